@@ -1,0 +1,2 @@
+//! The `zonal` command.
+fn main() {}

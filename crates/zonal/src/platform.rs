@@ -1,0 +1,194 @@
+//! The whole contract with the embedder: atomics, a lock, the current CPU, a clock, wake-up.
+//!
+//! Vocabulary: a *cell* is one atomic integer of shared state, a *platform* is the world the
+//! allocator runs in: native code, a model checker, a simulated machine. Every cell and lock of
+//! the allocator is of the platform's types, so a platform sees each shared access there is.
+//! Neighbours: `layout.rs` builds cells in the caller's buffers; all other rooms use them.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::reclaim::{NoReclaimer, Reclaimer};
+use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
+
+/// An atomic integer holding `T`, with the operations and orderings of `core::sync::atomic`.
+pub trait Atomic<T: Copy>: Send + Sync {
+    /// A cell holding `value`.
+    fn new(value: T) -> Self;
+    /// Reads the cell.
+    fn load(&self, order: Ordering) -> T;
+    /// Writes the cell.
+    fn store(&self, value: T, order: Ordering);
+    /// Writes the cell and gives what it held.
+    fn swap(&self, value: T, order: Ordering) -> T;
+    /// Writes `new` if the cell holds `current`; gives what it held, as `Err` when it differed.
+    ///
+    /// # Errors
+    /// The value found, when it was not `current`.
+    fn compare_exchange(&self, current: T, new: T, ok: Ordering, failed: Ordering) -> Result<T, T>;
+    /// Adds `value`, wrapping, and gives what the cell held.
+    fn fetch_add(&self, value: T, order: Ordering) -> T;
+    /// Sets the bits of `value` and gives what the cell held.
+    fn fetch_or(&self, value: T, order: Ordering) -> T;
+    /// Keeps only the bits of `value` and gives what the cell held.
+    fn fetch_and(&self, value: T, order: Ordering) -> T;
+}
+
+macro_rules! native_cell {
+    ($($cell:ident: $value:ident),*) => {$(
+        impl Atomic<$value> for $cell {
+            #[inline]
+            fn new(value: $value) -> Self {
+                Self::new(value)
+            }
+            #[inline]
+            fn load(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+            #[inline]
+            fn store(&self, value: $value, order: Ordering) {
+                self.store(value, order);
+            }
+            #[inline]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                self.swap(value, order)
+            }
+            #[inline]
+            fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                ok: Ordering,
+                failed: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, ok, failed)
+            }
+            #[inline]
+            fn fetch_add(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_add(value, order)
+            }
+            #[inline]
+            fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_or(value, order)
+            }
+            #[inline]
+            fn fetch_and(&self, value: $value, order: Ordering) -> $value {
+                self.fetch_and(value, order)
+            }
+        }
+    )*};
+}
+native_cell!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
+
+/// A lock that guards state in cells; it owns no data and is never held across a callback.
+pub trait RawLock: Send + Sync {
+    /// A free lock.
+    fn new() -> Self;
+    /// Waits until the lock is held. Not reentrant.
+    fn lock(&self);
+    /// Takes the lock if it is free and says whether it did.
+    fn try_lock(&self) -> bool;
+    /// Frees the lock, which the caller holds.
+    fn unlock(&self);
+}
+
+/// A test-and-test-and-set spin lock, for embedders that bring no lock of their own. Holders must
+/// not be preempted for long: with a scheduler underneath, bring a lock that sleeps.
+#[derive(Debug)]
+pub struct SpinLock(AtomicU32);
+
+impl RawLock for SpinLock {
+    fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            // Relaxed: only waiting; the exchange in `try_lock` acquires.
+            while self.0.load(Ordering::Relaxed) != 0 {
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        // Acquire pairs with the release in `unlock`.
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    fn unlock(&self) {
+        self.0.store(0, Ordering::Release); // pairs with the acquire in `try_lock`
+    }
+}
+
+/// Proof of a promise that buffers of zero bytes hold valid cells; see [`Platform::ZEROED_CELLS`].
+#[derive(Clone, Copy, Debug)]
+pub struct ZeroedCells(());
+
+impl ZeroedCells {
+    /// Promises that for all cell and lock types of the platform, zero bytes are the same as
+    /// `new(0)` or `new()`, and that none of them needs dropping.
+    ///
+    /// # Safety
+    /// The promise must be true: cells are then used without having been constructed.
+    #[must_use]
+    pub const unsafe fn promise() -> Self {
+        Self(())
+    }
+}
+
+/// Access to what is in frames, which the allocator itself never touches.
+pub trait FrameContents: Sync {
+    /// Writes `pattern` over `count` frames from `first`.
+    fn fill(&self, first: Pfn, count: PageCount, pattern: u64);
+    /// Whether `count` frames from `first` hold nothing but `pattern`.
+    fn holds(&self, first: Pfn, count: PageCount, pattern: u64) -> bool;
+}
+
+/// The world an allocator runs in.
+pub trait Platform: Send + Sync {
+    /// Cell of one byte.
+    type U8: Atomic<u8>;
+    /// Cell of four bytes.
+    type U32: Atomic<u32>;
+    /// Cell of eight bytes.
+    type U64: Atomic<u64>;
+    /// Lock of one zone, and of changes at run time.
+    type Lock: RawLock;
+
+    /// Set when zero bytes are valid cells: zeroed metadata buffers are then not written at start.
+    const ZEROED_CELLS: Option<ZeroedCells> = None;
+
+    /// The CPU that runs the caller. A stale answer costs locality, never correctness.
+    fn current_cpu(&self) -> CpuId;
+
+    /// The coarse clock; it should be one load and move at least every 10 ms.
+    fn now(&self) -> Moment;
+
+    /// Waits a little for another CPU; called with 0, 1, 2, ... while the same wait goes on.
+    fn relax(&self, _round: u32) {
+        core::hint::spin_loop();
+    }
+
+    /// Whether the caller is itself reclaiming: its requests then act as
+    /// [`Reserve`](crate::request::Urgency::Reserve) and never reclaim again.
+    fn is_reclaiming(&self) -> bool {
+        false
+    }
+
+    /// The caller begins (`true`) or ends (`false`) reclaiming. Never nested.
+    fn set_reclaiming(&self, _reclaiming: bool) {}
+
+    /// Asks that [`background_reclaim`](crate::Allocator::background_reclaim) be called for `node`
+    /// soon, from another context. Must not be lost when the worker is just going to sleep.
+    fn wake_background_reclaim(&self, _node: NodeId) {}
+
+    /// Who can give frames back under pressure.
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        &NoReclaimer
+    }
+
+    /// Access to frame contents; needed for zeroed requests and for the poison option.
+    fn contents(&self) -> Option<&dyn FrameContents> {
+        None
+    }
+}

@@ -1,0 +1,316 @@
+//! The units of the allocator: frames, counts of frames, orders, nodes, zones, CPUs and time.
+//!
+//! A position ([`Pfn`]) and a length ([`PageCount`]) are different types, and only lawful
+//! arithmetic is offered: two positions subtract to a length, a length added to a position is a
+//! position, two positions never add. Neighbours: every other room speaks in these units.
+
+use core::fmt;
+
+/// Number of node ids the allocator can tell apart: ids are `0..MAX_NODES`, as in Linux kernels
+/// configured with `NODES_SHIFT` = 10.
+pub const MAX_NODES: usize = 1024;
+
+/// Largest order that can be configured: blocks of `2^18` frames.
+pub const MAX_ORDER_LIMIT: u8 = 18;
+
+/// Page frame number: the position of one physical frame, in frames from address 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Pfn(u64);
+
+impl Pfn {
+    /// The frame with number `frame`.
+    #[must_use]
+    pub const fn new(frame: u64) -> Self {
+        Self(frame)
+    }
+
+    /// The bare frame number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Whether this frame can be the first of a naturally aligned block of `order`.
+    #[must_use]
+    pub const fn is_aligned_to(self, order: Order) -> bool {
+        self.0 & (order.pages().get() - 1) == 0
+    }
+
+    /// The frame `count` after this one.
+    ///
+    /// # Panics
+    /// When the sum exceeds `u64::MAX`.
+    #[must_use]
+    pub const fn plus(self, count: PageCount) -> Self {
+        Self(self.0 + count.0)
+    }
+
+    /// Frames from `start` up to this one, or `None` when `start` lies above.
+    #[must_use]
+    pub const fn offset_from(self, start: Self) -> Option<PageCount> {
+        match self.0.checked_sub(start.0) {
+            Some(count) => Some(PageCount(count)),
+            None => None,
+        }
+    }
+}
+
+/// A number of page frames.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PageCount(u64);
+
+impl PageCount {
+    /// No frames.
+    pub const ZERO: Self = Self(0);
+
+    /// A count of `pages` frames.
+    #[must_use]
+    pub const fn new(pages: u64) -> Self {
+        Self(pages)
+    }
+
+    /// The bare count.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Sum of two counts.
+    ///
+    /// # Panics
+    /// When the sum exceeds `u64::MAX`.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// Difference of two counts, zero when `other` is larger.
+    #[must_use]
+    pub const fn saturating_minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl core::iter::Sum for PageCount {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, Self::plus)
+    }
+}
+
+/// Binary logarithm of a block's length in frames; at most [`MAX_ORDER_LIMIT`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Order(u8);
+
+impl Order {
+    /// One frame.
+    pub const PAGE: Self = Self(0);
+    /// The default largest order: 1024 frames, 4 MiB of 4 KiB pages.
+    pub const DEFAULT_MAX: Self = Self(10);
+
+    /// The order `order`, or `None` above [`MAX_ORDER_LIMIT`].
+    #[must_use]
+    pub const fn new(order: u8) -> Option<Self> {
+        if order <= MAX_ORDER_LIMIT { Some(Self(order)) } else { None }
+    }
+
+    /// The smallest order whose blocks hold `count` frames, or `None` when none does.
+    #[must_use]
+    pub const fn holding(count: PageCount) -> Option<Self> {
+        let order = count.get().next_power_of_two().trailing_zeros();
+        if order <= MAX_ORDER_LIMIT as u32 { Some(Self(order as u8)) } else { None }
+    }
+
+    /// The bare order.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+
+    /// Frames in a block of this order.
+    #[must_use]
+    pub const fn pages(self) -> PageCount {
+        PageCount(1 << self.0)
+    }
+}
+
+/// A NUMA node id: `0..`[`MAX_NODES`]; ids of a machine may be sparse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NodeId(u16);
+
+impl NodeId {
+    /// The node with id `id`, or `None` at [`MAX_NODES`] and above.
+    #[must_use]
+    pub const fn new(id: u16) -> Option<Self> {
+        if (id as usize) < MAX_NODES { Some(Self(id)) } else { None }
+    }
+
+    /// The id as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The bare id.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// For ids that the allocator stored itself.
+    pub(crate) const fn from_index(index: usize) -> Self {
+        assert!(index < MAX_NODES);
+        Self(index as u16)
+    }
+}
+
+/// A zone of the allocator: its place in the machine's list of zones, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ZoneId(u16);
+
+impl ZoneId {
+    /// The zone at `index` of the machine's list, or `None` when no machine has so many.
+    #[must_use]
+    pub const fn new(index: usize) -> Option<Self> {
+        if index < MAX_NODES * ZoneKind::COUNT { Some(Self(index as u16)) } else { None }
+    }
+
+    /// Place in the machine's list of zones.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) const fn from_index(index: usize) -> Self {
+        assert!(index < MAX_NODES * ZoneKind::COUNT);
+        Self(index as u16)
+    }
+}
+
+/// A logical CPU id, as the operating system numbers them; ids may be sparse.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CpuId(u32);
+
+impl CpuId {
+    /// The CPU with id `id`.
+    #[must_use]
+    pub const fn new(id: u32) -> Self {
+        Self(id)
+    }
+
+    /// The bare id.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The id as an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A moment of the platform's coarse clock, in nanoseconds since a start of its choosing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment `ns` nanoseconds after the clock's start.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds since the clock's start.
+    #[must_use]
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds from `earlier` to this moment; zero when the clock went backwards.
+    #[must_use]
+    pub const fn ns_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// One second of the coarse clock, in nanoseconds.
+pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// The kinds of zone, from the most to the least constrained. Linux: `enum zone_type`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ZoneKind {
+    /// Reachable by devices with the narrowest addressing (below 16 MiB on x86).
+    Dma,
+    /// Reachable with 32-bit addresses.
+    Dma32,
+    /// Ordinary memory.
+    Normal,
+    /// Memory that only movable contents may occupy.
+    Movable,
+}
+
+impl ZoneKind {
+    /// Number of kinds.
+    pub const COUNT: usize = 4;
+    /// All kinds, most constrained first.
+    pub const ALL: [Self; Self::COUNT] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable];
+
+    /// Place among [`ZoneKind::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Linux's name of the kind, as `/proc/zoneinfo` prints it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+            Self::Movable => "Movable",
+        }
+    }
+}
+
+macro_rules! display_number {
+    ($($unit:ident),*) => {$(
+        impl fmt::Display for $unit {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    )*};
+}
+display_number!(Pfn, PageCount, Order, NodeId, ZoneId, CpuId);
+
+impl fmt::Display for ZoneKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_and_lengths() {
+        let start = Pfn::new(1 << 20);
+        let order = Order::new(9).unwrap();
+        assert!(start.is_aligned_to(order));
+        assert_eq!(start.plus(order.pages()).offset_from(start), Some(PageCount::new(512)));
+        assert_eq!(start.offset_from(start.plus(PageCount::new(1))), None);
+        assert!(!start.plus(PageCount::new(256)).is_aligned_to(order));
+    }
+
+    #[test]
+    fn bounds_of_ids_and_orders() {
+        assert_eq!(Order::new(MAX_ORDER_LIMIT + 1), None);
+        assert_eq!(Order::holding(PageCount::new(513)), Order::new(10));
+        assert_eq!(Order::holding(PageCount::new(1)), Some(Order::PAGE));
+        assert_eq!(NodeId::new(1024), None);
+        assert_eq!(NodeId::new(1023).unwrap().index(), 1023);
+    }
+}
