@@ -4,10 +4,14 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod fallback;
 mod lock;
 pub mod machine;
+pub mod pageset_limits;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;
 pub mod reclaim;
 pub mod request;
+pub mod threshold;
 pub mod units;
+pub mod watermarks;
