@@ -8,6 +8,8 @@ extern crate std;
 mod counters;
 mod lock;
 pub mod machine;
+#[allow(dead_code)] // pageset.rs is the user of the cell forms
+pub mod pageset_tuning;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;
 pub mod reclaim;
