@@ -4,10 +4,12 @@
 #[cfg(test)]
 extern crate std;
 
+mod counters;
 pub mod fallback;
 mod lock;
 pub mod machine;
 pub mod pageset_limits;
+pub mod pageset_tuning;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;
 pub mod reclaim;
