@@ -4,10 +4,27 @@
 #[cfg(test)]
 extern crate std;
 
+#[allow(dead_code)] // until zones use it
+mod buddy;
+#[allow(dead_code)] // until zones use it
+mod buddy_ranges;
+#[allow(dead_code)] // until zones use it
+mod buddy_shape;
+#[cfg(test)]
+mod buddy_tests;
+#[allow(dead_code)] // until zones use it
+mod buddy_verify;
+#[allow(dead_code)] // until zones use it
+mod buddy_words;
+#[allow(dead_code)] // until zones use it
+mod find_first;
+#[allow(dead_code)] // until zones use it
 mod lock;
 pub mod machine;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;
 pub mod reclaim;
 pub mod request;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod units;
