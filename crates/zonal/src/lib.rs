@@ -36,6 +36,7 @@ pub mod pageset_tuning;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;
 pub mod policy;
+mod quarantine;
 mod reach;
 pub mod reclaim;
 mod refill;
