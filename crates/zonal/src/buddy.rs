@@ -10,7 +10,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy_shape::{BuddyShape, FREE_BLOCKS_AT, FREE_PAGES_AT, ORDERS_AT, Stretch};
-use crate::buddy_words::{WORD_BITS, WORD_BITS_LOG2, from_smallest, maximal, ones, paired, unpaired};
+use crate::buddy_words::{
+    WORD_BITS, WORD_BITS_LOG2, count_difference, from_smallest, maximal, ones, paired, unpaired,
+};
 use crate::find_first::FindFirst;
 use crate::lock::Held;
 use crate::platform::{Atomic, Platform};
@@ -284,49 +286,56 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
         self.word(level, word).store(after, Relaxed);
         let last = self.shape.level(level).last;
-        let (mut old, mut new) = (before, after);
+        let (mut old, mut new, mut emptied_or_filled) = (before, after, 0);
         // Heads of runs depend only on heads one order below: once these agree, all above do.
         for order in 0..=last {
-            let (old_above, new_above) =
-                if order < last { (paired(old, order), paired(new, order)) } else { (0, 0) };
-            let (lost, gained) = if order < last {
-                (unpaired(old, old_above, order), unpaired(new, new_above, order))
-            } else {
-                (old, new)
-            };
-            self.count_change(level, order, word, lost, gained);
+            let (mut old_above, mut new_above) = (0, 0);
+            let (mut lost, mut gained) = (old, new);
+            if order < last {
+                (old_above, new_above) = (paired(old, order), paired(new, order));
+                (lost, gained) = (unpaired(old, old_above, order), unpaired(new, new_above, order));
+            }
+            if lost != gained {
+                emptied_or_filled |= self.count_change(level, order, word, lost, gained);
+            }
             if old_above == new_above {
                 break;
             }
             (old, new) = (old_above, new_above);
         }
+        self.toggle_orders(emptied_or_filled << (WORD_BITS_LOG2 as usize * level));
     }
 
     /// The maximal runs of `order` in `word` were those with heads `lost` and are now `gained`.
+    /// Gives the bit of `order` if the buddy had none of them or has none now.
     #[inline]
-    fn count_change(&self, level: usize, order: u32, word: usize, lost: u64, gained: u64) {
-        if lost == gained {
-            return;
-        }
+    fn count_change(&self, level: usize, order: u32, word: usize, lost: u64, gained: u64) -> u64 {
         let order_in_zone = order + WORD_BITS_LOG2 * level as u32;
-        let change = u64::from(gained.count_ones()).wrapping_sub(u64::from(lost.count_ones()));
-        self.add_free_blocks(order_in_zone, change);
+        let toggled = self.add_free_blocks(order_in_zone, count_difference(lost, gained));
         if lost == 0 {
             self.index(level, order).set(word);
         } else if gained == 0 {
             self.index(level, order).clear(word);
         }
+        u64::from(toggled) << order
     }
 
-    /// Adds `change`, wrapping, to the number of free blocks of `order`.
+    /// Adds `change`, wrapping, to the number of free blocks of `order`; whether their bit in
+    /// `orders` must change for that.
     #[inline]
-    pub(crate) fn add_free_blocks(&self, order: u32, change: u64) {
+    pub(crate) fn add_free_blocks(&self, order: u32, change: u64) -> bool {
         let cell = &self.cells[FREE_BLOCKS_AT + order as usize];
         let before = cell.load(Relaxed);
         let after = before.wrapping_add(change);
         cell.store(after, Relaxed);
-        if (before == 0) != (after == 0) {
-            self.cells[ORDERS_AT].store(self.orders() ^ 1 << order, Relaxed);
+        (before == 0) != (after == 0)
+    }
+
+    /// Changes the bits of `orders` that are set in `toggled`.
+    #[inline]
+    pub(crate) fn toggle_orders(&self, toggled: u64) {
+        if toggled != 0 {
+            self.cells[ORDERS_AT].store(self.orders() ^ toggled, Relaxed);
         }
     }
 

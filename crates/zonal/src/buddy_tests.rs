@@ -462,7 +462,7 @@ fn verify_finds_each_kind_of_fault() {
     );
     let kept = fault(&|zone| zone.buddy().add_free_pages(1));
     assert_eq!(kept, Err(BuddyFault::FreePages { counted: 3 * 4096, kept: 3 * 4096 + 1 }));
-    let kept = fault(&|zone| zone.buddy().add_free_blocks(3, 1));
+    let kept = fault(&|zone| _ = zone.buddy().add_free_blocks(3, 1));
     assert_eq!(kept, Err(BuddyFault::FreeBlocks { order: order(3), counted: 1, kept: 2 }));
     let summary = fault(&|zone| zone.cells[zone.shape.level(0).index_at].store(0, Relaxed));
     assert_eq!(summary, Err(BuddyFault::IndexSummary { order: 0 }));

@@ -9,8 +9,9 @@ pub(crate) const WORD_BITS_LOG2: u32 = 6;
 /// Bits in a word.
 pub(crate) const WORD_BITS: usize = 64;
 
-/// Where heads of each order can be.
-const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
+/// Where heads of each order can be. The last entry makes the length a power of two, for a masked
+/// index instead of a bounds check.
+const HEADS: [u64; 8] = [
     !0,
     0x5555_5555_5555_5555,
     0x1111_1111_1111_1111,
@@ -18,12 +19,13 @@ const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
     0x0001_0001_0001_0001,
     0x0000_0001_0000_0001,
     1,
+    0,
 ];
 
 /// Heads of the runs one order above `order`, from the heads of the runs of `order` (at most 5).
 #[inline]
 pub(crate) const fn paired(heads: u64, order: u32) -> u64 {
-    heads & (heads >> (1 << order)) & HEADS[order as usize + 1]
+    heads & (heads >> (1 << order)) & HEADS[(order as usize + 1) & 7]
 }
 
 /// Those of `heads`, runs of `order`, that are in no run of `above`, heads of the next order.
@@ -53,6 +55,17 @@ pub(crate) const fn ones(count: u64) -> u64 {
 /// The units of the runs of `order` that have these heads.
 pub(crate) const fn spread(heads: u64, order: u32) -> u64 {
     heads.wrapping_mul(ones(1 << order)) // runs are disjoint: nothing carries
+}
+
+/// Set bits of `after` less those of `before`, wrapping. Most often they differ in one bit, and
+/// processors without an instruction to count bits are common targets.
+#[inline]
+pub(crate) const fn count_difference(before: u64, after: u64) -> u64 {
+    let different = before ^ after;
+    if different & different.wrapping_sub(1) == 0 {
+        return if different & after != 0 { 1 } else { 0_u64.wrapping_sub((different != 0) as u64) };
+    }
+    (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64)
 }
 
 /// The `count` lowest set bits of `word`, or all if there are fewer.
@@ -97,6 +110,15 @@ mod tests {
         assert_eq!(maximal(0xF0F6, 0, 6), 0b110, "1 and 2 are no buddies");
         assert_eq!(maximal(0xF0F6, 2, 6), 0x1010);
         assert_eq!(maximal(0xFF, 2, 2), 0x11, "runs end at the last order");
+    }
+
+    #[test]
+    fn differences_of_counts() {
+        let pairs = [(5, 5), (5, 4), (4, 5), (0, !0), (!0, 0), (0xF0, 0x0F), (0xF0, 1)];
+        for (before, after) in pairs {
+            let expected = i64::from(u64::count_ones(after)) - i64::from(u64::count_ones(before));
+            assert_eq!(count_difference(before, after) as i64, expected);
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod buddy_ranges;
 mod buddy_shape;
 #[cfg(test)]
 mod buddy_tests;
+#[cfg(test)]
+mod buddy_timing;
 #[allow(dead_code)] // until zones use it
 mod buddy_verify;
 #[allow(dead_code)] // until zones use it
