@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy_shape::{BuddyShape, FREE_BLOCKS_AT, FREE_PAGES_AT, ORDERS_AT, Stretch};
 use crate::buddy_words::{
-    WORD_BITS, WORD_BITS_LOG2, count_difference, from_smallest, maximal, ones, paired, unpaired,
+    WORD_BITS, WORD_BITS_LOG2, count_difference, for_each_change, from_smallest, maximal, ones,
 };
 use crate::find_first::FindFirst;
 use crate::lock::Held;
@@ -285,30 +285,16 @@ impl<'m, P: Platform> Buddy<'m, P> {
             return; // also a covered word of which all is taken at once
         }
         self.word(level, word).store(after, Relaxed);
-        let last = self.shape.level(level).last;
-        let (mut old, mut new, mut emptied_or_filled) = (before, after, 0);
-        // Heads of runs depend only on heads one order below: once these agree, all above do.
-        for order in 0..=last {
-            let (mut old_above, mut new_above) = (0, 0);
-            let (mut lost, mut gained) = (old, new);
-            if order < last {
-                (old_above, new_above) = (paired(old, order), paired(new, order));
-                (lost, gained) = (unpaired(old, old_above, order), unpaired(new, new_above, order));
-            }
-            if lost != gained {
-                emptied_or_filled |= self.count_change(level, order, word, lost, gained);
-            }
-            if old_above == new_above {
-                break;
-            }
-            (old, new) = (old_above, new_above);
-        }
-        self.toggle_orders(emptied_or_filled << (WORD_BITS_LOG2 as usize * level));
+        let mut toggled = 0;
+        for_each_change(before, after, self.shape.level(level).last, |order, lost, gained| {
+            toggled |= self.count_change(level, order, word, lost, gained);
+        });
+        self.toggle_orders(toggled << (WORD_BITS_LOG2 as usize * level));
     }
 
     /// The maximal runs of `order` in `word` were those with heads `lost` and are now `gained`.
     /// Gives the bit of `order` if the buddy had none of them or has none now.
-    #[inline]
+    #[inline(never)] // called at seven places of `change`
     fn count_change(&self, level: usize, order: u32, word: usize, lost: u64, gained: u64) -> u64 {
         let order_in_zone = order + WORD_BITS_LOG2 * level as u32;
         let toggled = self.add_free_blocks(order_in_zone, count_difference(lost, gained));

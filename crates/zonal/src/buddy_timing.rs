@@ -73,7 +73,7 @@ impl Bench<'_> {
         let mut again = Vec::new();
         let count = halves.len() / 8;
         report("take_pages(31..), one word of a scattered zone", count, || {
-            again = self.take_words(count, 16)
+            again = self.take_words(count, 16);
         });
         shuffle(&mut self.random, &mut again);
         report("give_word, the same at random", again.len(), || self.give_words(&again));

@@ -9,9 +9,8 @@ pub(crate) const WORD_BITS_LOG2: u32 = 6;
 /// Bits in a word.
 pub(crate) const WORD_BITS: usize = 64;
 
-/// Where heads of each order can be. The last entry makes the length a power of two, for a masked
-/// index instead of a bounds check.
-const HEADS: [u64; 8] = [
+/// Where heads of each order can be.
+const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
     !0,
     0x5555_5555_5555_5555,
     0x1111_1111_1111_1111,
@@ -19,13 +18,12 @@ const HEADS: [u64; 8] = [
     0x0001_0001_0001_0001,
     0x0000_0001_0000_0001,
     1,
-    0,
 ];
 
 /// Heads of the runs one order above `order`, from the heads of the runs of `order` (at most 5).
 #[inline]
 pub(crate) const fn paired(heads: u64, order: u32) -> u64 {
-    heads & (heads >> (1 << order)) & HEADS[(order as usize + 1) & 7]
+    heads & (heads >> (1 << order)) & HEADS[order as usize + 1]
 }
 
 /// Those of `heads`, runs of `order`, that are in no run of `above`, heads of the next order.
@@ -44,6 +42,43 @@ pub(crate) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
         below += 1;
     }
     if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+}
+
+/// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ
+/// between two words: their heads in `before` and in `after`.
+#[inline]
+pub(crate) fn for_each_change(before: u64, after: u64, last: u32, mut changed: impl FnMut(u32, u64, u64)) {
+    // Written out, so that all shifts are by constants: this is the innermost work of the buddy.
+    let heads = &mut (before, after);
+    let changed = &mut changed;
+    let _ = compare::<0>(heads, last, changed)
+        && compare::<1>(heads, last, changed)
+        && compare::<2>(heads, last, changed)
+        && compare::<3>(heads, last, changed)
+        && compare::<4>(heads, last, changed)
+        && compare::<5>(heads, last, changed)
+        && compare::<6>(heads, last, changed);
+}
+
+/// One order of [`for_each_change`]: `heads` are of `ORDER` before and of the next order after it.
+/// Whether larger orders can differ: heads depend only on heads one order below.
+#[inline(always)]
+fn compare<const ORDER: u32>(
+    heads: &mut (u64, u64),
+    last: u32,
+    changed: &mut impl FnMut(u32, u64, u64),
+) -> bool {
+    let (old, new) = *heads;
+    if ORDER == WORD_BITS_LOG2 || ORDER == last {
+        changed(ORDER, old, new);
+        return false;
+    }
+    *heads = (paired(old, ORDER), paired(new, ORDER));
+    let (lost, gained) = (unpaired(old, heads.0, ORDER), unpaired(new, heads.1, ORDER));
+    if lost != gained {
+        changed(ORDER, lost, gained);
+    }
+    heads.0 != heads.1
 }
 
 /// The `count` lowest bits, all of them from 64 on.

@@ -90,6 +90,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         }
     }
 
+    #[inline(never)] // seldom needed: keeps the callers small
     fn set_above(&self, cell: usize) {
         let mut at = cell;
         for &start in &self.shape.starts[1..self.shape.layers] {
@@ -114,6 +115,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         }
     }
 
+    #[inline(never)] // seldom needed: keeps the callers small
     fn clear_above(&self, cell: usize) {
         let mut at = cell;
         for &start in &self.shape.starts[1..self.shape.layers] {
