@@ -248,13 +248,15 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Whether the word is free as part of a unit of a higher level.
     #[inline]
     pub(crate) fn is_covered(&self, level: usize, word: usize) -> bool {
-        let mut unit = word;
-        (level + 1..=self.shape.top()).any(|above| {
+        let (mut above, mut unit) = (level + 1, word);
+        while above <= self.shape.top() {
             let bits = self.word(above, unit / WORD_BITS).load(Relaxed);
-            let bit = bits >> (unit % WORD_BITS) & 1;
-            unit /= WORD_BITS;
-            bit != 0
-        })
+            if bits >> (unit % WORD_BITS) & 1 != 0 {
+                return true;
+            }
+            (above, unit) = (above + 1, unit / WORD_BITS);
+        }
+        false
     }
 
     /// Whether any bit of the levels below stands for a part of the block, a stretch of a power of
@@ -264,7 +266,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
         let mut words_log2 = block.mask.count_ones().trailing_zeros();
         for below in (0..block.level).rev() {
             let any = if words_log2 < WORD_BITS_LOG2 {
-                (first..first + (1 << words_log2)).any(|word| self.word(below, word).load(Relaxed) != 0)
+                let start = self.shape.level(below).words_at + first;
+                let words = &self.cells[start..start + (1 << words_log2)];
+                words.iter().fold(0, |all, word| all | word.load(Relaxed)) != 0
             } else {
                 let last = self.shape.level(below).last;
                 (0..=last).any(|order| self.index(below, order).any(first, words_log2))

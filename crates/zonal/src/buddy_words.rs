@@ -35,13 +35,29 @@ pub(crate) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
 /// Heads of the maximal runs of `order` in `word`, where runs end at order `last`.
 #[inline]
 pub(crate) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
+    // Written out like `for_each_change`, for constant shifts.
+    let heads = match order {
+        0 => word,
+        1 => heads_of::<1>(word),
+        2 => heads_of::<2>(word),
+        3 => heads_of::<3>(word),
+        4 => heads_of::<4>(word),
+        5 => heads_of::<5>(word),
+        _ => heads_of::<WORD_BITS_LOG2>(word),
+    };
+    if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+}
+
+/// Heads of the runs of `ORDER` in `word`.
+#[inline(always)]
+const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
     let mut heads = word;
     let mut below = 0;
-    while below < order {
+    while below < ORDER {
         heads = paired(heads, below);
         below += 1;
     }
-    if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+    heads
 }
 
 /// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ
