@@ -338,6 +338,22 @@ fn histories_of_large_zones() {
 }
 
 #[test]
+fn bulk_takes_split_the_largest_blocks() {
+    for (max_order, seed) in [10, 12, 13, 14, 18].into_iter().flat_map(|order| [(order, 1), (order, 2)]) {
+        let mut pair = Pair::new(1 << 18, max_order, seed);
+        pair.add_range(0, 1 << 18);
+        for _ in 0..4 {
+            pair.take_pages();
+            pair.check();
+        }
+        while !pair.taken.is_empty() {
+            pair.give_word();
+        }
+        pair.check();
+    }
+}
+
+#[test]
 fn every_state_of_a_16_frame_zone() {
     let zone = Zone::new(16, 4);
     let held = Held::wait(&zone.lock);
