@@ -123,9 +123,9 @@ impl BuddyShape {
         Some(Stretch { level, word: unit / WORD_BITS, mask })
     }
 
-    /// `count` frames from `first`, which are within the span, as few stretches.
-    pub(crate) fn stretches(&self, first: u32, count: u64) -> impl Iterator<Item = Stretch> + use<> {
-        let (mut at, end) = (u64::from(first), u64::from(first) + count);
+    /// Frames `start..end`, which are within the span, as few stretches.
+    pub(crate) fn stretches(&self, start: u64, end: u64) -> impl Iterator<Item = Stretch> + use<> {
+        let mut at = start;
         assert!(end <= self.frames, "frames {at}..{end} of {}", self.frames);
         let top = self.top;
         core::iter::from_fn(move || {
@@ -200,7 +200,7 @@ mod tests {
         let shape = BuddyShape::new(1 << 20, Order::new(18).unwrap());
         let mut at = 63;
         let mut count = 0;
-        for stretch in shape.stretches(63, (1 << 20) - 64) {
+        for stretch in shape.stretches(63, (1 << 20) - 1) {
             let unit = stretch.word * WORD_BITS + stretch.mask.trailing_zeros() as usize;
             assert_eq!(unit << (6 * stretch.level), at);
             at += stretch.frames() as usize;
