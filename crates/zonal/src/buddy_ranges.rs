@@ -145,6 +145,7 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     /// Calls `sink` for every maximal free block, the smallest order first, lowest block first.
+    #[cfg(test)]
     pub(crate) fn for_each_block(&self, held: &Held<'_, P::Lock>, sink: &mut impl FnMut(u32, Order)) {
         for order in (0..=MAX_ORDER_LIMIT).filter_map(Order::new) {
             let mut next = self.next_block(held, order, 0);

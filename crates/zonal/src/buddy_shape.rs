@@ -94,14 +94,6 @@ impl BuddyShape {
         &self.levels[level]
     }
 
-    /// Cells by part: counts, bitmaps of all levels, indexes of all levels (with padding).
-    pub(crate) fn parts(&self) -> [usize; 3] {
-        let levels = &self.levels[..=self.top];
-        let words: usize = levels.iter().map(|l| l.words.next_multiple_of(LINE_CELLS)).sum();
-        let indexes: usize = levels.iter().map(LevelShape::index_cells).sum();
-        [HEADER_CELLS, words, indexes]
-    }
-
     /// The level that keeps blocks of `order`, and `order` counted from one unit of it.
     #[inline]
     pub(crate) fn place_of(&self, order: u32) -> (usize, u32) {
@@ -190,7 +182,6 @@ mod tests {
             for frames in [1 << 16, 1 << 20, 1 << 28, 1 << 32] {
                 let shape = BuddyShape::new(frames, Order::new(order).unwrap());
                 assert!(shape.cells() as u64 * 8 * 100 <= frames * 15, "{frames} {order}");
-                assert_eq!(shape.parts().iter().sum::<usize>(), shape.cells());
             }
         }
     }
