@@ -1,4 +1,44 @@
-//! zonal: a NUMA-aware page-frame allocator.
+//! zonal: a NUMA-aware page-frame allocator for kernels, hypervisors and user space.
+//!
+//! It hands out page frames by number and never touches them. The machine is described by its
+//! nodes, zones, CPUs and distances; memory is served from the requester's node first, then in
+//! fallback order; per-CPU pagesets take most requests without a shared lock; watermarks keep
+//! reserves; reclaimers are asked for frames under pressure. No heap, no dependency, no global state.
+//!
+//! Start with [`Allocator`]; describe the machine as a [`Machine`]; choose a [`Config`]; implement
+//! [`Platform`] for the world you run in; make [`Request`]s.
+//!
+//! ```
+//! # use core::mem::MaybeUninit;
+//! # use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+//! use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+//! use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
+//! use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};
+//!
+//! struct OneCpu;
+//! impl Platform for OneCpu {
+//!     type U8 = AtomicU8;
+//!     type U32 = AtomicU32;
+//!     type U64 = AtomicU64;
+//!     type Lock = zonal::platform::SpinLock;
+//!     fn current_cpu(&self) -> CpuId { CpuId::new(0) }
+//!     fn now(&self) -> Moment { Moment::from_ns(0) }
+//! }
+//!
+//! let id = NodeId::new(0).unwrap();
+//! let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+//! let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+//! let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+//! let machine = Machine::new(&nodes, &zones)?;
+//!
+//! let metadata = |bytes| Buffer::uninit(Box::leak(vec![MaybeUninit::uninit(); bytes].into_boxed_slice()));
+//! let allocator = Allocator::new(OneCpu, &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+//!
+//! let block = allocator.alloc(&Request::page())?;
+//! allocator.free(block.first, block.order)?;
+//! assert!(allocator.verify()?.balance());
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
 #![no_std]
 #![deny(unsafe_code)]
 #[cfg(test)]
