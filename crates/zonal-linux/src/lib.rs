@@ -1,4 +1,5 @@
 //! Pools of this machine's memory.
+#![allow(dead_code, unused)]
 mod cpu_map;
 mod current_cpu;
 mod error;
@@ -7,6 +8,9 @@ mod limits;
 mod live;
 mod lock;
 mod mapping;
+mod memory;
+mod plan;
+mod prefault;
 mod reclaimers;
 mod split;
 mod topology;

@@ -114,7 +114,7 @@ impl Mapping {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Asks for transparent huge pages (`true` of [`Transparent`]) or rules them out.
+    /// Asks for transparent huge pages or rules them out.
     pub(crate) fn advise(&self, transparent: Transparent) -> io::Result<()> {
         let advice = match transparent {
             Transparent::Wanted => libc::MADV_HUGEPAGE,
@@ -223,7 +223,7 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn byte(mapping: &Mapping, at: usize) -> *mut u8 {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     /// Resident bytes of a range, by asking which pages are in memory.
-    fn resident(mapping: &Mapping) -> usize {
+    pub(crate) fn resident(mapping: &Mapping) -> usize {
         let mut pages = vec![0_u8; mapping.bytes() / os_page_bytes()];
         // SAFETY: one byte of room for each page of a mapped range.
         let failed = unsafe {
