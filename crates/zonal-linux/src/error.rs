@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use zonal::error::ConfigError;
 use zonal::machine::TopologyError;
 use zonal::units::{NodeId, ZoneKind};
 
@@ -112,6 +113,9 @@ pub enum PoolError {
     /// The machine's description is wrong.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 /// What limits the memory of a pool.

@@ -264,6 +264,14 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn nothing_of_the_margin_stays_mapped() {
+        // Kept margins of half a tebibyte on average would fill the address space of 128.
+        for _ in 0..400 {
+            Mapping::new(4096, 1 << 40, Backing::Ordinary).unwrap();
+        }
+    }
+
+    #[test]
     fn populate_keeps_and_discard_clears() {
         let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap();
         mapping.advise(Transparent::Unwanted).ok();

@@ -16,6 +16,9 @@ use crate::error::{PoolError, Warning, Warnings};
 use crate::mapping::{Backing, HUGE_PAGE_BYTES, Mapping, Transparent};
 use crate::plan::ZonePlan;
 
+/// Zones start aligned for blocks of at least this order: the core's metadata of a zone begins there.
+const ALIGN_ORDER: u8 = 12;
+
 /// Which huge pages back a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HugePages {
@@ -160,7 +163,7 @@ impl ZoneMemory {
     fn map(plan: &ZonePlan, manner: Manner, warnings: &mut Warnings) -> Result<Self, PoolError> {
         let page_bytes = manner.page_bytes as usize;
         let bytes = (plan.frames.get() as usize * page_bytes).next_multiple_of(HUGE_PAGE_BYTES);
-        let align = (manner.max_order.pages().get() as usize * page_bytes).max(HUGE_PAGE_BYTES);
+        let align = (1_usize << manner.max_order.get().max(ALIGN_ORDER)) * page_bytes;
         let mut explicit = None;
         if manner.huge_pages == HugePages::Explicit {
             explicit = explicit_mapping(bytes, align, plan, manner)

@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn no_wake_is_lost() {
-        const ROUNDS: u64 = 20_000;
+        const ROUNDS: u64 = 60_000;
         let board = WakeBoard::new([2, 5].map(node).into_iter());
         let (work, seen) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|s| {
@@ -137,11 +137,27 @@ mod tests {
                 work.store(round, Ordering::Relaxed); // the flag orders
                 board.wake(node(5));
                 // Acquire pairs with the worker's release. Never ends if a wake is lost.
-                while round % 16 == 0 && seen.load(Ordering::Acquire) < round {
-                    std::thread::yield_now();
+                while round % 2 == 0 && seen.load(Ordering::Acquire) < round {
+                    std::hint::spin_loop();
                 }
             }
             board.stop();
+        });
+    }
+
+    #[test]
+    fn a_wake_between_look_and_wait_is_heard() {
+        let board = WakeBoard::new([node(0)].into_iter());
+        std::thread::scope(|s| {
+            // As a worker that has looked at the flags and is about to wait.
+            let mut waiting = board.signals[0].lock.lock();
+            s.spawn(|| board.wake(node(0)));
+            while !board.flags[0].up.load(Ordering::Relaxed) {
+                std::thread::yield_now(); // the value alone counts
+            }
+            // Time for a waker that would not respect the lock. Without it: never ends.
+            std::thread::sleep(Duration::from_millis(20));
+            board.signals[0].raised.wait(&mut waiting);
         });
     }
 
