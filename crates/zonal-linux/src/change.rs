@@ -5,6 +5,7 @@
 
 use std::io;
 
+use zonal::NodeMask;
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::{ConfigError, OnlineError, PolicyError};
 use zonal::machine::FrameRange;
@@ -12,7 +13,6 @@ use zonal::pageset_tuning::PagesetTuning;
 use zonal::policy::{Policy, WeightTable};
 use zonal::units::{CpuId, NodeId};
 use zonal::watermarks::WatermarkSettings;
-use zonal::NodeMask;
 
 use crate::cpu_map::ActingCpu;
 use crate::platform::LinuxPlatform;

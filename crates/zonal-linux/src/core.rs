@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use zonal::error::ConfigError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::{Allocator, Config, Machine};
@@ -26,6 +26,8 @@ pub struct PoolCore {
     pub(crate) warnings: Vec<Warning>,
     /// Held while memory comes or goes: it must not be discarded while coming back.
     pub(crate) hotplug: Mutex<()>,
+    /// Read by the pool's own threads while they work, written to keep them still.
+    pub(crate) still: RwLock<()>,
 }
 
 impl std::fmt::Debug for PoolCore {
@@ -59,13 +61,15 @@ impl PoolCore {
         mut warnings: Warnings,
     ) -> Result<Arc<Self>, PoolError> {
         let ranges: Vec<[FrameRange; 1]> = memory.zones().iter().map(|zone| [zone.range]).collect();
-        let zones: Vec<_> = memory.zones().iter().zip(&ranges);
-        let zones: Vec<_> = zones.map(|(zone, managed)| ZoneDescription {
-            node: zone.node,
-            kind: zone.kind,
-            span: zone.range,
-            managed,
-        });
+        let zones = memory.zones().iter().zip(&ranges);
+        let zones: Vec<_> = zones
+            .map(|(zone, managed)| ZoneDescription {
+                node: zone.node,
+                kind: zone.kind,
+                span: zone.range,
+                managed,
+            })
+            .collect();
         let nodes = topology.nodes().iter();
         let nodes: Vec<_> = nodes
             .map(|node| NodeDescription { id: node.id, cpus: &node.cpus, distances: &node.distances })
@@ -81,8 +85,8 @@ impl PoolCore {
             unsafe { metadata.supply(request, &mut warnings) }
         });
         let allocator = allocator.map_err(|error| refused(error, &mut metadata))?;
-        let (warnings, hotplug) = (warnings.into_vec(), Mutex::new(()));
-        Ok(Arc::new(Self { allocator, metadata, topology, warnings, hotplug }))
+        let (hotplug, still) = (Mutex::new(()), RwLock::new(()));
+        Ok(Arc::new(Self { allocator, metadata, topology, warnings: warnings.into_vec(), hotplug, still }))
     }
 
     /// Bytes of metadata mapped; fewer are touched.

@@ -22,11 +22,12 @@ impl AllocFailure {
         request: &PoolRequest<'_>,
         error: AllocError,
     ) -> Self {
-        let zones = match error {
-            AllocError::OutOfMemory(_) => allocator.shortage(request).collect(),
-            _ => Box::default(),
-        };
-        Self { error, zones }
+        let mut zones = Vec::new();
+        if let AllocError::OutOfMemory(_) = error {
+            // It named zones a moment ago; should its nodes be gone since, the list stays empty.
+            allocator.shortage(request, |zone| zones.push(zone)).ok();
+        }
+        Self { error, zones: zones.into() }
     }
 
     /// The allocator's reason.

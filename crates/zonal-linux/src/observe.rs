@@ -2,11 +2,13 @@
 //!
 //! Neighbours: the core's snapshot is passed on as it is; front ends render it.
 
+use zonal::Platform;
 use zonal::machine::FrameRange;
+use zonal::snapshot::{Books, Events, Locality, NodeSnapshot, PagesetSnapshot, ZoneSnapshot};
 use zonal::units::{NodeId, PageCount, ZoneKind};
+use zonal::verify::VerifyError;
 
 use crate::error::Warning;
-use crate::memory::Binding;
 use crate::pool::Pool;
 use crate::topology::Topology;
 
@@ -72,6 +74,67 @@ impl Pool {
     #[must_use]
     pub fn frames(&self) -> PageCount {
         self.ranges().map(|zone| zone.frames.count).sum()
+    }
+
+    /// The equation of the whole pool: `managed = free + in_pagesets + allocated`.
+    #[must_use]
+    pub fn books(&self) -> Books {
+        self.core.allocator().books()
+    }
+
+    /// All zones, by node and kind.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + '_ {
+        self.core.allocator().zones()
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + '_ {
+        self.core.allocator().nodes()
+    }
+
+    /// All pagesets that are or were in use.
+    pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + '_ {
+        self.core.allocator().pagesets()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.core.allocator().events()
+    }
+
+    /// Where blocks came from, over all zones.
+    #[must_use]
+    pub fn locality(&self) -> Locality {
+        self.core.allocator().locality()
+    }
+
+    /// The nodes that requests of `node` try, in this order.
+    #[must_use]
+    pub fn fallback_order(&self, node: NodeId) -> Vec<NodeId> {
+        let mut order = Vec::new();
+        self.core.allocator().fallback_order(node, |next| order.push(next));
+        order
+    }
+
+    /// Bytes of metadata, most of them touched only when their frames are used.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> u64 {
+        self.core.allocator().metadata_bytes()
+    }
+
+    /// Walks everything and gives the books. The pool's own threads are kept still; nobody else may
+    /// use the pool meanwhile, or differences are found that are none.
+    ///
+    /// # Errors
+    /// The first thing that does not hold.
+    ///
+    /// # Panics
+    /// When called by a reclaimer: the pool cannot be still then.
+    pub fn verify(&self) -> Result<Books, VerifyError> {
+        assert!(!self.core.platform().is_reclaiming(), "a pool cannot be verified while it reclaims");
+        let _still = self.core.still.write();
+        self.core.allocator().verify()
     }
 
     /// How often a reclaimer panicked, which counts as having freed nothing.

@@ -41,7 +41,10 @@ pub struct LinuxPlatform {
 
 impl std::fmt::Debug for LinuxPlatform {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinuxPlatform").field("key", &self.key).field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("LinuxPlatform")
+            .field("key", &self.key)
+            .field("now", &self.now)
+            .finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use zonal::Allocator;
-use zonal::error::{AllocError, BulkFreeError, FreeError};
+use zonal::error::{AllocError, FreeError};
 use zonal::reclaim::Reclaimer;
 use zonal::request::{Block, Request};
 use zonal::units::{Order, Pfn};
@@ -78,27 +78,6 @@ impl Pool {
     #[inline]
     pub unsafe fn free_raw(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         self.core.allocator().free(first, order)
-    }
-
-    /// Takes up to `frames.len()` blocks of the request's order by number, and says how many.
-    ///
-    /// # Errors
-    /// As [`Pool::alloc_raw`], when not one could be had.
-    #[inline]
-    pub fn alloc_bulk_raw(&self, request: &PoolRequest<'_>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
-        self.core.allocator().alloc_bulk(request, frames)
-    }
-
-    /// Gives raw single frames back.
-    ///
-    /// # Safety
-    /// As [`Pool::free_raw`].
-    ///
-    /// # Errors
-    /// Which frames were refused and why; all others were freed.
-    #[inline]
-    pub unsafe fn free_bulk_raw(&self, frames: &[Pfn]) -> Result<(), BulkFreeError> {
-        self.core.allocator().free_bulk(frames)
     }
 
     /// Owns a raw block from here on.

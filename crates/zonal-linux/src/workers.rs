@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use zonal::units::PageCount;
+use zonal::units::{NodeId, PageCount};
 
 use crate::core::PoolCore;
 use crate::error::PoolError;
@@ -41,7 +41,8 @@ impl Workers {
 
     fn spawn(&mut self, name: String, run: impl FnOnce(&PoolCore) + Send + 'static) -> Result<(), PoolError> {
         let core = Arc::clone(&self.core);
-        let thread = thread::Builder::new().name(name).spawn(move || run(&core)).map_err(PoolError::Thread)?;
+        let thread =
+            thread::Builder::new().name(name).spawn(move || run(&core)).map_err(PoolError::Thread)?;
         self.threads.push(thread);
         Ok(())
     }
@@ -72,6 +73,7 @@ fn run_clock(core: &PoolCore) {
 
 fn run_tick(core: &PoolCore) {
     while !core.platform().wakes.sleep(TICK_PERIOD) {
+        let _at_work = core.still.read();
         core.allocator().tick();
     }
 }
@@ -79,9 +81,14 @@ fn run_tick(core: &PoolCore) {
 fn run_reclaim(core: &PoolCore, worker: usize) {
     let wakes = &core.platform().wakes;
     while let Some(nodes) = wakes.take(worker) {
-        let freed: PageCount = nodes.into_iter().map(|node| core.allocator().background_reclaim(node)).sum();
+        let freed: PageCount = nodes.into_iter().map(|node| reclaim(core, node)).sum();
         if freed == PageCount::ZERO && wakes.sleep(FUTILE_REST) {
             return;
         }
     }
+}
+
+fn reclaim(core: &PoolCore, node: NodeId) -> PageCount {
+    let _at_work = core.still.read();
+    core.allocator().background_reclaim(node)
 }

@@ -9,7 +9,8 @@ use zonal::error::{AllocError, FreeError};
 use zonal::reclaim::Reclaimer;
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal_linux::{
-    Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, Warning, ZoneShare,
+    Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, Warning,
+    ZoneShare,
 };
 
 const MIB: u64 = 1 << 20;
@@ -69,7 +70,10 @@ fn eight_threads_find_what_they_wrote() {
 fn sizes_that_cannot_be_are_refused_with_advice() {
     let build = |bytes| Pool::builder().size(bytes).build();
     let error = build(u64::MAX).unwrap_err();
-    assert!(matches!(error, PoolError::TooLarge { asked: u64::MAX, limited_by: Limit::Machine | Limit::ControlGroup, .. }));
+    assert!(matches!(
+        error,
+        PoolError::TooLarge { asked: u64::MAX, limited_by: Limit::Machine | Limit::ControlGroup, .. }
+    ));
     assert!(error.to_string().contains("or less"));
     let error = build(MIB).unwrap_err();
     assert!(matches!(error, PoolError::TooSmall { nodes: 1.., .. }), "{error}");
@@ -126,10 +130,6 @@ fn raw_blocks_and_misuse() {
     assert_eq!(pool.books().allocated, PageCount::new(1));
     // SAFETY: just given up, and known here alone.
     drop(unsafe { pool.from_raw(raw) });
-    let mut many = [Pfn::default(); 500];
-    assert_eq!(pool.alloc_bulk_raw(&PoolRequest::page(), &mut many), Ok(500));
-    // SAFETY: no `Frames` owns them.
-    assert!(unsafe { pool.free_bulk_raw(&many) }.is_ok());
     assert_all_free(&pool);
 }
 
