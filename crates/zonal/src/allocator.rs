@@ -77,7 +77,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut requests = layout.requests::<P>();
         let mut shared_carver = carver(requests.next().expect("the shared buffer comes first"))?;
         let mut local_carver = carver(requests.next().expect("the local buffer comes second"))?;
-        let local = layout.carve_local::<P>(&mut local_carver);
+        let local = layout.carve_local(&mut local_carver);
         let shared: &SharedCells<P> = &shared_carver.fresh::<P, SharedCells<P>>(1)[0];
         let cpus_online = shared_carver.u32s::<P>(machine.cpu_ids());
         let mut zones = local_carver.list(machine.zones().len());

@@ -10,7 +10,9 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy_shape::{BuddyShape, FREE_BLOCKS_AT, FREE_PAGES_AT, ORDERS_AT, Stretch};
-use crate::buddy_words::{WORD_BITS, WORD_BITS_LOG2, from_smallest, maximal, ones, paired, unpaired};
+use crate::buddy_words::{
+    WORD_BITS, WORD_BITS_LOG2, count_difference, for_each_change, from_smallest, maximal, ones,
+};
 use crate::find_first::FindFirst;
 use crate::lock::Held;
 use crate::platform::{Atomic, Platform};
@@ -246,13 +248,15 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Whether the word is free as part of a unit of a higher level.
     #[inline]
     pub(crate) fn is_covered(&self, level: usize, word: usize) -> bool {
-        let mut unit = word;
-        (level + 1..=self.shape.top()).any(|above| {
+        let (mut above, mut unit) = (level + 1, word);
+        while above <= self.shape.top() {
             let bits = self.word(above, unit / WORD_BITS).load(Relaxed);
-            let bit = bits >> (unit % WORD_BITS) & 1;
-            unit /= WORD_BITS;
-            bit != 0
-        })
+            if bits >> (unit % WORD_BITS) & 1 != 0 {
+                return true;
+            }
+            (above, unit) = (above + 1, unit / WORD_BITS);
+        }
+        false
     }
 
     /// Whether any bit of the levels below stands for a part of the block, a stretch of a power of
@@ -262,7 +266,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
         let mut words_log2 = block.mask.count_ones().trailing_zeros();
         for below in (0..block.level).rev() {
             let any = if words_log2 < WORD_BITS_LOG2 {
-                (first..first + (1 << words_log2)).any(|word| self.word(below, word).load(Relaxed) != 0)
+                let start = self.shape.level(below).words_at + first;
+                let words = &self.cells[start..start + (1 << words_log2)];
+                words.iter().fold(0, |all, word| all | word.load(Relaxed)) != 0
             } else {
                 let last = self.shape.level(below).last;
                 (0..=last).any(|order| self.index(below, order).any(first, words_log2))
@@ -283,50 +289,43 @@ impl<'m, P: Platform> Buddy<'m, P> {
             return; // also a covered word of which all is taken at once
         }
         self.word(level, word).store(after, Relaxed);
-        let last = self.shape.level(level).last;
-        let (mut old, mut new) = (before, after);
-        // Heads of runs depend only on heads one order below: once these agree, all above do.
-        for order in 0..=last {
-            let (old_above, new_above) =
-                if order < last { (paired(old, order), paired(new, order)) } else { (0, 0) };
-            let (lost, gained) = if order < last {
-                (unpaired(old, old_above, order), unpaired(new, new_above, order))
-            } else {
-                (old, new)
-            };
-            self.count_change(level, order, word, lost, gained);
-            if old_above == new_above {
-                break;
-            }
-            (old, new) = (old_above, new_above);
-        }
+        let mut toggled = 0;
+        for_each_change(before, after, self.shape.level(level).last, |order, lost, gained| {
+            toggled |= self.count_change(level, order, word, lost, gained);
+        });
+        self.toggle_orders(toggled << (WORD_BITS_LOG2 as usize * level));
     }
 
     /// The maximal runs of `order` in `word` were those with heads `lost` and are now `gained`.
-    #[inline]
-    fn count_change(&self, level: usize, order: u32, word: usize, lost: u64, gained: u64) {
-        if lost == gained {
-            return;
-        }
+    /// Gives the bit of `order` if the buddy had none of them or has none now.
+    #[inline(never)] // called at seven places of `change`
+    fn count_change(&self, level: usize, order: u32, word: usize, lost: u64, gained: u64) -> u64 {
         let order_in_zone = order + WORD_BITS_LOG2 * level as u32;
-        let change = u64::from(gained.count_ones()).wrapping_sub(u64::from(lost.count_ones()));
-        self.add_free_blocks(order_in_zone, change);
+        let toggled = self.add_free_blocks(order_in_zone, count_difference(lost, gained));
         if lost == 0 {
             self.index(level, order).set(word);
         } else if gained == 0 {
             self.index(level, order).clear(word);
         }
+        u64::from(toggled) << order
     }
 
-    /// Adds `change`, wrapping, to the number of free blocks of `order`.
+    /// Adds `change`, wrapping, to the number of free blocks of `order`; whether their bit in
+    /// `orders` must change for that.
     #[inline]
-    pub(crate) fn add_free_blocks(&self, order: u32, change: u64) {
+    pub(crate) fn add_free_blocks(&self, order: u32, change: u64) -> bool {
         let cell = &self.cells[FREE_BLOCKS_AT + order as usize];
         let before = cell.load(Relaxed);
         let after = before.wrapping_add(change);
         cell.store(after, Relaxed);
-        if (before == 0) != (after == 0) {
-            self.cells[ORDERS_AT].store(self.orders() ^ 1 << order, Relaxed);
+        (before == 0) != (after == 0)
+    }
+
+    /// Changes the bits of `orders` that are set in `toggled`.
+    #[inline]
+    pub(crate) fn toggle_orders(&self, toggled: u64) {
+        if toggled != 0 {
+            self.cells[ORDERS_AT].store(self.orders() ^ toggled, Relaxed);
         }
     }
 

@@ -13,36 +13,48 @@ use crate::units::{MAX_ORDER_LIMIT, Order};
 
 impl<P: Platform> Buddy<'_, P> {
     /// Frees `count` frames from `first`. Refused, with `false` and no change, when one of them is
-    /// free. An aligned range costs a few accesses per word of the top level.
+    /// free. An aligned range costs little more than one write per word of the top level.
     ///
     /// # Panics
     /// When the range is not within the span.
     #[must_use]
     pub(crate) fn add_range(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
-        let stretches = self.shape().stretches(first, count);
+        let (start, end) = (u64::from(first), u64::from(first) + count);
+        assert!(end <= self.shape().frames());
         if self.any_free(held, first, count) {
             return false;
         }
-        let top = self.shape().top();
-        let last = self.shape().level(top).last;
-        let mut full_words = 0;
-        for stretch in stretches {
-            if stretch.mask == !0 {
-                // Only at the top are whole words set. Counted at the end: large zones are mostly these.
-                self.word(top, stretch.word).store(!0, Relaxed);
-                self.index(top, last).set(stretch.word);
-                full_words += 1;
-            } else {
-                let bits = self.word(stretch.level, stretch.word).load(Relaxed);
-                self.insert(stretch, bits);
-            }
+        let word_frames = 1_u64 << (WORD_BITS_LOG2 as usize * (self.shape().top() + 1));
+        let words = start.div_ceil(word_frames)..end / word_frames;
+        if words.is_empty() {
+            self.add_pieces(start, end);
+        } else {
+            self.add_pieces(start, words.start * word_frames);
+            self.add_whole_words(words.start as usize, words.end as usize);
+            self.add_pieces(words.end * word_frames, end);
         }
-        self.add_free_blocks(
-            u32::from(self.shape().max_order().get()),
-            full_words * (WORD_BITS as u64 >> last),
-        );
         self.add_free_pages(count);
         true
+    }
+
+    /// Sets the bits of `start..end`, of which nothing is free.
+    fn add_pieces(&self, start: u64, end: u64) {
+        for stretch in self.shape().stretches(start, end) {
+            let bits = self.word(stretch.level, stretch.word).load(Relaxed);
+            self.insert(stretch, bits);
+        }
+    }
+
+    /// Sets all bits of some words of the top level, of which nothing is free.
+    fn add_whole_words(&self, from: usize, to: usize) {
+        let (top, max_order) = (self.shape().top(), u32::from(self.shape().max_order().get()));
+        let last = self.shape().level(top).last;
+        for word in from..to {
+            self.word(top, word).store(!0, Relaxed);
+        }
+        self.index(top, last).set_run(from, to);
+        let blocks = (to - from) as u64 * (WORD_BITS as u64 >> last);
+        self.toggle_orders(u64::from(self.add_free_blocks(max_order, blocks)) << max_order);
     }
 
     /// Takes all of `count` frames from `first`, or, with `false`, nothing when one is not free.
@@ -51,10 +63,11 @@ impl<P: Platform> Buddy<'_, P> {
     /// When the range is not within the span.
     #[must_use]
     pub(crate) fn take_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
-        if !self.shape().stretches(first, count).all(|stretch| self.is_stretch_free(stretch)) {
+        let (start, end) = (u64::from(first), u64::from(first) + count);
+        if !self.shape().stretches(start, end).all(|stretch| self.is_stretch_free(stretch)) {
             return false;
         }
-        for stretch in self.shape().stretches(first, count) {
+        for stretch in self.shape().stretches(start, end) {
             self.remove(stretch);
         }
         self.add_free_pages(count.wrapping_neg());
@@ -132,6 +145,7 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     /// Calls `sink` for every maximal free block, the smallest order first, lowest block first.
+    #[cfg(test)]
     pub(crate) fn for_each_block(&self, held: &Held<'_, P::Lock>, sink: &mut impl FnMut(u32, Order)) {
         for order in (0..=MAX_ORDER_LIMIT).filter_map(Order::new) {
             let mut next = self.next_block(held, order, 0);

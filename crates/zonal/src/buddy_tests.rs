@@ -338,6 +338,22 @@ fn histories_of_large_zones() {
 }
 
 #[test]
+fn bulk_takes_split_the_largest_blocks() {
+    for (max_order, seed) in [10, 12, 13, 14, 18].into_iter().flat_map(|order| [(order, 1), (order, 2)]) {
+        let mut pair = Pair::new(1 << 18, max_order, seed);
+        pair.add_range(0, 1 << 18);
+        for _ in 0..4 {
+            pair.take_pages();
+            pair.check();
+        }
+        while !pair.taken.is_empty() {
+            pair.give_word();
+        }
+        pair.check();
+    }
+}
+
+#[test]
 fn every_state_of_a_16_frame_zone() {
     let zone = Zone::new(16, 4);
     let held = Held::wait(&zone.lock);
@@ -462,7 +478,7 @@ fn verify_finds_each_kind_of_fault() {
     );
     let kept = fault(&|zone| zone.buddy().add_free_pages(1));
     assert_eq!(kept, Err(BuddyFault::FreePages { counted: 3 * 4096, kept: 3 * 4096 + 1 }));
-    let kept = fault(&|zone| zone.buddy().add_free_blocks(3, 1));
+    let kept = fault(&|zone| _ = zone.buddy().add_free_blocks(3, 1));
     assert_eq!(kept, Err(BuddyFault::FreeBlocks { order: order(3), counted: 1, kept: 2 }));
     let summary = fault(&|zone| zone.cells[zone.shape.level(0).index_at].store(0, Relaxed));
     assert_eq!(summary, Err(BuddyFault::IndexSummary { order: 0 }));

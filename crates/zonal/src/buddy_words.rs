@@ -35,13 +35,66 @@ pub(crate) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
 /// Heads of the maximal runs of `order` in `word`, where runs end at order `last`.
 #[inline]
 pub(crate) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
+    // Written out like `for_each_change`, for constant shifts.
+    let heads = match order {
+        0 => word,
+        1 => heads_of::<1>(word),
+        2 => heads_of::<2>(word),
+        3 => heads_of::<3>(word),
+        4 => heads_of::<4>(word),
+        5 => heads_of::<5>(word),
+        _ => heads_of::<WORD_BITS_LOG2>(word),
+    };
+    if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+}
+
+/// Heads of the runs of `ORDER` in `word`.
+#[inline(always)]
+const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
     let mut heads = word;
     let mut below = 0;
-    while below < order {
+    while below < ORDER {
         heads = paired(heads, below);
         below += 1;
     }
-    if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+    heads
+}
+
+/// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ
+/// between two words: their heads in `before` and in `after`.
+#[inline]
+pub(crate) fn for_each_change(before: u64, after: u64, last: u32, mut changed: impl FnMut(u32, u64, u64)) {
+    // Written out, so that all shifts are by constants: this is the innermost work of the buddy.
+    let heads = &mut (before, after);
+    let changed = &mut changed;
+    let _ = compare::<0>(heads, last, changed)
+        && compare::<1>(heads, last, changed)
+        && compare::<2>(heads, last, changed)
+        && compare::<3>(heads, last, changed)
+        && compare::<4>(heads, last, changed)
+        && compare::<5>(heads, last, changed)
+        && compare::<6>(heads, last, changed);
+}
+
+/// One order of [`for_each_change`]: `heads` are of `ORDER` before and of the next order after it.
+/// Whether larger orders can differ: heads depend only on heads one order below.
+#[inline(always)]
+fn compare<const ORDER: u32>(
+    heads: &mut (u64, u64),
+    last: u32,
+    changed: &mut impl FnMut(u32, u64, u64),
+) -> bool {
+    let (old, new) = *heads;
+    if ORDER == WORD_BITS_LOG2 || ORDER == last {
+        changed(ORDER, old, new);
+        return false;
+    }
+    *heads = (paired(old, ORDER), paired(new, ORDER));
+    let (lost, gained) = (unpaired(old, heads.0, ORDER), unpaired(new, heads.1, ORDER));
+    if lost != gained {
+        changed(ORDER, lost, gained);
+    }
+    heads.0 != heads.1
 }
 
 /// The `count` lowest bits, all of them from 64 on.
@@ -53,6 +106,17 @@ pub(crate) const fn ones(count: u64) -> u64 {
 /// The units of the runs of `order` that have these heads.
 pub(crate) const fn spread(heads: u64, order: u32) -> u64 {
     heads.wrapping_mul(ones(1 << order)) // runs are disjoint: nothing carries
+}
+
+/// Set bits of `after` less those of `before`, wrapping. Most often they differ in one bit, and
+/// processors without an instruction to count bits are common targets.
+#[inline]
+pub(crate) const fn count_difference(before: u64, after: u64) -> u64 {
+    let different = before ^ after;
+    if different & different.wrapping_sub(1) == 0 {
+        return if different & after != 0 { 1 } else { 0_u64.wrapping_sub((different != 0) as u64) };
+    }
+    (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64)
 }
 
 /// The `count` lowest set bits of `word`, or all if there are fewer.
@@ -97,6 +161,15 @@ mod tests {
         assert_eq!(maximal(0xF0F6, 0, 6), 0b110, "1 and 2 are no buddies");
         assert_eq!(maximal(0xF0F6, 2, 6), 0x1010);
         assert_eq!(maximal(0xFF, 2, 2), 0x11, "runs end at the last order");
+    }
+
+    #[test]
+    fn differences_of_counts() {
+        let pairs = [(5, 5), (5, 4), (4, 5), (0, !0), (!0, 0), (0xF0, 0x0F), (0xF0, 1)];
+        for (before, after) in pairs {
+            let expected = i64::from(u64::count_ones(after)) - i64::from(u64::count_ones(before));
+            assert_eq!(count_difference(before, after) as i64, expected);
+        }
     }
 
     #[test]

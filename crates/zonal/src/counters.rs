@@ -142,12 +142,6 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         self.update(word, guard, |counts| counts.increment(item));
     }
 
-    /// Counts one down in the CPU's word.
-    #[inline]
-    pub(crate) fn decrement(&self, word: &P::U64, item: I, guard: &impl CpuGuard) {
-        self.update(word, guard, |counts| counts.decrement(item));
-    }
-
     /// Counts `amount` in the CPU's word.
     #[inline]
     pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {

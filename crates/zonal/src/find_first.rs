@@ -69,8 +69,8 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     #[inline]
     pub(crate) fn first(&self) -> Option<usize> {
         let mut at = 0;
-        for layer in (0..self.shape.layers).rev() {
-            let bits = self.cell(layer, at).load(Relaxed);
+        for &start in self.shape.starts[..self.shape.layers].iter().rev() {
+            let bits = self.cells[start + at].load(Relaxed);
             if bits == 0 {
                 return None;
             }
@@ -82,9 +82,19 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     /// Sets bit `bit`.
     #[inline]
     pub(crate) fn set(&self, bit: usize) {
-        let mut at = bit;
-        for layer in 0..self.shape.layers {
-            let cell = self.cell(layer, at / WORD_BITS);
+        let cell = self.cell(0, bit / WORD_BITS);
+        let bits = cell.load(Relaxed);
+        cell.store(bits | 1 << (bit % WORD_BITS), Relaxed);
+        if bits == 0 {
+            self.set_above(bit / WORD_BITS);
+        }
+    }
+
+    #[inline(never)] // seldom needed: keeps the callers small
+    fn set_above(&self, cell: usize) {
+        let mut at = cell;
+        for &start in &self.shape.starts[1..self.shape.layers] {
+            let cell = &self.cells[start + at / WORD_BITS];
             let bits = cell.load(Relaxed);
             cell.store(bits | 1 << (at % WORD_BITS), Relaxed);
             if bits != 0 {
@@ -97,15 +107,40 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     /// Clears bit `bit`.
     #[inline]
     pub(crate) fn clear(&self, bit: usize) {
-        let mut at = bit;
-        for layer in 0..self.shape.layers {
-            let cell = self.cell(layer, at / WORD_BITS);
+        let cell = self.cell(0, bit / WORD_BITS);
+        let bits = cell.load(Relaxed) & !(1 << (bit % WORD_BITS));
+        cell.store(bits, Relaxed);
+        if bits == 0 {
+            self.clear_above(bit / WORD_BITS);
+        }
+    }
+
+    #[inline(never)] // seldom needed: keeps the callers small
+    fn clear_above(&self, cell: usize) {
+        let mut at = cell;
+        for &start in &self.shape.starts[1..self.shape.layers] {
+            let cell = &self.cells[start + at / WORD_BITS];
             let bits = cell.load(Relaxed) & !(1 << (at % WORD_BITS));
             cell.store(bits, Relaxed);
             if bits != 0 {
                 return;
             }
             at /= WORD_BITS;
+        }
+    }
+
+    /// Sets all bits of `from..to`, which is not empty.
+    pub(crate) fn set_run(&self, from: usize, to: usize) {
+        let (mut from, mut to) = (from, to);
+        for layer in 0..self.shape.layers {
+            let (first, last) = (from / WORD_BITS, (to - 1) / WORD_BITS);
+            for at in first..=last {
+                let base = at * WORD_BITS;
+                let below = ones(from.saturating_sub(base) as u64);
+                let cell = self.cell(layer, at);
+                cell.store(cell.load(Relaxed) | (ones((to - base) as u64) & !below), Relaxed);
+            }
+            (from, to) = (first, last + 1);
         }
     }
 
@@ -196,6 +231,11 @@ mod tests {
                 assert_eq!(index.any(start, log2), model.range(start..start + (1 << log2)).next().is_some());
                 assert_eq!(index.contains(bit), model.contains(&bit));
             }
+            let to = bits - random.below(bits as u64) as usize;
+            let from = random.below(to as u64) as usize;
+            index.set_run(from, to);
+            model.extend(from..to);
+            assert!((0..bits).all(|bit| index.contains(bit) == model.contains(&bit)));
             assert!(index.is_consistent());
         }
     }

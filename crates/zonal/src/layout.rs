@@ -157,7 +157,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    pub(crate) fn carve_local<'m, P: Platform>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
+    pub(crate) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
         let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
         let buddies = carver.values(zones.len(), |at| self.plan(&zones[at]).buddy);
         let stacks = carver.values(2 * zones.len(), |at| {

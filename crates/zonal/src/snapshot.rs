@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::counters::{NodeItem, ZoneItem};
+use crate::counters::{NodeItem, ZoneItem, approximate_over};
 pub use crate::events::Events;
 use crate::machine::FrameRange;
 use crate::pageset_limits::PagesetLimits;
@@ -214,6 +214,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         books.allocated = self.nodes().flat_map(|node| node.allocated).sum();
         books
+    }
+
+    /// Free frames of all zones, wrong by at most the drift of all CPUs, at the price of one read a
+    /// zone.
+    pub fn free_approximate(&self) -> PageCount {
+        PageCount::new(approximate_over(self.zones.iter().map(Zone::counters), ZoneItem::Free))
     }
 
     /// What happened so far.

@@ -162,7 +162,7 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
     let (mut allocated, mut block_end) = (0, 0);
     let held = zone.lock();
     let end = u64::from(zone.offset(zone.span.start)) + zone.span.count.get();
-    for frame in zone.offset(zone.span.start) as u64..end {
+    for frame in u64::from(zone.offset(zone.span.start))..end {
         let frame = frame as u32;
         let first = zone.pfn(frame);
         match zone.frames.state(frame) {

@@ -133,11 +133,6 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok((rank != NOT_LISTED).then_some(rank as usize))
     }
 
-    /// Number of positions.
-    pub(crate) fn len(&self) -> Result<usize, ListChanged> {
-        Ok(self.checked(self.list.entries[0].load(Acquire))? as usize)
-    }
-
     /// `value`, unless the rebuild after next may have written it. The acquire loads of entries
     /// pair with the releases of [`ListWriter::write`], so this look cannot be too early.
     fn checked(&self, value: u32) -> Result<u32, ListChanged> {

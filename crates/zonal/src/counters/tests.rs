@@ -100,7 +100,7 @@ fn increments_overstep_by_half_a_threshold() {
 #[test]
 fn decrements_are_the_mirror_image() {
     let zone = Zone::<1>::new(7);
-    let down = || zone.counters().decrement(&zone.words[0], ZoneItem::Free, &Unshared);
+    let down = || zone.counters().add(&zone.words[0], ZoneItem::Free, -1, &Unshared);
     (0..7).for_each(|_| down());
     assert_eq!(zone.free(), (0, -7));
     down();

@@ -25,8 +25,6 @@ pub struct Depths {
 }
 
 impl Depths {
-    const ZERO: Self = Self { alloc: 0, free: 0 };
-
     /// Depth of allocation.
     #[must_use]
     pub const fn alloc(self) -> PageCount {

@@ -1,6 +1,6 @@
 //! A world for tests of the public interface: machines of any shape, a CPU, a clock and reclaimers
 //! that the test steers.
-#![allow(dead_code)] // each test file uses a part
+#![allow(dead_code, unreachable_pub)] // each test file uses a part
 
 use core::mem::MaybeUninit;
 use std::cell::Cell;
@@ -95,13 +95,15 @@ impl Reclaimer for TestPlatform {
     }
 }
 
+/// A zone to be built: node, kind, start, spanned frames, managed ranges (start, count).
+pub type ZonePlan = (u16, ZoneKind, u64, u64, Vec<(u64, u64)>);
+
 /// A machine to be built: each node with its CPUs, zones and distances.
 #[derive(Clone, Default)]
 pub struct Plan {
     pub nodes: Vec<(u16, Vec<u32>)>,
     pub distances: Vec<Vec<u8>>,
-    /// Node, kind, start, spanned frames, managed ranges (start, count).
-    pub zones: Vec<(u16, ZoneKind, u64, u64, Vec<(u64, u64)>)>,
+    pub zones: Vec<ZonePlan>,
 }
 
 pub fn node(id: u16) -> NodeId {

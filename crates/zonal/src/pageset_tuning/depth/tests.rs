@@ -195,7 +195,7 @@ fn depths_stop_at_their_width() {
     let expected = Depths { alloc: u32::MAX, free: 0 };
     assert_eq!(near.after_take(Order::new(18).unwrap()), expected);
     assert_eq!(Depths::from_word(expected.word()), expected);
-    assert_eq!(expected.midpoint(Depths::ZERO), Depths { alloc: u32::MAX / 2, free: 0 });
+    assert_eq!(expected.midpoint(Depths { alloc: 0, free: 0 }), Depths { alloc: u32::MAX / 2, free: 0 });
 }
 
 /// The rule in the words in which it was published, with the count and its extremes.
