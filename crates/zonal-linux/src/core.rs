@@ -19,9 +19,9 @@ use crate::topology::Topology;
 
 /// A pool without its threads: what [`Frames`](crate::Frames) keep alive. Opaque.
 pub struct PoolCore {
-    /// First: fields drop in this order, and the allocator lives in `metadata`.
+    /// First: fields drop in this order, and the allocator lives in `_metadata`.
     allocator: Allocator<'static, LinuxPlatform>,
-    metadata: Metadata,
+    _metadata: Metadata,
     pub(crate) topology: Topology,
     pub(crate) warnings: Vec<Warning>,
     /// Held while memory comes or goes: it must not be discarded while coming back.
@@ -86,12 +86,14 @@ impl PoolCore {
         });
         let allocator = allocator.map_err(|error| refused(error, &mut metadata))?;
         let (hotplug, still) = (Mutex::new(()), RwLock::new(()));
-        Ok(Arc::new(Self { allocator, metadata, topology, warnings: warnings.into_vec(), hotplug, still }))
-    }
-
-    /// Bytes of metadata mapped; fewer are touched.
-    pub(crate) fn metadata_mapped(&self) -> u64 {
-        self.metadata.bytes()
+        Ok(Arc::new(Self {
+            allocator,
+            _metadata: metadata,
+            topology,
+            warnings: warnings.into_vec(),
+            hotplug,
+            still,
+        }))
     }
 }
 

@@ -238,7 +238,7 @@ impl fmt::Display for Bytes {
             return write!(f, "{} bytes", self.0);
         }
         let at = (self.0.ilog2() as usize / 10 - 1).min(UNITS.len() - 1);
-        let hundredths = u128::from(self.0) * 100 >> (10 * (at + 1));
+        let hundredths = (u128::from(self.0) * 100) >> (10 * (at + 1));
         let (whole, part) = (hundredths / 100, hundredths % 100);
         match part {
             0 => write!(f, "{whole} {}", UNITS[at]),

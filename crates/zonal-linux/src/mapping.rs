@@ -83,7 +83,7 @@ impl Mapping {
             match map(place.as_ptr().cast(), bytes, flags) {
                 Ok(base) => return Ok(Self { base, bytes }),
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) && attempt < PLACING_ATTEMPTS => {
-                    attempt += 1
+                    attempt += 1;
                 }
                 Err(e) => return Err(e),
             }
@@ -96,6 +96,7 @@ impl Mapping {
     }
 
     /// Length.
+    #[cfg(test)]
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }

@@ -64,9 +64,4 @@ impl Metadata {
     pub(crate) fn failure(&mut self) -> Option<PoolError> {
         self.failure.take()
     }
-
-    /// Bytes of address space taken.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.buffers.iter().map(|buffer| buffer.bytes() as u64).sum()
-    }
 }

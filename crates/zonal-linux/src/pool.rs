@@ -123,7 +123,7 @@ impl Pool {
     /// holds it weakly, so a cache may hold the pool and its frames.
     pub fn register_reclaimer<R>(&self, reclaimer: &Arc<R>) -> ReclaimerId
     where
-        R: Reclaimer + Send + Sync + 'static,
+        R: Reclaimer + Send + 'static,
     {
         let weak: Weak<R> = Arc::downgrade(reclaimer);
         self.core.platform().reclaimers.register(weak)

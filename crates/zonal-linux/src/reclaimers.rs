@@ -15,7 +15,7 @@ use zonal::units::{NodeId, PageCount};
 
 use crate::key::PoolKey;
 
-type Shrinker = dyn Reclaimer + Send + Sync;
+type Shrinker = dyn Reclaimer + Send;
 
 /// Names a registered reclaimer, to unregister it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    fn weak(reclaimer: &Arc<impl Reclaimer + Send + Sync + 'static>) -> Weak<Shrinker> {
+    fn weak(reclaimer: &Arc<impl Reclaimer + Send + 'static>) -> Weak<Shrinker> {
         let whole: Arc<Shrinker> = reclaimer.clone();
         Arc::downgrade(&whole)
     }
