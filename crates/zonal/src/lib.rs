@@ -90,7 +90,7 @@ pub(crate) mod testing;
 pub mod threshold;
 mod tick;
 pub mod units;
-mod verify;
+pub mod verify;
 pub mod watermarks;
 mod zone;
 mod zonelist;

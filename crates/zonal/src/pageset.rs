@@ -151,7 +151,7 @@ impl<P: Platform> Pageset<P> {
         slots: &'a [P::U32],
         shape: &'a StackShape,
     ) -> Option<PagesetGuard<'a, P>> {
-        self.lock.try_lock().then_some(PagesetGuard { pageset: self, slots, shape })
+        self.lock.try_lock().then(|| PagesetGuard { pageset: self, slots, shape })
     }
 
     /// Waits until nobody else has the pageset. Not for its owner, who could be the one waited for.

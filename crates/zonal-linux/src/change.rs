@@ -1,0 +1,166 @@
+//! What can be changed while a pool is in use: CPUs, memory, settings; and acting as a CPU.
+//!
+//! Neighbours: the rules are the core's; this room adds that memory taken offline goes back to the
+//! kernel, and that threads can stand for CPUs of an emulated machine.
+
+use std::io;
+
+use zonal::NodeMask;
+use zonal::config::{NodeReclaim, ZonelistCache};
+use zonal::error::{ConfigError, OnlineError, PolicyError};
+use zonal::machine::FrameRange;
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::policy::{Policy, WeightTable};
+use zonal::units::{CpuId, NodeId};
+use zonal::watermarks::WatermarkSettings;
+
+use crate::cpu_map::ActingCpu;
+use crate::platform::LinuxPlatform;
+use crate::pool::Pool;
+
+/// A policy for requests to a [`Pool`].
+pub type PoolPolicy<'w> = Policy<'w, LinuxPlatform>;
+
+/// Why a thread cannot act as a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ActError {
+    /// Threads of a real machine are where they run.
+    #[error("the pool is over the real machine; only on an emulated one can a thread act as a CPU")]
+    NotEmulated,
+    /// The machine has no such CPU.
+    #[error("the emulated machine has no CPU {0}")]
+    UnknownCpu(CpuId),
+}
+
+/// Why memory did not leave, or not wholly.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// The range stays online.
+    #[error(transparent)]
+    Refused(#[from] OnlineError),
+    /// The range is offline, but the kernel did not take its memory back.
+    #[error("the range is offline, but the kernel keeps its memory: {0}")]
+    NotReturned(io::Error),
+}
+
+impl Pool {
+    /// Lets the calling thread be `cpu` of the emulated machine while the result lives.
+    ///
+    /// # Errors
+    /// When the machine is real, or has no such CPU.
+    pub fn act_as(&self, cpu: CpuId) -> Result<ActingCpu, ActError> {
+        let topology = self.topology();
+        if !topology.is_emulated() {
+            return Err(ActError::NotEmulated);
+        }
+        if !topology.nodes().iter().any(|node| node.cpus.contains(&cpu)) {
+            return Err(ActError::UnknownCpu(cpu));
+        }
+        Ok(ActingCpu::begin(self.core.platform().key, cpu))
+    }
+
+    /// Brings a CPU back.
+    ///
+    /// # Errors
+    /// When there is no such CPU, or it is online.
+    pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        self.core.allocator().online_cpu(cpu)
+    }
+
+    /// Takes a CPU out: its pagesets are drained.
+    ///
+    /// # Errors
+    /// When there is no such CPU, it is offline, or it is the last.
+    pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        self.core.allocator().offline_cpu(cpu)
+    }
+
+    /// Brings frames back.
+    ///
+    /// # Errors
+    /// When the range is not within one zone, or not all of it is offline.
+    pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
+        let _alone = self.core.hotplug.lock();
+        self.core.allocator().online_memory(range)
+    }
+
+    /// Takes frames out and gives their memory back to the kernel.
+    ///
+    /// # Errors
+    /// When the range is not within one zone, not all online, or in use; or when the kernel does not
+    /// take the memory.
+    pub fn offline_memory(&self, range: FrameRange) -> Result<(), OfflineError> {
+        let _alone = self.core.hotplug.lock();
+        self.core.allocator().offline_memory(range)?;
+        self.core.memory().discard(range).map_err(OfflineError::NotReturned)
+    }
+
+    /// Empties all pagesets of all CPUs into their zones.
+    pub fn drain_pagesets(&self) {
+        self.core.allocator().drain_pagesets();
+    }
+
+    /// Changes watermarks and lowmem reserves.
+    ///
+    /// # Errors
+    /// When the minimum exceeds what is managed.
+    pub fn set_watermarks(&self, settings: WatermarkSettings) -> Result<(), ConfigError> {
+        self.core.allocator().set_watermarks(settings)
+    }
+
+    /// Fixes `pageset.high` at a fraction of each zone, or tunes it (0).
+    pub fn set_high_fraction(&self, fraction: u32) {
+        self.core.allocator().set_high_fraction(fraction);
+    }
+
+    /// Changes how `pageset.high` is tuned.
+    pub fn set_tuning(&self, tuning: PagesetTuning) {
+        self.core.allocator().set_tuning(tuning);
+    }
+
+    /// Changes how the zonelist cache is used.
+    pub fn set_zonelist_cache(&self, cache: ZonelistCache) {
+        self.core.allocator().set_zonelist_cache(cache);
+    }
+
+    /// Changes whether node reclaim comes before fallback.
+    pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
+        self.core.allocator().set_node_reclaim(node_reclaim);
+    }
+
+    /// See [`Policy::preferred`].
+    ///
+    /// # Errors
+    /// When the machine has no such node, or the node has no memory.
+    pub fn preferred(&self, node: NodeId) -> Result<PoolPolicy<'static>, PolicyError> {
+        Policy::preferred(self.core.allocator(), node)
+    }
+
+    /// See [`Policy::bind`].
+    ///
+    /// # Errors
+    /// When a node is not of this machine, or none of them has memory.
+    pub fn bind(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
+        Policy::bind(self.core.allocator(), nodes)
+    }
+
+    /// See [`Policy::interleave`].
+    ///
+    /// # Errors
+    /// As [`Pool::bind`].
+    pub fn interleave(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
+        Policy::interleave(self.core.allocator(), nodes)
+    }
+
+    /// See [`Policy::weighted_interleave`].
+    ///
+    /// # Errors
+    /// As [`Pool::bind`], and when all weights are 0.
+    pub fn weighted_interleave<'w>(
+        &self,
+        nodes: NodeMask,
+        weights: &'w WeightTable<LinuxPlatform>,
+    ) -> Result<PoolPolicy<'w>, PolicyError> {
+        Policy::weighted_interleave(self.core.allocator(), nodes, weights)
+    }
+}

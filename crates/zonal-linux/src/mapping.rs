@@ -1,0 +1,317 @@
+//! One private mapping of anonymous memory, and what the kernel can be asked to do with it.
+//!
+//! Vocabulary: *populate* = have the kernel back a range with memory now; *discard* = give that
+//! memory back while keeping the addresses; *bind* = only take memory of one node. Nothing here
+//! knows of pools: `memory.rs` and `metadata.rs` do, and they decide which refusals are warnings.
+
+use std::ffi::{CString, c_int, c_ulong, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null_mut};
+
+use zonal::units::{MAX_NODES, NodeId};
+
+/// Bytes of the huge pages that are asked for.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+const MPOL_BIND: c_int = 2;
+const PR_SET_VMA: c_int = 0x5356_4d41;
+const PR_SET_VMA_ANON_NAME: c_ulong = 0;
+/// Attempts at an address that another thread maps first.
+const PLACING_ATTEMPTS: usize = 8;
+
+/// What backs a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Backing {
+    /// Ordinary pages, promised to nobody before they are touched.
+    Ordinary,
+    /// Huge pages of the kernel's reserve.
+    Huge,
+}
+
+/// An address range of our own. Invariant: `base..base + bytes` is mapped readable and writable by
+/// this value alone until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is a range of the process, not of a thread, and all methods are system calls
+// or address arithmetic.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; whoever writes through the address answers for races there.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` zero bytes at a multiple of `align`, a power of two of at least a page.
+    pub(crate) fn new(bytes: usize, align: usize, backing: Backing) -> io::Result<Self> {
+        match backing {
+            Backing::Ordinary => Self::ordinary(bytes, align),
+            Backing::Huge => Self::huge(bytes, align),
+        }
+    }
+
+    fn ordinary(bytes: usize, align: usize) -> io::Result<Self> {
+        let Some(room) = bytes.checked_add(align) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let start = map(null_mut(), room, flags)?;
+        let head = start.as_ptr().align_offset(align);
+        // SAFETY: `head < align`, so the result lies in the `bytes + align` just mapped.
+        let base = unsafe { start.add(head) };
+        // SAFETY: `head + bytes <= room`: one past the part that is kept.
+        let tail = unsafe { base.add(bytes) };
+        unmap(start, head);
+        unmap(tail, room - head - bytes);
+        Ok(Self { base, bytes })
+    }
+
+    /// A reserve page must be promised to us or the first touch would kill the process, so no
+    /// `MAP_NORESERVE` here. Trimming would promise pages for the margin too: the aligned place is
+    /// found with an ordinary mapping first, and taken unless another thread was faster.
+    fn huge(bytes: usize, align: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS
+            | libc::MAP_HUGETLB
+            | libc::MAP_HUGE_2MB
+            | libc::MAP_FIXED_NOREPLACE;
+        let mut attempt = 1;
+        loop {
+            let place = Self::ordinary(bytes, align)?.base;
+            match map(place.as_ptr().cast(), bytes, flags) {
+                Ok(base) => return Ok(Self { base, bytes }),
+                Err(e) if e.raw_os_error() == Some(libc::EEXIST) && attempt < PLACING_ATTEMPTS => {
+                    attempt += 1;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// First address.
+    pub(crate) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length.
+    #[cfg(test)]
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Lets memory come only from `node`.
+    pub(crate) fn bind(&self, node: NodeId) -> io::Result<()> {
+        const WORD: usize = c_ulong::BITS as usize;
+        let mut mask: [c_ulong; MAX_NODES / WORD] = [0; MAX_NODES / WORD];
+        mask[node.index() / WORD] |= 1 << (node.index() % WORD);
+        // One more than the bits there are: the kernel takes the number less one.
+        let bits = MAX_NODES as c_ulong + 1;
+        // SAFETY: the range is mapped by us and the mask outlives the call.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_mbind, self.base.as_ptr(), self.bytes, MPOL_BIND, mask.as_ptr(), bits, 0)
+        };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Asks for transparent huge pages or rules them out.
+    pub(crate) fn advise(&self, transparent: Transparent) -> io::Result<()> {
+        let advice = match transparent {
+            Transparent::Wanted => libc::MADV_HUGEPAGE,
+            Transparent::Unwanted => libc::MADV_NOHUGEPAGE,
+        };
+        self.madvise(0, self.bytes, advice)
+    }
+
+    /// Backs `bytes` from `offset` with memory now. Contents that are there stay.
+    pub(crate) fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        self.madvise(offset, bytes, libc::MADV_POPULATE_WRITE)
+    }
+
+    /// Backs `bytes` from `offset` by storing a zero to each page, for kernels that cannot
+    /// [`populate`](Self::populate). Contents at the pages' first bytes are lost.
+    pub(crate) fn touch(&self, offset: usize, bytes: usize) {
+        self.check(offset, bytes);
+        for at in (offset..offset + bytes).step_by(os_page_bytes()) {
+            // SAFETY: `check` found the range inside the mapping.
+            let byte = unsafe { self.base.add(at) };
+            // SAFETY: mapped writable; the caller holds the range alone.
+            unsafe { byte.write_volatile(0) };
+        }
+    }
+
+    /// Gives the memory of `bytes` from `offset` back to the kernel; the range then reads as zeros.
+    pub(crate) fn discard(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        self.madvise(offset, bytes, libc::MADV_DONTNEED)
+    }
+
+    /// Names the range in `/proc/PID/maps`, where the kernel can.
+    pub(crate) fn name(&self, name: &str) {
+        let Ok(name) = CString::new(name) else { return };
+        // SAFETY: the range is ours, the string outlives the call. A refusal changes nothing.
+        unsafe {
+            libc::prctl(
+                PR_SET_VMA,
+                PR_SET_VMA_ANON_NAME,
+                self.base.as_ptr() as c_ulong,
+                self.bytes as c_ulong,
+                name.as_ptr(),
+            )
+        };
+    }
+
+    /// The mapping's bytes, all zero if nobody wrote to them.
+    ///
+    /// # Safety
+    /// The slice must not be used after `self` is dropped, and nothing else may use the range.
+    pub(crate) unsafe fn bytes_unbounded(&self) -> &'static mut [MaybeUninit<u8>] {
+        // SAFETY: mapped and valid for the length; exclusiveness and lifetime are the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.bytes) }
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "range outside the mapping");
+    }
+
+    fn madvise(&self, offset: usize, bytes: usize, advice: c_int) -> io::Result<()> {
+        self.check(offset, bytes);
+        // SAFETY: `check` found the range inside the mapping.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: the range is ours; the advice given here keeps it mapped.
+        let failed = unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        unmap(self.base, self.bytes);
+    }
+}
+
+/// Whether transparent huge pages are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Transparent {
+    Wanted,
+    Unwanted,
+}
+
+/// Bytes of an ordinary page of the running kernel.
+pub(crate) fn os_page_bytes() -> usize {
+    // SAFETY: no preconditions.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("the page size is always known")
+}
+
+fn map(place: *mut c_void, bytes: usize, flags: c_int) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new anonymous mapping; no flag used here replaces an existing one.
+    let start = unsafe { libc::mmap(place, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(start.cast()).expect("the kernel never maps address 0 unasked"))
+}
+
+/// Unmaps a range that this file mapped and nobody uses.
+fn unmap(start: NonNull<u8>, bytes: usize) {
+    if bytes > 0 {
+        // SAFETY: private to this file; all callers own the range.
+        let failed = unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+        assert!(failed == 0, "unmapping our own range: {}", io::Error::last_os_error());
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    fn byte(mapping: &Mapping, at: usize) -> *mut u8 {
+        assert!(at < mapping.bytes());
+        mapping.base().as_ptr().wrapping_add(at)
+    }
+
+    /// Resident bytes of a range, by asking which pages are in memory.
+    pub(crate) fn resident(mapping: &Mapping) -> usize {
+        let mut pages = vec![0_u8; mapping.bytes() / os_page_bytes()];
+        // SAFETY: one byte of room for each page of a mapped range.
+        let failed = unsafe {
+            libc::mincore(mapping.base().as_ptr().cast(), mapping.bytes(), pages.as_mut_ptr().cast())
+        };
+        assert_eq!(failed, 0);
+        pages.iter().filter(|page| *page & 1 == 1).count() * os_page_bytes()
+    }
+
+    fn is_mapped(start: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| {
+            let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let address = |text| usize::from_str_radix(text, 16).unwrap();
+            (address(from)..address(to)).contains(&start)
+        })
+    }
+
+    #[test]
+    fn maps_aligned_and_unmaps() {
+        let align = 64 << 20;
+        let mapping = Mapping::new(8 << 20, align, Backing::Ordinary).unwrap();
+        let start = mapping.base().as_ptr() as usize;
+        assert_eq!(start % align, 0);
+        assert_eq!(resident(&mapping), 0);
+        assert!(is_mapped(start) && is_mapped(start + mapping.bytes() - 1));
+        drop(mapping);
+        assert!(!is_mapped(start));
+    }
+
+    #[test]
+    fn nothing_of_the_margin_stays_mapped() {
+        // Kept margins of half a tebibyte on average would fill the address space of 128.
+        for _ in 0..400 {
+            Mapping::new(4096, 1 << 40, Backing::Ordinary).unwrap();
+        }
+    }
+
+    #[test]
+    fn populate_keeps_and_discard_clears() {
+        let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap();
+        mapping.advise(Transparent::Unwanted).ok();
+        // SAFETY: inside the mapping, which this test holds alone.
+        unsafe { byte(&mapping, 4096).write(7) };
+        match mapping.populate(0, 2 << 20) {
+            Ok(()) => assert_eq!(resident(&mapping), 2 << 20),
+            Err(e) => eprintln!("SKIPPED: this kernel cannot populate: {e}"),
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte(&mapping, 4096).read() }, 7);
+        mapping.discard(4096, 4096).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte(&mapping, 4096).read() }, 0);
+        mapping.touch(2 << 20, 1 << 20);
+        assert!(resident(&mapping) >= 1 << 20);
+    }
+
+    #[test]
+    fn binds_to_nodes_that_exist() {
+        let mapping = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).unwrap();
+        let nowhere = NodeId::new(1023).unwrap();
+        assert!(mapping.bind(nowhere).is_err());
+        match mapping.bind(NodeId::new(0).unwrap()) {
+            Ok(()) => mapping.touch(0, 2 << 20),
+            Err(e) => eprintln!("SKIPPED: this kernel does not bind memory: {e}"),
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the mapping")]
+    fn refuses_ranges_outside() {
+        let mapping = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).unwrap();
+        mapping.touch(1 << 20, (1 << 20) + 1);
+    }
+
+    #[test]
+    fn refuses_more_than_the_address_space() {
+        assert!(Mapping::new(usize::MAX - 5, 4096, Backing::Ordinary).is_err());
+        assert!(Mapping::new(1 << 55, 4096, Backing::Ordinary).is_err());
+    }
+}

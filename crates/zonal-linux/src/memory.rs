@@ -1,0 +1,320 @@
+//! The memory of a pool: one mapping for each zone, and the way between frames and addresses.
+//!
+//! A frame's number is its address divided by the page size: both ways are arithmetic, and frames
+//! of different pools never look alike. Neighbours: `mapping.rs` talks to the kernel, `plan.rs`
+//! says how large zones are, `platform.rs` shows frame contents to the allocator.
+
+use std::io;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use zonal::machine::FrameRange;
+use zonal::platform::FrameContents;
+use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+
+use crate::error::{PoolError, Warning, Warnings};
+use crate::mapping::{Backing, HUGE_PAGE_BYTES, Mapping, Transparent};
+use crate::plan::ZonePlan;
+
+/// Zones start aligned for blocks of at least this order: the core's metadata of a zone begins there.
+const ALIGN_ORDER: u8 = 12;
+
+/// Which huge pages back a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum HugePages {
+    /// None, not even where the kernel would use them unasked.
+    Never,
+    /// Those that the kernel puts together by itself.
+    #[default]
+    Transparent,
+    /// Those of the kernel's reserve (`vm.nr_hugepages`), taken at once; transparent ones where the
+    /// reserve does not suffice, with a [`Warning`].
+    Explicit,
+}
+
+/// Whether memory is bound to its node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Binding {
+    /// Zones lie on the nodes they belong to.
+    ToNodes,
+    /// There is nothing to choose: one node, or emulated ones.
+    None,
+}
+
+/// How zones are to be mapped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) page_bytes: u32,
+    pub(crate) max_order: Order,
+    pub(crate) huge_pages: HugePages,
+    pub(crate) binding: Binding,
+}
+
+/// One zone's memory. Invariant: `range` covers the mapping's first `range.count` pages.
+#[derive(Debug)]
+pub(crate) struct ZoneMemory {
+    pub(crate) node: NodeId,
+    pub(crate) kind: ZoneKind,
+    pub(crate) range: FrameRange,
+    pub(crate) mapping: Mapping,
+    /// Whether the mapping has been backed already.
+    pub(crate) populated: bool,
+}
+
+/// All memory of a pool.
+#[derive(Debug)]
+pub(crate) struct PoolMemory {
+    page_bytes: usize,
+    /// As planned: ascending by node and kind.
+    zones: Box<[ZoneMemory]>,
+    /// Places in `zones`, ascending by address.
+    by_address: Box<[u16]>,
+}
+
+impl PoolMemory {
+    /// Address of a frame of this pool.
+    #[inline]
+    pub(crate) fn pointer(&self, frame: Pfn) -> Option<NonNull<u8>> {
+        let zone = self.zone_of(frame)?;
+        let offset = self.bytes(frame.offset_from(zone.range.start)?);
+        // SAFETY: `zone_of` found the frame inside the zone's range, which the mapping covers.
+        Some(unsafe { zone.mapping.base().add(offset) })
+    }
+
+    /// The frame that holds `address`.
+    pub(crate) fn frame(&self, address: *const u8) -> Option<Pfn> {
+        let frame = Pfn::new((address as usize / self.page_bytes) as u64);
+        self.zone_of(frame).map(|_| frame)
+    }
+
+    #[inline]
+    fn zone_of(&self, frame: Pfn) -> Option<&ZoneMemory> {
+        let start = |at: u16| self.zones[usize::from(at)].range.start;
+        let last = self.by_address.partition_point(|&at| start(at) <= frame).checked_sub(1)?;
+        let zone = &self.zones[usize::from(self.by_address[last])];
+        (frame < zone.range.end()).then_some(zone)
+    }
+
+    /// Maps what is planned.
+    pub(crate) fn map(
+        plans: &[ZonePlan],
+        manner: Manner,
+        warnings: &mut Warnings,
+    ) -> Result<Self, PoolError> {
+        let zones = plans.iter().map(|plan| ZoneMemory::map(plan, manner, warnings));
+        let zones: Box<[_]> = zones.collect::<Result<_, _>>()?;
+        let mut by_address: Box<[u16]> = (0..zones.len() as u16).collect();
+        by_address.sort_by_key(|&at| zones[usize::from(at)].range.start);
+        Ok(Self { page_bytes: manner.page_bytes as usize, zones, by_address })
+    }
+
+    /// The zones, as planned.
+    pub(crate) fn zones(&self) -> &[ZoneMemory] {
+        &self.zones
+    }
+
+    /// Bytes of a frame.
+    pub(crate) const fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Length of `frames` in bytes.
+    pub(crate) const fn bytes(&self, frames: PageCount) -> usize {
+        frames.get() as usize * self.page_bytes
+    }
+
+    /// Gives the memory behind `range`, which lies in one zone and is not in use, to the kernel.
+    pub(crate) fn discard(&self, range: FrameRange) -> io::Result<()> {
+        let zone = self.zone_of(range.start).filter(|zone| zone.range.contains(&range));
+        let zone = zone.ok_or(io::ErrorKind::InvalidInput)?;
+        let offset = range.start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
+        zone.mapping.discard(self.bytes(offset), self.bytes(range.count))
+    }
+
+    /// Addresses of the eight-byte words of `count` frames from `first`.
+    fn words(&self, first: Pfn, count: PageCount) -> impl Iterator<Item = NonNull<u64>> {
+        let frames = (0..count.get()).map(move |at| first.plus(PageCount::new(at)));
+        frames.flat_map(|frame| {
+            let start =
+                self.pointer(frame).expect("the allocator only names frames it manages").cast::<u64>();
+            // SAFETY: the words of one frame, which is mapped.
+            (0..self.page_bytes / size_of::<u64>()).map(move |at| unsafe { start.add(at) })
+        })
+    }
+}
+
+// The allocator asks only about frames that it holds itself. Accesses are volatile all the same:
+// finding somebody's store after free is what the poison is for.
+impl FrameContents for PoolMemory {
+    fn fill(&self, first: Pfn, count: PageCount, pattern: u64) {
+        for word in self.words(first, count) {
+            // SAFETY: mapped and aligned; see above.
+            unsafe { word.write_volatile(pattern) };
+        }
+    }
+
+    fn holds(&self, first: Pfn, count: PageCount, pattern: u64) -> bool {
+        // SAFETY: mapped, aligned, and any bytes are a number; see above.
+        self.words(first, count).all(|word| unsafe { word.read_volatile() } == pattern)
+    }
+}
+
+impl ZoneMemory {
+    fn map(plan: &ZonePlan, manner: Manner, warnings: &mut Warnings) -> Result<Self, PoolError> {
+        let page_bytes = manner.page_bytes as usize;
+        let bytes = (plan.frames.get() as usize * page_bytes).next_multiple_of(HUGE_PAGE_BYTES);
+        let align = (1_usize << manner.max_order.get().max(ALIGN_ORDER)) * page_bytes;
+        let mut explicit = None;
+        if manner.huge_pages == HugePages::Explicit {
+            explicit = explicit_mapping(bytes, align, plan, manner)
+                .map_err(|why| warnings.add(no_huge_pages(plan, bytes, manner, &why)))
+                .ok();
+        }
+        let populated = explicit.is_some();
+        let mapping = match explicit {
+            Some(mapping) => mapping,
+            None => ordinary_mapping(bytes, align, plan, manner, warnings)?,
+        };
+        mapping.name(&format!("zonal node {} {}", plan.node, plan.kind));
+        let start = Pfn::new((mapping.base().as_ptr().expose_provenance() / page_bytes) as u64);
+        let range = FrameRange { start, count: plan.frames };
+        Ok(Self { node: plan.node, kind: plan.kind, range, mapping, populated })
+    }
+}
+
+/// Taken at once: a reserve that runs out under a page fault would kill the process.
+fn explicit_mapping(bytes: usize, align: usize, plan: &ZonePlan, manner: Manner) -> io::Result<Mapping> {
+    let mapping = Mapping::new(bytes, align, Backing::Huge)?;
+    if manner.binding == Binding::ToNodes {
+        mapping.bind(plan.node)?;
+    }
+    mapping.populate(0, bytes)?;
+    Ok(mapping)
+}
+
+fn ordinary_mapping(
+    bytes: usize,
+    align: usize,
+    plan: &ZonePlan,
+    manner: Manner,
+    warnings: &mut Warnings,
+) -> Result<Mapping, PoolError> {
+    let purpose = || format!("node {} {}", plan.node, plan.kind);
+    let mapping = Mapping::new(bytes, align, Backing::Ordinary).map_err(|source| PoolError::Map {
+        purpose: purpose(),
+        bytes: bytes as u64,
+        source,
+    })?;
+    if manner.binding == Binding::ToNodes {
+        bind_or_warn(&mapping, plan.node, warnings);
+    }
+    match manner.huge_pages {
+        // A kernel without huge pages also refuses to be told not to use them.
+        HugePages::Never => mapping.advise(Transparent::Unwanted).unwrap_or(()),
+        HugePages::Transparent | HugePages::Explicit => {
+            if let Some(reason) = transparent_refused(mapping.advise(Transparent::Wanted)) {
+                warnings.add(Warning::NoTransparentHugePages { reason });
+            }
+        }
+    }
+    Ok(mapping)
+}
+
+/// Binds `mapping` to `node`, or says that it is not.
+pub(crate) fn bind_or_warn(mapping: &Mapping, node: NodeId, warnings: &mut Warnings) {
+    if let Err(why) = mapping.bind(node) {
+        warnings.add(Warning::NotBound { nodes: vec![node], reason: why.to_string() });
+    }
+}
+
+/// Why advice for transparent huge pages has no effect, if so: refused, or switched off.
+fn transparent_refused(advised: io::Result<()>) -> Option<String> {
+    if let Err(why) = advised {
+        return Some(why.to_string());
+    }
+    let file = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let setting = std::fs::read_to_string(file).ok()?;
+    setting.contains("[never]").then(|| format!("{file} says never"))
+}
+
+fn no_huge_pages(plan: &ZonePlan, bytes: usize, manner: Manner, why: &io::Error) -> Warning {
+    let of_node = format!("/sys/devices/system/node/node{}", plan.node);
+    let dir = match manner.binding {
+        Binding::ToNodes => Path::new(&of_node),
+        Binding::None => Path::new("/sys/kernel/mm"),
+    };
+    let free = std::fs::read_to_string(dir.join("hugepages/hugepages-2048kB/free_hugepages"));
+    Warning::NoExplicitHugePages {
+        node: plan.node,
+        kind: plan.kind,
+        needed: (bytes / HUGE_PAGE_BYTES) as u64,
+        free: free.ok().and_then(|text| text.trim().parse().ok()),
+        reason: why.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(frames: &[u64], huge_pages: HugePages) -> (PoolMemory, Vec<Warning>) {
+        let plan = |(at, &frames): (usize, &u64)| ZonePlan {
+            node: NodeId::new(at as u16).unwrap(),
+            kind: ZoneKind::Normal,
+            frames: PageCount::new(frames),
+        };
+        let plans: Vec<_> = frames.iter().enumerate().map(plan).collect();
+        let manner =
+            Manner { page_bytes: 4096, max_order: Order::DEFAULT_MAX, huge_pages, binding: Binding::None };
+        let mut warnings = Warnings::default();
+        let memory = PoolMemory::map(&plans, manner, &mut warnings).unwrap();
+        (memory, warnings.into_vec())
+    }
+
+    #[test]
+    fn frames_and_addresses_both_ways() {
+        let (memory, _) = memory(&[100, 5000, 3], HugePages::Never);
+        for zone in memory.zones() {
+            assert!(zone.range.start.is_aligned_to(Order::DEFAULT_MAX));
+            for at in [0, zone.range.count.get() - 1] {
+                let frame = zone.range.start.plus(PageCount::new(at));
+                let pointer = memory.pointer(frame).unwrap().as_ptr();
+                assert_eq!(memory.frame(pointer), Some(frame));
+                assert_eq!(memory.frame(pointer.wrapping_add(4095)), Some(frame));
+            }
+            assert_eq!(memory.pointer(zone.range.end()), None);
+            let before = Pfn::new(zone.range.start.get() - 1);
+            assert!(
+                memory.zones().iter().any(|other| other.range.end() == zone.range.start)
+                    || memory.pointer(before).is_none()
+            );
+        }
+        assert_eq!(memory.frame(std::ptr::null()), None);
+        assert_eq!(memory.pointer(Pfn::new(u64::MAX)), None);
+    }
+
+    #[test]
+    fn contents_are_filled_compared_and_discarded() {
+        let (memory, _) = memory(&[64, 64], HugePages::Never);
+        let range = memory.zones()[1].range;
+        let (first, count) = (range.start, PageCount::new(3));
+        assert!(memory.holds(first, range.count, 0));
+        memory.fill(first, count, 0x5a5a);
+        assert!(memory.holds(first, count, 0x5a5a));
+        assert!(!memory.holds(first, PageCount::new(4), 0x5a5a));
+        memory.discard(FrameRange { start: first, count: PageCount::new(1) }).unwrap();
+        assert!(memory.holds(first, PageCount::new(1), 0) && !memory.holds(first, count, 0));
+        assert!(memory.discard(FrameRange { start: first, count: PageCount::new(65) }).is_err());
+    }
+
+    #[test]
+    fn a_missing_reserve_is_a_warning_and_works() {
+        let (memory, warnings) = memory(&[1 << 20], HugePages::Explicit);
+        if memory.zones()[0].populated {
+            eprintln!("SKIPPED: this machine has 2048 huge pages in reserve");
+            return;
+        }
+        assert!(warnings.iter().any(|one| matches!(one, Warning::NoExplicitHugePages { needed: 2048, .. })));
+        memory.fill(memory.zones()[0].range.start, PageCount::new(1), 1);
+    }
+}

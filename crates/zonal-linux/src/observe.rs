@@ -1,0 +1,152 @@
+//! What a pool tells of itself: how it was built, and how it stands.
+//!
+//! Neighbours: the core's snapshot is passed on as it is; front ends render it.
+
+use zonal::Platform;
+use zonal::machine::FrameRange;
+use zonal::snapshot::{Books, Events, Locality, NodeSnapshot, PagesetSnapshot, ZoneSnapshot};
+use zonal::units::{NodeId, PageCount, ZoneKind};
+use zonal::verify::VerifyError;
+
+use crate::error::Warning;
+use crate::pool::Pool;
+use crate::topology::Topology;
+
+/// Where a pool's memory lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Placement {
+    /// Each node's memory is on that node.
+    OnNodes,
+    /// The kernel did not let memory be bound; frames lie where they were first used.
+    NotBound,
+    /// Nodes are emulated: their memory lies anywhere.
+    Emulated,
+}
+
+/// The frames of one zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneRange {
+    /// Node of the zone.
+    pub node: NodeId,
+    /// Kind of the zone.
+    pub kind: ZoneKind,
+    /// Its frames, offline ones included.
+    pub frames: FrameRange,
+}
+
+impl Pool {
+    /// What is not as it was asked for.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.core.warnings
+    }
+
+    /// The machine the pool is built over.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.core.topology
+    }
+
+    /// Where the pool's memory lies.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        let not_bound = |warning: &Warning| matches!(warning, Warning::NotBound { .. });
+        match self.topology().is_emulated() {
+            true => Placement::Emulated,
+            false if self.warnings().iter().any(not_bound) => Placement::NotBound,
+            false => Placement::OnNodes,
+        }
+    }
+
+    /// Bytes of a frame.
+    #[must_use]
+    pub fn page_bytes(&self) -> usize {
+        self.core.memory().page_bytes()
+    }
+
+    /// The frames of each zone, in the order of the zones' ids.
+    pub fn ranges(&self) -> impl Iterator<Item = ZoneRange> + '_ {
+        let zones = self.core.memory().zones().iter();
+        zones.map(|zone| ZoneRange { node: zone.node, kind: zone.kind, frames: zone.range })
+    }
+
+    /// Frames of the pool, offline ones included.
+    #[must_use]
+    pub fn frames(&self) -> PageCount {
+        self.ranges().map(|zone| zone.frames.count).sum()
+    }
+
+    /// The equation of the whole pool: `managed = free + in_pagesets + allocated`.
+    #[must_use]
+    pub fn books(&self) -> Books {
+        self.core.allocator().books()
+    }
+
+    /// All zones, by node and kind.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + '_ {
+        self.core.allocator().zones()
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + '_ {
+        self.core.allocator().nodes()
+    }
+
+    /// All pagesets that are or were in use.
+    pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + '_ {
+        self.core.allocator().pagesets()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        self.core.allocator().events()
+    }
+
+    /// Where blocks came from, over all zones.
+    #[must_use]
+    pub fn locality(&self) -> Locality {
+        self.core.allocator().locality()
+    }
+
+    /// The nodes that requests of `node` try, in this order.
+    #[must_use]
+    pub fn fallback_order(&self, node: NodeId) -> Vec<NodeId> {
+        let mut order = Vec::new();
+        self.core.allocator().fallback_order(node, |next| order.push(next));
+        order
+    }
+
+    /// Bytes of metadata, most of them touched only when their frames are used.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> u64 {
+        self.core.allocator().metadata_bytes()
+    }
+
+    /// Walks everything and gives the books. The pool's own threads are kept still; nobody else may
+    /// use the pool meanwhile, or differences are found that are none.
+    ///
+    /// # Errors
+    /// The first thing that does not hold.
+    ///
+    /// # Panics
+    /// When called by a reclaimer: the pool cannot be still then.
+    pub fn verify(&self) -> Result<Books, VerifyError> {
+        assert!(!self.core.platform().is_reclaiming(), "a pool cannot be verified while it reclaims");
+        let _still = self.core.still.write();
+        self.core.allocator().verify()
+    }
+
+    /// How often a reclaimer panicked, which counts as having freed nothing.
+    #[must_use]
+    pub fn reclaimer_panics(&self) -> u64 {
+        self.core.platform().reclaimers.panics()
+    }
+
+    /// Whether the current CPU is read from the area that the C library shares with the kernel,
+    /// which is one load, rather than asked for.
+    #[must_use]
+    pub fn reads_cpu_from_shared_area(&self) -> bool {
+        self.core.platform().cpus.is_shared_area()
+    }
+}

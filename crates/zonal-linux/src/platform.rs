@@ -1,0 +1,119 @@
+//! The world of a pool, as the allocator sees it: this process, this kernel, real memory.
+//!
+//! The clock is a number that a thread of the pool pushes on, so that reading it is one load.
+//! Neighbours: `lock.rs`, `cpu_map.rs`, `reclaimers.rs`, `wake.rs` and `memory.rs` hold what is
+//! gathered here; `workers.rs` drives the clock and answers wake-ups.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use zonal::platform::{FrameContents, Platform, ZeroedCells};
+use zonal::reclaim::Reclaimer;
+use zonal::units::{CpuId, Moment, NodeId};
+
+use crate::cpu_map::CpuMap;
+use crate::key::PoolKey;
+use crate::lock::{SleepingLock, ZEROED_CELLS};
+use crate::memory::PoolMemory;
+use crate::reclaimers::{self, Reclaimers};
+use crate::wake::WakeBoard;
+
+/// How often the clock moves; the core wants 10 ms at most.
+pub(crate) const CLOCK_PERIOD: Duration = Duration::from_millis(4);
+
+/// Rounds of waiting that only spin, and those that only give way to other threads.
+const ROUNDS_SPINNING: u32 = 32;
+const ROUNDS_YIELDING: u32 = 64;
+/// Sleep of each round after these.
+const ROUND_SLEEP: Duration = Duration::from_micros(50);
+
+/// The platform of a [`Pool`](crate::Pool).
+pub struct LinuxPlatform {
+    /// Nanoseconds since `start`.
+    now: AtomicU64,
+    pub(crate) cpus: CpuMap,
+    pub(crate) memory: PoolMemory,
+    start: Instant,
+    pub(crate) key: PoolKey,
+    pub(crate) reclaimers: Reclaimers,
+    pub(crate) wakes: WakeBoard,
+}
+
+impl std::fmt::Debug for LinuxPlatform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinuxPlatform")
+            .field("key", &self.key)
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Platform for LinuxPlatform {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = SleepingLock;
+
+    const ZEROED_CELLS: Option<ZeroedCells> = Some(ZEROED_CELLS);
+
+    #[inline]
+    fn current_cpu(&self) -> CpuId {
+        self.cpus.current()
+    }
+
+    #[inline]
+    fn now(&self) -> Moment {
+        Moment::from_ns(self.now.load(Ordering::Relaxed)) // a time orders nothing
+    }
+
+    fn relax(&self, round: u32) {
+        match round {
+            0..ROUNDS_SPINNING => std::hint::spin_loop(),
+            ROUNDS_SPINNING..ROUNDS_YIELDING => std::thread::yield_now(),
+            _ => std::thread::sleep(ROUND_SLEEP),
+        }
+    }
+
+    fn is_reclaiming(&self) -> bool {
+        reclaimers::is_reclaiming(self.key)
+    }
+
+    fn set_reclaiming(&self, reclaiming: bool) {
+        reclaimers::set_reclaiming(self.key, reclaiming);
+    }
+
+    fn wake_background_reclaim(&self, node: NodeId) {
+        self.wakes.wake(node);
+    }
+
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        &self.reclaimers
+    }
+
+    fn contents(&self) -> Option<&dyn FrameContents> {
+        Some(&self.memory)
+    }
+}
+
+impl LinuxPlatform {
+    /// A platform over `memory` whose clock stands still until it is pushed on.
+    pub(crate) fn new(key: PoolKey, cpus: CpuMap, memory: PoolMemory) -> Self {
+        let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
+        nodes.dedup();
+        Self {
+            now: AtomicU64::new(0),
+            cpus,
+            memory,
+            start: Instant::now(),
+            key,
+            reclaimers: Reclaimers::new(),
+            wakes: WakeBoard::new(nodes.into_iter()),
+        }
+    }
+
+    /// Sets the clock to the time.
+    pub(crate) fn push_clock(&self) {
+        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.now.store(ns, Ordering::Relaxed); // one thread writes, and a time orders nothing
+    }
+}

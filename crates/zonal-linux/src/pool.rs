@@ -1,0 +1,153 @@
+//! A pool of this machine's memory: the handle that programs hold.
+//!
+//! Taking and giving back stand first; what a pool tells of itself is in `observe.rs`, what can be
+//! changed while it runs in `change.rs`. Vocabulary: *raw* blocks are frames by number alone, for
+//! those who keep their own books. Neighbours: `builder.rs` makes pools, `frames.rs` owns blocks.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use zonal::Allocator;
+use zonal::error::{AllocError, FreeError};
+use zonal::reclaim::Reclaimer;
+use zonal::request::{Block, Request};
+use zonal::units::{Order, Pfn};
+
+use crate::builder::PoolBuilder;
+use crate::core::PoolCore;
+use crate::error::PoolError;
+use crate::failure::AllocFailure;
+use crate::frames::{Frames, Lease};
+use crate::platform::LinuxPlatform;
+use crate::reclaimers::ReclaimerId;
+use crate::workers::Workers;
+
+/// A request to a [`Pool`].
+pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
+
+/// Frames of this machine's memory under a zonal allocator. Clones are handles of the same pool; the
+/// last one stops its threads, and its memory goes when the last of its [`Frames`] is gone too.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    pub(crate) core: Arc<PoolCore>,
+    /// Dropped with the last handle.
+    _workers: Arc<Workers>,
+}
+
+impl Pool {
+    /// Takes a block, which is given back when dropped and keeps the pool's memory alive.
+    ///
+    /// # Errors
+    /// When no zone in reach can serve, with a report of each; see [`AllocError`].
+    #[inline]
+    pub fn alloc(&self, request: &PoolRequest<'_>) -> Result<Frames, AllocFailure> {
+        let block = self.take(request)?;
+        // SAFETY: just allocated, and known to nobody else.
+        Ok(unsafe { Frames::own(Arc::clone(&self.core), block) })
+    }
+
+    /// As [`Pool::alloc`], borrowing the pool: no count of references is touched.
+    ///
+    /// # Errors
+    /// As [`Pool::alloc`].
+    #[inline]
+    pub fn lease(&self, request: &PoolRequest<'_>) -> Result<Lease<'_>, AllocFailure> {
+        let block = self.take(request)?;
+        // SAFETY: just allocated, and known to nobody else.
+        Ok(unsafe { Frames::own(&*self.core, block) })
+    }
+
+    /// Takes a block by number. It stays allocated until [`Pool::free_raw`] or
+    /// [`Pool::from_raw`].
+    ///
+    /// # Errors
+    /// As [`Pool::alloc`], without the report.
+    #[inline]
+    pub fn alloc_raw(&self, request: &PoolRequest<'_>) -> Result<Block, AllocError> {
+        self.core.allocator().alloc(request)
+    }
+
+    /// Gives a raw block back.
+    ///
+    /// # Safety
+    /// If a [`Frames`] owns the block or part of it, the pool will hand it out twice. Every other
+    /// mistake is found and refused.
+    ///
+    /// # Errors
+    /// What is wrong with the frame; the pool is as exact as before.
+    #[inline]
+    pub unsafe fn free_raw(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+        self.core.allocator().free(first, order)
+    }
+
+    /// Owns a raw block from here on.
+    ///
+    /// # Safety
+    /// The block was allocated raw from this pool or given up by [`Frames::into_raw`], and nobody
+    /// else uses or frees it.
+    ///
+    /// # Panics
+    /// When the block is not of this pool.
+    #[must_use]
+    pub unsafe fn from_raw(&self, block: Block) -> Frames {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Frames::own(Arc::clone(&self.core), block) }
+    }
+
+    /// Address of a frame, or `None` for one that is not of this pool. It stays mapped while the
+    /// pool or any of its [`Frames`] live; whether it may be used is up to who holds the frame.
+    #[inline]
+    #[must_use]
+    pub fn ptr_of(&self, frame: Pfn) -> Option<NonNull<u8>> {
+        self.core.memory().pointer(frame)
+    }
+
+    /// The frame that holds an address, or `None` for an address outside this pool.
+    #[must_use]
+    pub fn pfn_of(&self, address: *const u8) -> Option<Pfn> {
+        self.core.memory().frame(address)
+    }
+
+    /// The allocator itself, for those who do without [`Frames`].
+    ///
+    /// # Safety
+    /// What a [`Frames`] owns must not be freed through it, and no memory taken offline but through
+    /// the pool.
+    #[inline]
+    #[must_use]
+    pub unsafe fn allocator(&self) -> &Allocator<'static, LinuxPlatform> {
+        self.core.allocator()
+    }
+
+    /// Asks `reclaimer` for frames when they run short, for as long as its owner keeps it: the pool
+    /// holds it weakly, so a cache may hold the pool and its frames.
+    pub fn register_reclaimer<R>(&self, reclaimer: &Arc<R>) -> ReclaimerId
+    where
+        R: Reclaimer + Send + 'static,
+    {
+        let weak: Weak<R> = Arc::downgrade(reclaimer);
+        self.core.platform().reclaimers.register(weak)
+    }
+
+    /// Stops asking a reclaimer, and says whether it was registered. A call under way may still finish.
+    pub fn unregister_reclaimer(&self, id: ReclaimerId) -> bool {
+        self.core.platform().reclaimers.unregister(id)
+    }
+
+    /// Choices for a pool.
+    pub fn builder() -> PoolBuilder<'static> {
+        PoolBuilder::default()
+    }
+
+    /// Sets the pool's threads going.
+    pub(crate) fn start(core: Arc<PoolCore>) -> Result<Self, PoolError> {
+        let workers = Arc::new(Workers::start(Arc::clone(&core))?);
+        Ok(Self { core, _workers: workers })
+    }
+
+    #[inline]
+    fn take(&self, request: &PoolRequest<'_>) -> Result<Block, AllocFailure> {
+        let allocator = self.core.allocator();
+        allocator.alloc(request).map_err(|error| AllocFailure::new(allocator, request, error))
+    }
+}

@@ -1,0 +1,148 @@
+//! Backs a pool with memory before it is used: in pieces, by several threads, with progress.
+//!
+//! Pieces of different nodes alternate, so that all nodes' memory is zeroed at the same time.
+//! Neighbours: `builder.rs` calls this once; `mapping.rs` does the populating.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::error::PoolError;
+use crate::memory::{PoolMemory, ZoneMemory};
+
+/// Bytes populated by one call to the kernel: progress is told, and stopping heeded, in between.
+const PIECE_BYTES: usize = 32 << 20;
+/// Most threads; beyond these the kernel's own locks are in the way.
+const THREADS_MAX: usize = 16;
+
+/// How far building a pool has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Bytes backed so far.
+    pub done: u64,
+    /// Bytes to back in all.
+    pub total: u64,
+}
+
+/// Told now and then from any thread; [`ControlFlow::Break`] ends the building.
+pub type OnProgress<'a> = &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync);
+
+struct Piece<'a> {
+    zone: &'a ZoneMemory,
+    offset: usize,
+    bytes: usize,
+}
+
+/// Backs all of `memory`. Contents may be lost: only for memory that nobody uses yet.
+pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Result<(), PoolError> {
+    let pieces = pieces(memory);
+    let total = pieces.iter().map(|piece| piece.bytes as u64).sum();
+    let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let (stop, failure) = (AtomicBool::new(false), Mutex::new(None));
+    let work = || {
+        // Relaxed throughout: numbers are only handed out and summed; the scope's end orders.
+        while !stop.load(Ordering::Relaxed) {
+            let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let outcome = populate(piece).and_then(|()| {
+                let done = done.fetch_add(piece.bytes as u64, Ordering::Relaxed) + piece.bytes as u64;
+                match on_progress(Progress { done, total }) {
+                    ControlFlow::Continue(()) => Ok(()),
+                    ControlFlow::Break(()) => Err(PoolError::Interrupted),
+                }
+            });
+            if let Err(error) = outcome {
+                failure.lock().get_or_insert(error);
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    std::thread::scope(|scope| {
+        // This thread works too, so that a helper that cannot be started is no failure.
+        for _ in 1..threads.min(THREADS_MAX).min(pieces.len()) {
+            std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, work).ok();
+        }
+        work();
+    });
+    failure.into_inner().map_or(Ok(()), Err)
+}
+
+/// All pieces of zones not backed yet: first those at the start of each zone, then the next.
+fn pieces(memory: &PoolMemory) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    for zone in memory.zones().iter().filter(|zone| !zone.populated) {
+        let length = memory.bytes(zone.range.count);
+        let of_zone = (0..length).step_by(PIECE_BYTES);
+        pieces.extend(of_zone.map(|offset| Piece { zone, offset, bytes: PIECE_BYTES.min(length - offset) }));
+    }
+    pieces.sort_by_key(|piece| piece.offset);
+    pieces
+}
+
+fn populate(piece: &Piece<'_>) -> Result<(), PoolError> {
+    match piece.zone.mapping.populate(piece.offset, piece.bytes) {
+        Ok(()) => Ok(()),
+        // A kernel before 5.14: the pages have to be touched one by one.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            piece.zone.mapping.touch(piece.offset, piece.bytes);
+            Ok(())
+        }
+        Err(source) => Err(PoolError::Prefault { node: piece.zone.node, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Warnings;
+    use crate::mapping::tests::resident;
+    use crate::memory::{Binding, HugePages, Manner};
+    use crate::plan::ZonePlan;
+    use zonal::units::{NodeId, Order, PageCount, ZoneKind};
+
+    fn memory(frames: u64) -> PoolMemory {
+        let plan = |id| ZonePlan {
+            node: NodeId::new(id).unwrap(),
+            kind: ZoneKind::Normal,
+            frames: PageCount::new(frames),
+        };
+        let manner = Manner {
+            page_bytes: 4096,
+            max_order: Order::DEFAULT_MAX,
+            huge_pages: HugePages::Never,
+            binding: Binding::None,
+        };
+        PoolMemory::map(&[plan(0), plan(1)], manner, &mut Warnings::default()).unwrap()
+    }
+
+    #[test]
+    fn backs_everything_and_tells() {
+        let memory = memory(20_000);
+        let most = Mutex::new(Progress { done: 0, total: 0 });
+        prefault(&memory, &|progress| {
+            let mut most = most.lock();
+            if progress.done > most.done {
+                *most = progress;
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let total = 2 * 20_000 * 4096;
+        assert_eq!(most.into_inner(), Progress { done: total, total });
+        assert!(memory.zones().iter().all(|zone| resident(&zone.mapping) >= 20_000 * 4096));
+    }
+
+    #[test]
+    fn stops_when_told() {
+        let memory = memory(20_000);
+        let calls = AtomicU64::new(0);
+        let outcome = prefault(&memory, &|_| {
+            calls.fetch_add(1, Ordering::Relaxed); // one count
+            ControlFlow::Break(())
+        });
+        assert!(matches!(outcome, Err(PoolError::Interrupted)));
+        assert!(calls.into_inner() <= THREADS_MAX as u64);
+    }
+}

@@ -1,0 +1,222 @@
+//! The reclaimers of a pool: asked in turn, held weakly, and kept from harming the pool.
+//!
+//! A cache usually owns its pool's frames, so the pool only holds it weakly: both can name each
+//! other and still be dropped. A reclaimer that panics counts as having freed nothing.
+//! Neighbours: `platform.rs` shows the registry to the allocator as its one reclaimer.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::RwLock;
+use zonal::reclaim::Reclaimer;
+use zonal::units::{NodeId, PageCount};
+
+use crate::key::PoolKey;
+
+type Shrinker = dyn Reclaimer + Send;
+
+/// Names a registered reclaimer, to unregister it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReclaimerId(u64);
+
+#[derive(Clone)]
+struct Entry {
+    id: ReclaimerId,
+    reclaimer: Weak<Shrinker>,
+}
+
+/// All reclaimers of one pool. Invariant: `entries` have distinct ids, in order of registration.
+pub(crate) struct Reclaimers {
+    /// Replaced as a whole, so that nobody holds the lock while a reclaimer runs.
+    entries: RwLock<Arc<[Entry]>>,
+    next_id: AtomicU64,
+    /// Where the next round begins, so that all are asked alike.
+    first: AtomicUsize,
+    panics: AtomicU64,
+}
+
+impl Reclaimers {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: RwLock::new(Arc::new([])),
+            next_id: AtomicU64::new(0),
+            first: AtomicUsize::new(0),
+            panics: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a reclaimer for as long as its owner keeps it. Forgets those that are gone.
+    pub(crate) fn register(&self, reclaimer: Weak<Shrinker>) -> ReclaimerId {
+        // Relaxed: only the numbers' being different matters.
+        let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let mut entries = self.entries.write();
+        let alive = entries.iter().filter(|entry| entry.reclaimer.strong_count() > 0).cloned();
+        *entries = alive.chain([Entry { id, reclaimer }]).collect();
+        id
+    }
+
+    /// Removes a reclaimer and says whether it was there. A call under way may still finish.
+    pub(crate) fn unregister(&self, id: ReclaimerId) -> bool {
+        let mut entries = self.entries.write();
+        let before = entries.len();
+        *entries = entries.iter().filter(|entry| entry.id != id).cloned().collect();
+        entries.len() < before
+    }
+
+    /// How often a reclaimer panicked.
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed) // a count for people
+    }
+
+    fn alive(&self) -> Vec<Arc<Shrinker>> {
+        let entries = Arc::clone(&self.entries.read());
+        entries.iter().filter_map(|entry| entry.reclaimer.upgrade()).collect()
+    }
+
+    fn guarded(&self, call: impl FnOnce() -> PageCount) -> PageCount {
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
+            self.panics.fetch_add(1, Ordering::Relaxed); // a count for people
+            PageCount::ZERO
+        })
+    }
+}
+
+impl Reclaimer for Reclaimers {
+    fn count(&self, node: NodeId) -> PageCount {
+        let counts = self.alive().into_iter().map(|one| self.guarded(|| one.count(node)).get());
+        PageCount::new(counts.fold(0, u64::saturating_add))
+    }
+
+    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+        let alive = self.alive();
+        // Relaxed: any start will do.
+        let first = self.first.fetch_add(1, Ordering::Relaxed);
+        let mut freed = 0_u64;
+        for turn in 0..alive.len() {
+            let wanted = target.get().saturating_sub(freed);
+            if wanted == 0 {
+                break;
+            }
+            let one = &alive[(first.wrapping_add(turn)) % alive.len()];
+            let more = self.guarded(|| one.reclaim(node, PageCount::new(wanted)));
+            freed = freed.saturating_add(more.get());
+        }
+        PageCount::new(freed)
+    }
+}
+
+thread_local! {
+    /// The pools that this thread reclaims for: rarely more than one.
+    static RECLAIMING: RefCell<Vec<PoolKey>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether the calling thread reclaims for pool `key`.
+pub(crate) fn is_reclaiming(key: PoolKey) -> bool {
+    RECLAIMING.try_with(|pools| pools.borrow().contains(&key)).unwrap_or(false)
+}
+
+/// Notes that the calling thread begins or ends reclaiming for pool `key`.
+pub(crate) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
+    // A thread whose locals are gone reclaims unmarked; its reclaimers free at most, then.
+    RECLAIMING
+        .try_with(|pools| {
+            let mut pools = pools.borrow_mut();
+            pools.retain(|pool| *pool != key);
+            if reclaiming {
+                pools.push(key);
+            }
+        })
+        .ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Gives(AtomicU64);
+    impl Reclaimer for Gives {
+        fn count(&self, _node: NodeId) -> PageCount {
+            PageCount::new(self.0.load(Ordering::Relaxed)) // one thread
+        }
+        fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+            let given = self.count(node).get().min(target.get());
+            self.0.fetch_sub(given, Ordering::Relaxed); // one thread
+            PageCount::new(given)
+        }
+    }
+
+    struct Panics;
+    impl Reclaimer for Panics {
+        fn count(&self, _node: NodeId) -> PageCount {
+            panic!("a reclaimer's own mistake, on purpose")
+        }
+        fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+            panic!("a reclaimer's own mistake, on purpose")
+        }
+    }
+
+    fn weak(reclaimer: &Arc<impl Reclaimer + Send + 'static>) -> Weak<Shrinker> {
+        let whole: Arc<Shrinker> = reclaimer.clone();
+        Arc::downgrade(&whole)
+    }
+
+    const NODE: NodeId = match NodeId::new(0) {
+        Some(node) => node,
+        None => unreachable!(),
+    };
+
+    #[test]
+    fn asks_until_the_target_is_met() {
+        let all = Reclaimers::new();
+        let caches: Vec<_> = [5, 7, 9].map(|n| Arc::new(Gives(AtomicU64::new(n)))).into();
+        for cache in &caches {
+            all.register(weak(cache));
+        }
+        assert_eq!(all.count(NODE), PageCount::new(21));
+        assert_eq!(all.reclaim(NODE, PageCount::new(12)), PageCount::new(12));
+        assert_eq!(all.count(NODE), PageCount::new(9));
+        assert_eq!(all.reclaim(NODE, PageCount::new(100)), PageCount::new(9));
+    }
+
+    #[test]
+    fn dropped_and_unregistered_are_not_asked() {
+        let all = Reclaimers::new();
+        let (stays, goes) = (Arc::new(Gives(AtomicU64::new(3))), Arc::new(Gives(AtomicU64::new(4))));
+        let id = all.register(weak(&stays));
+        all.register(weak(&goes));
+        drop(goes);
+        assert_eq!(all.count(NODE), PageCount::new(3));
+        assert!(all.unregister(id));
+        assert!(!all.unregister(id));
+        assert_eq!(all.reclaim(NODE, PageCount::new(1)), PageCount::ZERO);
+        all.register(weak(&stays));
+        assert_eq!(all.entries.read().len(), 1, "those gone are forgotten");
+    }
+
+    #[test]
+    fn a_panic_frees_nothing_and_stops_nobody() {
+        let all = Reclaimers::new();
+        let (bad, good) = (Arc::new(Panics), Arc::new(Gives(AtomicU64::new(6))));
+        all.register(weak(&bad));
+        all.register(weak(&good));
+        for left in [4, 2] {
+            assert_eq!(all.reclaim(NODE, PageCount::new(2)), PageCount::new(2));
+            assert_eq!(all.count(NODE), PageCount::new(left));
+        }
+        assert!(all.panics() >= 3);
+    }
+
+    #[test]
+    fn reclaiming_is_per_pool_and_thread() {
+        let (a, b) = (PoolKey::fresh(), PoolKey::fresh());
+        set_reclaiming(a, true);
+        assert!(is_reclaiming(a) && !is_reclaiming(b));
+        std::thread::spawn(move || assert!(!is_reclaiming(a))).join().unwrap();
+        set_reclaiming(b, true);
+        set_reclaiming(a, false);
+        assert!(!is_reclaiming(a) && is_reclaiming(b));
+        set_reclaiming(b, false);
+    }
+}

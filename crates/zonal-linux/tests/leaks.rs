@@ -1,0 +1,122 @@
+//! Nothing stays behind when a pool ends: alone in its process, since it counts the process's threads.
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use zonal::reclaim::Reclaimer;
+use zonal::units::{NodeId, PageCount};
+use zonal_linux::{Frames, Pool, PoolRequest};
+
+/// Threads of pools.
+fn pool_threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.starts_with("zonal-")).count()
+}
+
+fn is_mapped(address: usize) -> bool {
+    fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let parse = |text| usize::from_str_radix(text, 16).unwrap();
+        (parse(from)..parse(to)).contains(&address)
+    })
+}
+
+fn pool() -> Pool {
+    Pool::builder().size(32 << 20).fake_nodes(3).build().unwrap()
+}
+
+/// A reclaimer that lets go of the last handle of its pool, from whatever thread calls it.
+struct LetsGo(Mutex<Option<(Pool, Frames)>>);
+
+impl Reclaimer for LetsGo {
+    fn count(&self, _node: NodeId) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+        let had = self.0.lock().unwrap().take();
+        PageCount::new(u64::from(had.is_some()))
+    }
+}
+
+fn ends_with_its_last_handle() {
+    let first = pool();
+    let second = first.clone();
+    // A thread gives itself its name, a little after its start.
+    while pool_threads() != 5 {
+        thread::yield_now();
+    }
+    drop(first);
+    assert_eq!(pool_threads(), 5);
+    let address = second.alloc(&PoolRequest::page()).unwrap().as_ptr() as usize;
+    drop(second);
+    assert_eq!(pool_threads(), 0);
+    assert!(!is_mapped(address));
+}
+
+fn frames_outlive_their_pool() {
+    let pool = pool();
+    let mut frames = pool.alloc(&PoolRequest::page()).unwrap();
+    let address = frames.as_ptr() as usize;
+    drop(pool);
+    assert_eq!(pool_threads(), 0);
+    frames.fill(9);
+    assert!(frames.iter().all(|&byte| byte == 9));
+    drop(frames);
+    assert!(!is_mapped(address));
+}
+
+fn threads_that_use_it_keep_it() {
+    let pool = pool();
+    let address = pool.ptr_of(pool.ranges().next().unwrap().frames.start).unwrap().as_ptr() as usize;
+    let users: Vec<_> = (0..4_u8)
+        .map(|mark| {
+            let pool = pool.clone();
+            thread::spawn(move || {
+                for _ in 0..20_000 {
+                    let mut frames = pool.alloc(&PoolRequest::page()).unwrap();
+                    frames[0] = mark;
+                    assert_eq!(frames[0], mark);
+                }
+            })
+        })
+        .collect();
+    drop(pool);
+    users.into_iter().for_each(|user| user.join().unwrap());
+    assert_eq!(pool_threads(), 0);
+    assert!(!is_mapped(address));
+}
+
+fn a_reclaimer_may_drop_the_last_handle() {
+    let pool = pool();
+    let cache = Arc::new(LetsGo(Mutex::new(None)));
+    pool.register_reclaimer(&cache);
+    let mut held = Vec::new();
+    while let Ok(frames) = pool.alloc(&PoolRequest::page().no_wait()) {
+        held.push(frames);
+    }
+    let address = held[0].as_ptr() as usize;
+    let last = held.pop().unwrap();
+    *cache.0.lock().unwrap() = Some((pool.clone(), last));
+    // The workers were woken below `low`, or are now; whoever asks the cache gets the handle.
+    pool.alloc(&PoolRequest::page()).ok();
+    drop(pool);
+    while cache.0.lock().unwrap().is_some() {
+        cache.reclaim(NodeId::default(), PageCount::new(1));
+    }
+    drop(held);
+    while pool_threads() > 0 {
+        thread::yield_now();
+    }
+    assert!(!is_mapped(address));
+}
+
+#[test]
+fn nothing_stays_behind() {
+    ends_with_its_last_handle();
+    frames_outlive_their_pool();
+    threads_that_use_it_keep_it();
+    a_reclaimer_may_drop_the_last_handle();
+}

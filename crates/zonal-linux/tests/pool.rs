@@ -1,0 +1,335 @@
+//! Pools of this machine's memory, from the outside.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use zonal::error::{AllocError, FreeError};
+use zonal::reclaim::Reclaimer;
+use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+use zonal_linux::{
+    Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, Warning,
+    ZoneShare,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn pool(bytes: u64) -> Pool {
+    Pool::builder().size(bytes).build().unwrap()
+}
+
+fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+/// Everything given back: the books balance and nothing is allocated.
+fn assert_all_free(pool: &Pool) {
+    let books = pool.verify().unwrap();
+    assert_eq!(books.allocated, PageCount::ZERO);
+    assert_eq!(books.managed, books.free.plus(books.in_pagesets));
+}
+
+#[test]
+fn eight_threads_find_what_they_wrote() {
+    let pool = pool(64 * MIB);
+    thread::scope(|scope| {
+        for thread in 0..8_u8 {
+            let pool = &pool;
+            scope.spawn(move || {
+                let mut held: Vec<(Frames, u8)> = Vec::new();
+                let mut random = u64::from(thread) + 1;
+                for round in 0..4000_u32 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let size = order((random >> 60) as u8 % 5);
+                    if held.len() < 100 {
+                        let mark = thread ^ round as u8;
+                        if let Ok(mut frames) = pool.alloc(&PoolRequest::new(size)) {
+                            frames.fill(mark);
+                            held.push((frames, mark));
+                        }
+                    } else {
+                        let (frames, mark) = held.swap_remove((random >> 33) as usize % 100);
+                        assert!(frames.iter().all(|&byte| byte == mark));
+                    }
+                }
+                for (frames, mark) in held {
+                    assert!(frames.iter().all(|&byte| byte == mark));
+                }
+            });
+        }
+    });
+    assert_all_free(&pool);
+}
+
+#[test]
+fn sizes_that_cannot_be_are_refused_with_advice() {
+    let build = |bytes| Pool::builder().size(bytes).build();
+    let error = build(u64::MAX).unwrap_err();
+    assert!(matches!(
+        error,
+        PoolError::TooLarge { asked: u64::MAX, limited_by: Limit::Machine | Limit::ControlGroup, .. }
+    ));
+    assert!(error.to_string().contains("or less"));
+    let error = build(MIB).unwrap_err();
+    assert!(matches!(error, PoolError::TooSmall { nodes: 1.., .. }), "{error}");
+    let odd = build(64 * MIB + 4097).unwrap();
+    assert_eq!(odd.frames(), PageCount::new(64 * MIB / 4096));
+    let tiny = Pool::builder().size(3 * MIB).fake_nodes(2).build().unwrap_err();
+    assert!(tiny.to_string().contains("4 MiB or more"), "{tiny}");
+}
+
+#[test]
+fn nodes_that_do_not_exist_are_named() {
+    let error = Pool::builder().size(8 * MIB).nodes([node(77)]).build().unwrap_err();
+    assert!(error.to_string().starts_with("node 77 does not exist; this machine has node"), "{error}");
+}
+
+#[test]
+fn large_pools_cost_nothing_until_used() {
+    match Pool::builder().size(8 << 30).build() {
+        Ok(pool) => {
+            assert_eq!(pool.frames(), PageCount::new(8 << 18));
+            let mut frames = pool.alloc(&PoolRequest::new(order(9))).unwrap();
+            frames[4096] = 1;
+            assert_eq!(frames.as_ptr().align_offset(2 << 20), 0);
+        }
+        Err(PoolError::TooLarge { .. }) => eprintln!("SKIPPED: this machine has less than 8 GiB available"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn frames_and_pointers_both_ways() {
+    let pool = pool(16 * MIB);
+    let frames = pool.alloc(&PoolRequest::new(order(3))).unwrap();
+    assert_eq!(frames.len(), 8 * 4096);
+    assert_eq!(pool.pfn_of(frames.as_ptr()), Some(frames.first()));
+    assert_eq!(pool.pfn_of(&raw const frames[4096]), Some(frames.first().plus(PageCount::new(1))));
+    assert_eq!(pool.ptr_of(frames.first()).unwrap().as_ptr().cast_const(), frames.as_ptr());
+    assert_eq!(pool.pfn_of(&raw const pool as *const u8), None);
+    assert_eq!(pool.ptr_of(Pfn::new(0)), None);
+    drop(frames);
+    assert_all_free(&pool);
+}
+
+#[test]
+fn raw_blocks_and_misuse() {
+    let pool = pool(16 * MIB);
+    let block = pool.alloc_raw(&PoolRequest::new(order(2))).unwrap();
+    // SAFETY: no `Frames` owns the block.
+    let free = |order| unsafe { pool.free_raw(block.first, order) };
+    assert!(matches!(free(order(1)), Err(FreeError::WrongOrder { .. })));
+    assert_eq!(free(order(2)), Ok(()));
+    assert_eq!(free(order(2)), Err(FreeError::NotAllocated(block.first)));
+    let raw = pool.lease(&PoolRequest::page()).unwrap().into_raw();
+    assert_eq!(pool.books().allocated, PageCount::new(1));
+    // SAFETY: just given up, and known here alone.
+    drop(unsafe { pool.from_raw(raw) });
+    assert_all_free(&pool);
+}
+
+#[test]
+fn zeroed_means_zeroed() {
+    let pool = pool(8 * MIB);
+    let mut dirty = pool.lease(&PoolRequest::new(order(4))).unwrap();
+    dirty.fill(0xee);
+    drop(dirty);
+    for _ in 0..64 {
+        assert!(pool.lease(&PoolRequest::new(order(4)).zeroed()).unwrap().iter().all(|&byte| byte == 0));
+    }
+}
+
+#[test]
+fn shortage_is_reported_zone_by_zone() {
+    let pool = Pool::builder().size(16 * MIB).fake_nodes(2).build().unwrap();
+    let mut held = Vec::new();
+    let failure = loop {
+        match pool.lease(&PoolRequest::page()) {
+            Ok(frames) => held.push(frames),
+            Err(failure) => break failure,
+        }
+    };
+    assert!(matches!(failure.error(), AllocError::OutOfMemory(_)));
+    assert_eq!(failure.zones().len(), 2);
+    assert!(failure.to_string().contains("\n  node 1 Normal: free "), "{failure}");
+    assert!(held.len() > 3000);
+    drop(held);
+    assert_all_free(&pool);
+    let too_large = pool.alloc(&PoolRequest::new(order(18))).unwrap_err();
+    assert!(too_large.zones().is_empty());
+}
+
+/// A cache that owns frames of the pool, which in turn asks it for some.
+struct Cache {
+    pool: Pool,
+    frames: std::sync::Mutex<Vec<Frames>>,
+}
+
+impl Reclaimer for Cache {
+    fn count(&self, _node: NodeId) -> PageCount {
+        PageCount::new(self.frames.lock().unwrap().len() as u64)
+    }
+
+    fn reclaim(&self, _node: NodeId, target: PageCount) -> PageCount {
+        let mut frames = self.frames.lock().unwrap();
+        let count = frames.len().min(target.get() as usize);
+        let _given: Vec<_> = frames.drain(..count).collect();
+        PageCount::new(count as u64)
+    }
+}
+
+impl Cache {
+    fn full(pool: &Pool) -> Arc<Self> {
+        let cache = Arc::new(Self { pool: pool.clone(), frames: Vec::new().into() });
+        while let Ok(frames) = cache.pool.alloc(&PoolRequest::page()) {
+            cache.frames.lock().unwrap().push(frames);
+        }
+        cache
+    }
+}
+
+struct Panics(AtomicU64);
+
+impl Reclaimer for Panics {
+    fn count(&self, _node: NodeId) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+        self.0.fetch_add(1, Ordering::Relaxed); // one count
+        panic!("a reclaimer's own mistake, on purpose")
+    }
+}
+
+#[test]
+fn reclaimers_are_asked_until_unregistered() {
+    let pool = pool(16 * MIB);
+    let cache = Cache::full(&pool);
+    let request = PoolRequest::page();
+    pool.alloc(&request).unwrap_err();
+    let id = pool.register_reclaimer(&cache);
+    let held: Vec<_> = (0..1000).map(|_| pool.alloc(&request).unwrap()).collect();
+    assert!(pool.unregister_reclaimer(id));
+    while let Ok(frames) = pool.alloc(&request) {
+        cache.frames.lock().unwrap().push(frames);
+    }
+    let left = cache.frames.lock().unwrap().len();
+    pool.alloc(&request).unwrap_err();
+    assert_eq!(cache.frames.lock().unwrap().len(), left);
+    drop((held, cache));
+    assert_all_free(&pool);
+}
+
+#[test]
+fn background_reclaim_lifts_a_node_above_its_low_watermark() {
+    let pool = pool(64 * MIB);
+    let cache = Cache::full(&pool);
+    pool.register_reclaimer(&cache);
+    // Below `low` this wakes the worker. Never ends if it is not woken or does nothing.
+    while pool.events().background_reclaimed == 0 {
+        pool.alloc(&PoolRequest::page().no_wait()).ok();
+        thread::yield_now();
+    }
+    drop(cache);
+}
+
+#[test]
+fn a_panicking_reclaimer_harms_nobody() {
+    let pool = pool(16 * MIB);
+    let cache = Cache::full(&pool);
+    let bad = Arc::new(Panics(AtomicU64::new(0)));
+    pool.register_reclaimer(&bad);
+    pool.alloc(&PoolRequest::page()).unwrap_err();
+    pool.register_reclaimer(&cache);
+    for _ in 0..500 {
+        assert!(pool.alloc(&PoolRequest::page()).is_ok());
+    }
+    assert!(pool.reclaimer_panics() > 0 && bad.0.load(Ordering::Relaxed) > 0); // one count
+    drop(cache);
+    assert_all_free(&pool);
+}
+
+#[test]
+fn threads_act_as_cpus_of_emulated_nodes() {
+    let describe = |id: u16, cpu: u32, kinds: &[ZoneKind]| TopologyNode {
+        id: node(id),
+        cpus: vec![CpuId::new(cpu)],
+        distances: if id == 0 { vec![10, 20] } else { vec![20, 10] },
+        zones: kinds.iter().map(|&kind| ZoneShare { kind, weight: 1 }).collect(),
+    };
+    let nodes = vec![
+        describe(0, 10, &[ZoneKind::Dma32, ZoneKind::Normal]),
+        describe(4, 11, &[ZoneKind::Normal, ZoneKind::Movable]),
+    ];
+    let topology = Topology::emulated(nodes).unwrap();
+    let pool = Pool::builder().size(64 * MIB).topology(topology).build().unwrap();
+    assert_eq!(pool.ranges().count(), 4);
+    for (cpu, home) in [(10, 0), (11, 4)] {
+        let _acting = pool.act_as(CpuId::new(cpu)).unwrap();
+        let frames = pool.alloc(&PoolRequest::page()).unwrap();
+        assert_eq!(frames.node(), node(home));
+    }
+    assert!(pool.act_as(CpuId::new(0)).is_err());
+    assert!(self::pool(8 * MIB).act_as(CpuId::new(0)).is_err());
+    let bound = pool.bind([node(4)].into_iter().collect()).unwrap();
+    let _acting = pool.act_as(CpuId::new(10)).unwrap();
+    let frames = pool.alloc(&PoolRequest::page().policy(&bound)).unwrap();
+    assert_eq!(frames.node(), node(4));
+}
+
+#[test]
+fn only_the_nodes_asked_for_lend_memory() {
+    let topology = Topology::fake(3).unwrap();
+    let pool = Pool::builder().size(8 * MIB).topology(topology).nodes([node(2)]).build().unwrap();
+    assert!(pool.ranges().all(|zone| zone.node == node(2)));
+    assert_eq!(pool.frames(), PageCount::new(2048));
+    assert_eq!(pool.alloc(&PoolRequest::page()).unwrap().node(), node(2));
+}
+
+#[test]
+fn memory_leaves_and_comes_back_empty() {
+    let pool = pool(32 * MIB);
+    let mut range = pool.ranges().next().unwrap().frames;
+    range.count = PageCount::new(1024);
+    let address = pool.ptr_of(range.start).unwrap();
+    // SAFETY: mapped, and nobody has the frame.
+    unsafe { address.write(7) };
+    pool.offline_memory(range).unwrap();
+    assert_eq!(pool.books().managed, PageCount::new(7 * 1024));
+    assert!(pool.offline_memory(range).is_err());
+    // SAFETY: still mapped, and nobody has the frame.
+    assert_eq!(unsafe { address.read() }, 0);
+    pool.online_memory(range).unwrap();
+    assert!(pool.online_memory(range).is_err());
+    assert_all_free(&pool);
+}
+
+#[test]
+fn explicit_huge_pages_work_or_warn() {
+    let pool = Pool::builder().size(64 << 20).huge_pages(HugePages::Explicit).build().unwrap();
+    let fell_back = pool.warnings().iter().any(|one| matches!(one, Warning::NoExplicitHugePages { .. }));
+    if !fell_back {
+        eprintln!("SKIPPED: this machine has huge pages in reserve; the fallback is not tested");
+    }
+    let mut frames = pool.alloc(&PoolRequest::new(order(9))).unwrap();
+    frames.fill(3);
+}
+
+#[test]
+fn prefault_tells_and_stops() {
+    let most = AtomicU64::new(0);
+    let told = |progress: zonal_linux::Progress| {
+        most.fetch_max(progress.done, Ordering::Relaxed); // one number
+        ControlFlow::Continue(())
+    };
+    let builder = || Pool::builder().size(96 * MIB).prefault(Prefault::AtOnce);
+    builder().on_progress(&told).build().unwrap();
+    assert_eq!(most.into_inner(), 96 * MIB);
+    let stopped = builder().on_progress(&|_| ControlFlow::Break(())).build();
+    assert!(matches!(stopped, Err(PoolError::Interrupted)));
+}
