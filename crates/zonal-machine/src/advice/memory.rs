@@ -6,6 +6,7 @@ use zonal::watermarks::default_min_free;
 
 use super::{View, info, place_of, some_of, warn};
 use crate::model::ZoneModel;
+use crate::predict::ZonePrediction;
 use crate::report::Advice;
 
 /// What one CPU allocates and touches in a second at most, about.
@@ -17,8 +18,16 @@ const WAKE_MICROSECONDS: u64 = 1000;
 /// Zones below this part of their node say little about it; every PC has such a DMA zone.
 const TINY_PART: u64 = 100;
 
+/// Zones above this part of their node are what its requests live on.
+const MAIN_PART: u64 = 4;
+
 fn is_tiny(view: &View<'_>, zone: &ZoneModel) -> bool {
     zone.managed.get() < view.model.managed_of(zone.node).get() / TINY_PART
+}
+
+/// The zones that make up much of their node. Small ones beside them have a purpose of their own.
+fn main_zones<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a ZoneModel, &'a ZonePrediction)> {
+    view.zones().filter(|(zone, _)| zone.managed.get() >= view.model.managed_of(zone.node).get() / MAIN_PART)
 }
 
 /// Frames outside movable zones, and those of them kept free.
@@ -60,46 +69,43 @@ pub(super) fn min_free_small(view: &View<'_>) -> Option<Advice> {
     ))
 }
 
+/// Background reclaim is one worker a node, so a node's zones count together.
 pub(super) fn marks_too_close(view: &View<'_>) -> Option<Advice> {
-    let mut zones = Vec::new();
-    let mut factor = 0;
-    for (zone, predicted) in view.zones().filter(|(zone, _)| !is_tiny(view, zone)) {
-        let place = view.model.place(zone.node)?;
-        let cpus = match view.model.nodes[place].cpus.len() as u64 {
-            0 => u64::from(view.model.online_cpus()),
-            cpus => cpus,
-        };
-        let marks = &predicted.watermarks;
-        let gap = marks.low.saturating_minus(marks.min);
-        let gap_bytes = gap.get() * u64::from(view.model.page_bytes);
-        let microseconds = gap_bytes.saturating_mul(1_000_000).checked_div(cpus * CPU_BYTES_PER_SECOND)?;
-        if microseconds < WAKE_MICROSECONDS {
-            let burst = cpus * CPU_BYTES_PER_SECOND / 1_000_000 * WAKE_MICROSECONDS
-                / u64::from(view.model.page_bytes);
-            factor = factor.max(burst.saturating_mul(10_000).div_ceil(zone.managed.get()));
-            zones.push(format!("{} ({} for {cpus} CPUs)", place_of(zone), view.size(gap)));
+    let page_bytes = u64::from(view.model.page_bytes);
+    let (mut nodes, mut factor) = (Vec::new(), 0);
+    for node in view.model.online_nodes() {
+        let managed = view.model.managed_of(node.id).get();
+        let zones = view.zones().filter(|(zone, _)| zone.node == node.id);
+        let room: PageCount =
+            zones.map(|(_, of)| of.watermarks.low.saturating_minus(of.watermarks.min)).sum();
+        let cpus = node.cpus.len() as u64;
+        let burst = cpus * CPU_BYTES_PER_SECOND / 1_000_000 * WAKE_MICROSECONDS / page_bytes;
+        if managed > 0 && room.get() < burst {
+            factor = factor.max(burst.saturating_mul(10_000).div_ceil(managed));
+            nodes.push(format!("node {} ({} for {cpus} CPUs)", node.id, view.size(room)));
         }
     }
-    if zones.is_empty() {
+    if nodes.is_empty() {
         return None;
     }
     let cure = match factor {
-        0..=1000 => {
-            format!("watermark_scale_factor {factor} (now {})", view.model.settings.watermark_scale_factor)
+        0..=3000 => {
+            let now = view.model.settings.watermark_scale_factor;
+            format!("watermark_scale_factor {factor} (now {now}) gives it that long")
         }
-        _ => "fewer CPUs for each node, as no watermark_scale_factor gives so much".to_owned(),
+        _ => "no watermark_scale_factor gives so little memory that long".to_owned(),
     };
     warn(format!(
-        "between low and min lies less than all CPUs allocate in 1 ms at 1 GiB/s each, so background reclaim comes \
-         too late and requests reclaim themselves: {}; it takes {cure}",
-        some_of(&zones)
+        "between low and min lies less than a node's CPUs allocate in 1 ms at 1 GiB/s each, so background reclaim \
+         comes too late and requests must reclaim themselves: {}; {cure}",
+        some_of(&nodes)
     ))
 }
 
 pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
     let cpus = u64::from(view.model.online_cpus());
     let mut zones = Vec::new();
-    for (zone, predicted) in view.zones().filter(|(zone, _)| !is_tiny(view, zone)) {
+    for (zone, predicted) in main_zones(view) {
         let held = predicted.limits.high_min.get().saturating_mul(cpus);
         // What all pagesets may keep for good: more than a quarter is memory nobody finds.
         if held > zone.managed.get() / 4 {
@@ -170,7 +176,7 @@ pub(super) fn tiny_zones(view: &View<'_>) -> Option<Advice> {
 
 pub(super) fn counters_drift(view: &View<'_>) -> Option<Advice> {
     let cpus = u64::from(view.model.online_cpus());
-    let drifting = view.zones().filter(|(zone, _)| !is_tiny(view, zone)).filter_map(|(zone, predicted)| {
+    let drifting = main_zones(view).filter_map(|(zone, predicted)| {
         let threshold = predicted.stat_threshold;
         let drift = cpus * u64::from(threshold);
         let room = predicted.watermarks.low.saturating_minus(predicted.watermarks.min).get();

@@ -35,11 +35,20 @@ pub(super) fn node_load_defect(view: &View<'_>) -> Option<Advice> {
     let (node, times) = (worst.node, worst.times_nth[nth]);
     let then = repaired.iter().find(|other| other.node == node)?.times_nth[nth];
     warn(format!(
-        "kernel {} overwrites node load instead of accumulating it: node {node} is substitute no. {} \
-         of {times} nodes, {then} with the repair of 5.18; memory pressure will fill it first",
+        "kernel {} forgets node load between lists: node {node} is the {} substitute of {times} nodes, \
+         but of {then} with the repair of 5.18; memory pressure fills it first",
         view.rules.version,
-        nth + 1
+        ordinal(nth + 1)
     ))
+}
+
+fn ordinal(nth: usize) -> String {
+    match nth {
+        1 => "1st".to_owned(),
+        2 => "2nd".to_owned(),
+        3 => "3rd".to_owned(),
+        _ => format!("{nth}th"),
+    }
 }
 
 pub(super) fn everyone_falls_back_to_one(view: &View<'_>) -> Option<Advice> {
