@@ -1,1 +1,33 @@
-//! Machine files.
+//! Machines as data: reading, writing and capturing them, and explaining what a kernel makes of them.
+//!
+//! One door leads in: whatever the source (a file, a live or captured `/proc` and `/sys`, a
+//! preset), it becomes a machine as written (`file.rs`), is checked (`resolve.rs`), and is then a
+//! [`MachineModel`] that needs no further checks. [`Rules`] say how a kernel version works;
+//! [`predict`] applies them with the allocator's own code, [`explain`] makes a [`Report`] of the
+//! outcome, holding it against what the machine's kernel itself reported.
+//! Neighbours: `zonal` has the rules' arithmetic, the command line renders the report.
+#![forbid(unsafe_code)]
+
+mod advice;
+mod capture;
+mod error;
+mod export;
+mod file;
+mod kernel;
+mod model;
+mod owned;
+mod predict;
+mod presets;
+mod report;
+mod resolve;
+
+pub use capture::{Capture, capture, capture_live};
+pub use error::{MachineError, Problem};
+pub use kernel::{KernelVersion, Rules, VersionError};
+pub use model::{
+    MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
+};
+pub use owned::OwnedMachine;
+pub use predict::{Prediction, ZonePrediction, predict};
+pub use presets::{PRESETS, Preset, preset};
+pub use report::{Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain};

@@ -110,7 +110,7 @@ impl<'m, P: Platform> Node<'m, P> {
     pub(crate) fn try_reclaim_turn(&self) -> Option<ReclaimTurn<'m, P>> {
         let turn = &self.cells.reclaiming;
         // Relaxed look first, to leave the line shared; AcqRel pairs with the end of the turn.
-        (turn.load(Relaxed) == 0 && turn.swap(1, AcqRel) == 0).then_some(ReclaimTurn(turn))
+        (turn.load(Relaxed) == 0 && turn.swap(1, AcqRel) == 0).then(|| ReclaimTurn(turn))
     }
 }
 

@@ -1,0 +1,177 @@
+//! `zonal machine`: explains a machine under the rules of its kernel.
+//!
+//! Finds the machine, chooses the rules, lets `zonal-machine` explain and prints the report.
+//! Neighbours: `machine/text.rs` lays the report out for people.
+
+mod text;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use zonal::fallback::NodeLoad;
+use zonal_machine::{
+    Capture, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError, capture,
+    capture_live, explain, preset,
+};
+
+/// A check differs.
+const DIFFERS: u8 = 1;
+/// Bad usage or bad input.
+const BAD_INPUT: u8 = 2;
+
+/// What `zonal machine` is asked.
+#[derive(Args, Clone, Debug)]
+#[command(
+    about = "Explain a machine: fallback orders, watermarks, pagesets, and what its kernel makes of them",
+    after_help = presets_help()
+)]
+pub(crate) struct MachineArgs {
+    #[command(flatten)]
+    source: Source,
+
+    /// Whose rules: auto (the machine's own kernel, else the newest known) or a Linux version, such
+    /// as 5.10, 6.1, 6.12 or 7.2
+    #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = rules_choice)]
+    rules: RulesChoice,
+
+    /// How node load grows, whatever the version's rule
+    #[arg(long, value_name = "RULE")]
+    node_load: Option<NodeLoadArg>,
+
+    /// Hold predictions against what the machine's kernel reports; exit with 1 if any differs
+    #[arg(long)]
+    check: bool,
+
+    /// Write the machine to a file that --file reads back
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
+
+    /// Print the report as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the machine comes from; this one, if nothing is said.
+#[derive(Args, Clone, Debug)]
+#[group(multiple = false)]
+struct Source {
+    /// This machine (the default)
+    #[arg(long)]
+    live: bool,
+
+    /// A machine file
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// A captured tree: DIR/sys and DIR/proc (and DIR/dmesg) of another machine
+    #[arg(long, value_name = "DIR")]
+    sysfs: Option<PathBuf>,
+
+    /// A well-known machine; see below
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+}
+
+/// The rules asked for.
+#[derive(Clone, Copy, Debug)]
+enum RulesChoice {
+    Auto,
+    Of(KernelVersion),
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum NodeLoadArg {
+    /// One more each time (from 5.18)
+    Accumulate,
+    /// More by the nodes left (the published patch, 5.16 and 5.17)
+    Remaining,
+    /// Set to the nodes left (before 5.16)
+    Assign,
+}
+
+impl From<NodeLoadArg> for NodeLoad {
+    fn from(arg: NodeLoadArg) -> Self {
+        match arg {
+            NodeLoadArg::Accumulate => Self::Accumulate,
+            NodeLoadArg::Remaining => Self::AccumulateRemaining,
+            NodeLoadArg::Assign => Self::Assign,
+        }
+    }
+}
+
+fn rules_choice(text: &str) -> Result<RulesChoice, VersionError> {
+    if text == "auto" { Ok(RulesChoice::Auto) } else { text.parse().map(RulesChoice::Of) }
+}
+
+fn presets_help() -> String {
+    let widest = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
+    let line = |name: &str, description: &str| format!("  {name:widest$}  {description}\n");
+    let presets: String = PRESETS.iter().map(|preset| line(preset.name, preset.description)).collect();
+    format!(
+        "Presets:\n{presets}\nExamples:\n  \
+         zonal machine                                  this machine\n  \
+         zonal machine --check                          ... and whether its kernel agrees\n  \
+         zonal machine --preset quad-10-12-32 --rules 5.10\n  \
+         zonal machine --sysfs /tmp/captured --export server.json\n  \
+         zonal machine --file server.json --json"
+    )
+}
+
+/// Explains the machine asked for. Exits with 0; with 1 if asked to check and a value differs; with
+/// 2 if there is no such machine.
+pub(crate) fn run(args: &MachineArgs) -> ExitCode {
+    match report(args) {
+        Ok((model, rules, report)) => {
+            let output = if args.json {
+                serde_json::to_string(&report).unwrap_or_default() + "\n"
+            } else {
+                text::render(&model, &rules, &report)
+            };
+            // A reader that has seen enough is no failure.
+            let _ = io::stdout().write_all(output.as_bytes());
+            let differs = report.checks.iter().any(|check| !check.same);
+            if args.check && differs { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
+        }
+        Err(message) => {
+            eprintln!("zonal machine: {message}");
+            ExitCode::from(BAD_INPUT)
+        }
+    }
+}
+
+fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), String> {
+    let model = machine(&args.source).map_err(|error| error.to_string())?;
+    let observed = model.observed.as_ref().and_then(|observed| observed.kernel);
+    let mut rules = Rules::of(match args.rules {
+        RulesChoice::Of(version) => version,
+        RulesChoice::Auto => observed.unwrap_or(KernelVersion::NEWEST),
+    });
+    if let Some(node_load) = args.node_load {
+        rules.node_load = node_load.into();
+    }
+    if let Some(file) = &args.export {
+        model.write(file).map_err(|error| error.to_string())?;
+        eprintln!("wrote {}", file.display());
+    }
+    let report = explain(&model, &rules);
+    if args.check && report.checks.is_empty() {
+        return Err(format!("nothing to check: {:?} has no value that its kernel reported", model.name));
+    }
+    Ok((model, rules, report))
+}
+
+fn machine(source: &Source) -> Result<MachineModel, MachineError> {
+    if let Some(file) = &source.file {
+        return MachineModel::read(file);
+    }
+    if let Some(name) = &source.preset {
+        return preset(name);
+    }
+    let Capture { model, notes } = source.sysfs.as_deref().map_or_else(capture_live, capture)?;
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+    Ok(model)
+}

@@ -1,0 +1,194 @@
+//! Remarks on zones, watermarks, pagesets and counters.
+
+use zonal::pageset_limits::HighRule;
+use zonal::units::{PageCount, ZoneKind};
+use zonal::watermarks::default_min_free;
+
+use super::{View, info, place_of, some_of, warn};
+use crate::model::ZoneModel;
+use crate::predict::ZonePrediction;
+use crate::report::Advice;
+
+/// What one CPU allocates and touches in a second at most, about.
+const CPU_BYTES_PER_SECOND: u64 = 1 << 30;
+
+/// Background reclaim that wakes with less than this left comes too late: waking takes as long.
+const WAKE_MICROSECONDS: u64 = 1000;
+
+/// Zones below this part of their node say little about it; every PC has such a DMA zone.
+const TINY_PART: u64 = 100;
+
+/// Zones above this part of their node are what its requests live on.
+const MAIN_PART: u64 = 4;
+
+fn is_tiny(view: &View<'_>, zone: &ZoneModel) -> bool {
+    zone.managed.get() < view.model.managed_of(zone.node).get() / TINY_PART
+}
+
+/// The zones that make up much of their node. Small ones beside them have a purpose of their own.
+fn main_zones<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a ZoneModel, &'a ZonePrediction)> {
+    view.zones().filter(|(zone, _)| zone.managed.get() >= view.model.managed_of(zone.node).get() / MAIN_PART)
+}
+
+/// Frames outside movable zones, and those of them kept free.
+fn kept_free(view: &View<'_>) -> (PageCount, PageCount) {
+    let ordinary = view.model.zones.iter().filter(|zone| zone.kind != ZoneKind::Movable);
+    let ordinary: PageCount = ordinary.map(|zone| zone.managed).sum();
+    let set = view.model.watermark_settings(view.rules).min_free;
+    (ordinary, set.unwrap_or_else(|| default_min_free(ordinary, view.model.page_bytes)))
+}
+
+pub(super) fn min_free_large(view: &View<'_>) -> Option<Advice> {
+    let kib = view.model.settings.min_free_kib?;
+    let (ordinary, kept) = kept_free(view);
+    let percent = kept.get().saturating_mul(100).checked_div(ordinary.get())?;
+    if percent <= 5 {
+        return None;
+    }
+    warn(format!(
+        "min_free_kbytes {kib} keeps {} free, {percent} % of the {} outside movable zones; above 5 % it costs \
+         more page cache than bursts need (the kernel's own choice: {})",
+        view.size(kept),
+        view.size(ordinary),
+        view.size(default_min_free(ordinary, view.model.page_bytes))
+    ))
+}
+
+pub(super) fn min_free_small(view: &View<'_>) -> Option<Advice> {
+    let kib = view.model.settings.min_free_kib?;
+    let (ordinary, kept) = kept_free(view);
+    let usual = default_min_free(ordinary, view.model.page_bytes);
+    if kept.get() >= usual.get() / 4 {
+        return None;
+    }
+    warn(format!(
+        "min_free_kbytes {kib} keeps {} free, less than a quarter of the kernel's own choice of {}: atomic \
+         allocations (network receive) fail in bursts",
+        view.size(kept),
+        view.size(usual)
+    ))
+}
+
+/// Background reclaim is one worker a node, so a node's zones count together.
+pub(super) fn marks_too_close(view: &View<'_>) -> Option<Advice> {
+    let page_bytes = u64::from(view.model.page_bytes);
+    let (mut nodes, mut factor) = (Vec::new(), 0);
+    for node in view.model.online_nodes() {
+        let managed = view.model.managed_of(node.id).get();
+        let zones = view.zones().filter(|(zone, _)| zone.node == node.id);
+        let room: PageCount =
+            zones.map(|(_, of)| of.watermarks.low.saturating_minus(of.watermarks.min)).sum();
+        let cpus = node.cpus.len() as u64;
+        let burst = cpus * CPU_BYTES_PER_SECOND / 1_000_000 * WAKE_MICROSECONDS / page_bytes;
+        if managed > 0 && room.get() < burst {
+            factor = factor.max(burst.saturating_mul(10_000).div_ceil(managed));
+            nodes.push(format!("node {} ({} for {cpus} CPUs)", node.id, view.size(room)));
+        }
+    }
+    if nodes.is_empty() {
+        return None;
+    }
+    let cure = match factor {
+        0..=3000 => {
+            let now = view.model.settings.watermark_scale_factor;
+            format!("watermark_scale_factor {factor} (now {now}) gives it that long")
+        }
+        _ => "no watermark_scale_factor gives so little memory that long".to_owned(),
+    };
+    warn(format!(
+        "between low and min lies less than a node's CPUs allocate in 1 ms at 1 GiB/s each, so background reclaim \
+         comes too late and requests must reclaim themselves: {}; {cure}",
+        some_of(&nodes)
+    ))
+}
+
+pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
+    let cpus = u64::from(view.model.online_cpus());
+    let mut zones = Vec::new();
+    for (zone, predicted) in main_zones(view) {
+        let held = predicted.limits.high_min.get().saturating_mul(cpus);
+        // What all pagesets may keep for good: more than a quarter is memory nobody finds.
+        if held > zone.managed.get() / 4 {
+            let percent = held.saturating_mul(100) / zone.managed.get();
+            zones.push(format!(
+                "{} ({cpus} CPUs x {} = {}, {percent} % of it; its low watermark is {})",
+                place_of(zone),
+                view.size(predicted.limits.high_min),
+                view.size(PageCount::new(held)),
+                view.size(predicted.watermarks.low)
+            ));
+        }
+    }
+    if zones.is_empty() {
+        return None;
+    }
+    let cure = match (view.rules.high, view.model.settings.high_fraction) {
+        (HighRule::SixBatches, _) => "",
+        (_, 0) => "; percpu_pagelist_high_fraction bounds them, smaller watermarks do too",
+        _ => "; percpu_pagelist_high_fraction is set too low for so many CPUs",
+    };
+    warn(format!("pagesets may hold much of a zone for good: {}{cure}", some_of(&zones)))
+}
+
+pub(super) fn unusable_behind_reserve(view: &View<'_>) -> Option<Advice> {
+    let mut zones = Vec::new();
+    // The smallest DMA zones are meant to be kept for devices.
+    for (zone, predicted) in
+        view.zones().filter(|(zone, _)| zone.kind != ZoneKind::Dma || !is_tiny(view, zone))
+    {
+        let reserve = predicted.protection[ZoneKind::Movable.index()];
+        if predicted.watermarks.low.plus(reserve) >= zone.managed && reserve > PageCount::ZERO {
+            zones.push(format!(
+                "{} ({}, reserve {} over low {})",
+                place_of(zone),
+                view.size(zone.managed),
+                view.size(reserve),
+                view.size(predicted.watermarks.low)
+            ));
+        }
+    }
+    if zones.is_empty() {
+        return None;
+    }
+    info(format!(
+        "movable requests never get a frame of these zones, as the lowmem reserve covers them whole: {}; a larger \
+         lowmem_reserve_ratio opens them",
+        some_of(&zones)
+    ))
+}
+
+pub(super) fn tiny_zones(view: &View<'_>) -> Option<Advice> {
+    let tiny = view.zones().filter(|(zone, _)| zone.kind != ZoneKind::Dma && is_tiny(view, zone));
+    let tiny: Vec<String> = tiny
+        .map(|(zone, _)| {
+            let node = view.size(view.model.managed_of(zone.node));
+            format!("{} ({} of the node's {node})", place_of(zone), view.size(zone.managed))
+        })
+        .collect();
+    if tiny.is_empty() {
+        return None;
+    }
+    info(format!(
+        "tiny zones run dry at once and then cost every scan a look: {}; kernel data of such a node goes elsewhere",
+        some_of(&tiny)
+    ))
+}
+
+pub(super) fn counters_drift(view: &View<'_>) -> Option<Advice> {
+    let cpus = u64::from(view.model.online_cpus());
+    let drifting = main_zones(view).filter_map(|(zone, predicted)| {
+        let threshold = predicted.stat_threshold;
+        let drift = cpus * u64::from(threshold);
+        let room = predicted.watermarks.low.saturating_minus(predicted.watermarks.min).get();
+        (drift > room).then(|| format!("{} ({cpus} CPUs x {threshold} = {drift} > {room})", place_of(zone)))
+    });
+    let drifting: Vec<String> = drifting.collect();
+    if drifting.is_empty() {
+        return None;
+    }
+    info(format!(
+        "free-page counters can be off by more frames than lie between low and min, so checks near the marks count \
+         exactly, which is slow: {}; a larger min_free_kbytes or watermark_scale_factor ends it",
+        some_of(&drifting)
+    ))
+}

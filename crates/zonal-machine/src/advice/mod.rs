@@ -1,0 +1,96 @@
+//! What an experienced administrator would remark on a machine, with the figures it rests on.
+//!
+//! Every remark has a condition that ordinary machines do not meet. Neighbours: `topology.rs`
+//! looks at nodes, distances and fallback orders, `memory.rs` at zones and settings.
+
+mod memory;
+mod topology;
+
+use zonal::units::PageCount;
+
+use crate::kernel::Rules;
+use crate::model::{MachineModel, ZoneModel};
+use crate::predict::{Prediction, ZonePrediction};
+use crate::report::{Advice, Balance, Severity};
+
+/// All that a remark may rest on.
+struct View<'a> {
+    model: &'a MachineModel,
+    rules: &'a Rules,
+    prediction: &'a Prediction,
+    balance: &'a [Balance],
+}
+
+type Remark = fn(&View<'_>) -> Option<Advice>;
+
+const REMARKS: &[Remark] = &[
+    topology::node_load_defect,
+    topology::everyone_falls_back_to_one,
+    topology::asymmetric_distances,
+    topology::without_memory,
+    topology::without_cpus,
+    topology::node_reclaim_on,
+    topology::node_reclaim_off,
+    memory::min_free_large,
+    memory::min_free_small,
+    memory::marks_too_close,
+    memory::pagesets_hold_too_much,
+    memory::unusable_behind_reserve,
+    memory::tiny_zones,
+    memory::counters_drift,
+];
+
+/// All remarks that apply, the grave ones first.
+pub(crate) fn advise(
+    model: &MachineModel,
+    rules: &Rules,
+    prediction: &Prediction,
+    balance: &[Balance],
+) -> Vec<Advice> {
+    let view = View { model, rules, prediction, balance };
+    let mut advice: Vec<Advice> = REMARKS.iter().filter_map(|remark| remark(&view)).collect();
+    advice.sort_by_key(|advice| std::cmp::Reverse(advice.severity));
+    advice
+}
+
+fn warn(text: String) -> Option<Advice> {
+    Some(Advice { severity: Severity::Warn, text })
+}
+
+fn info(text: String) -> Option<Advice> {
+    Some(Advice { severity: Severity::Info, text })
+}
+
+impl View<'_> {
+    fn zones(&self) -> impl Iterator<Item = (&ZoneModel, &ZonePrediction)> {
+        let both = self.model.zones.iter().zip(&self.prediction.zones);
+        both.filter(|(zone, _)| zone.managed > PageCount::ZERO)
+    }
+
+    /// A length for people.
+    fn size(&self, pages: PageCount) -> String {
+        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let mut size = pages.get() as f64 * f64::from(self.model.page_bytes) / 1024.0;
+        let mut unit = 0;
+        while size >= 1024.0 && unit + 1 < UNITS.len() {
+            size /= 1024.0;
+            unit += 1;
+        }
+        let digits = usize::from(size < 10.0 && size.fract() > 0.05);
+        format!("{size:.digits$} {}", UNITS[unit])
+    }
+}
+
+/// The first few of several things, and how many more there are.
+fn some_of(things: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown = things[..things.len().min(SHOWN)].join(", ");
+    match things.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn place_of(zone: &ZoneModel) -> String {
+    format!("node {} {}", zone.node, zone.kind)
+}

@@ -1,0 +1,174 @@
+//! Remarks on nodes, distances and fallback orders.
+
+use zonal::fallback::NodeLoad;
+use zonal::units::{NodeId, PageCount};
+
+use super::{View, info, some_of, warn};
+use crate::kernel::Rules;
+use crate::model::{NodeModel, Presence};
+use crate::predict;
+use crate::report::{Advice, balance};
+
+/// Largest distance at which `zone_reclaim_mode` prefers reclaim to a remote node.
+const RECLAIM_DISTANCE: u8 = 30;
+
+/// The kernel forgets loads between lists, and with accumulated load the lists would be evener.
+pub(super) fn node_load_defect(view: &View<'_>) -> Option<Advice> {
+    if view.rules.node_load != NodeLoad::Assign {
+        return None;
+    }
+    let repaired = Rules { node_load: NodeLoad::Accumulate, ..*view.rules };
+    let repaired = balance(view.model, &predict::orders(view.model, &repaired));
+    // Uneven use shows in the place where the counts of nodes lie farthest apart.
+    let spread = |balance: &[crate::Balance], nth: usize| {
+        let counts = balance.iter().filter_map(|node| node.times_nth.get(nth));
+        let (least, most) = (counts.clone().min()?, counts.max()?);
+        Some(most - least)
+    };
+    let places = view.balance.first()?.times_nth.len();
+    let gain = |nth: usize| Some(spread(view.balance, nth)?.saturating_sub(spread(&repaired, nth)?));
+    let nth = (0..places).rev().max_by_key(|&nth| gain(nth))?;
+    if gain(nth)? == 0 {
+        return None;
+    }
+    let worst = view.balance.iter().max_by_key(|node| node.times_nth[nth])?;
+    let (node, times) = (worst.node, worst.times_nth[nth]);
+    let then = repaired.iter().find(|other| other.node == node)?.times_nth[nth];
+    warn(format!(
+        "kernel {} forgets node load between lists: node {node} is the {} substitute of {times} nodes, \
+         but of {then} with the repair of 5.18; memory pressure fills it first",
+        view.rules.version,
+        ordinal(nth + 1)
+    ))
+}
+
+fn ordinal(nth: usize) -> String {
+    match nth {
+        1 => "1st".to_owned(),
+        2 => "2nd".to_owned(),
+        3 => "3rd".to_owned(),
+        _ => format!("{nth}th"),
+    }
+}
+
+pub(super) fn everyone_falls_back_to_one(view: &View<'_>) -> Option<Advice> {
+    let owners = view.model.online_nodes().count() as u32;
+    let node = view.balance.iter().max_by_key(|node| node.times_nth.first())?;
+    let times = *node.times_nth.first()?;
+    // From three lists on, the first place of more than half of them is no coincidence.
+    if times < 3 || 2 * times <= owners - 1 {
+        return None;
+    }
+    let managed = NodeId::new(node.node).map_or(PageCount::ZERO, |id| view.model.managed_of(id));
+    warn(format!(
+        "node {} is the first substitute of {times} of the {} other nodes; its {} are all they share",
+        node.node,
+        owners - 1,
+        view.size(managed)
+    ))
+}
+
+pub(super) fn asymmetric_distances(view: &View<'_>) -> Option<Advice> {
+    let nodes = &view.model.nodes;
+    let online = |place: usize| nodes[place].presence == Presence::Online;
+    let mut pairs = Vec::new();
+    for from in (0..nodes.len()).filter(|&place| online(place)) {
+        for to in (from + 1..nodes.len()).filter(|&place| online(place)) {
+            let (there, back) = (nodes[from].distances[to], nodes[to].distances[from]);
+            if there != back {
+                pairs.push(format!("{} to {} is {there}, back {back}", nodes[from].id, nodes[to].id));
+            }
+        }
+    }
+    if pairs.is_empty() {
+        return None;
+    }
+    info(format!(
+        "distances are not the same both ways ({} pairs: {}); rarely true of hardware, often a firmware mistake",
+        pairs.len(),
+        some_of(&pairs)
+    ))
+}
+
+fn has_memory(view: &View<'_>, node: &NodeModel) -> bool {
+    view.model.managed_of(node.id) > PageCount::ZERO
+}
+
+pub(super) fn without_memory(view: &View<'_>) -> Option<Advice> {
+    let bare = view.model.nodes.iter().enumerate().filter(|(_, node)| {
+        node.presence == Presence::Online && !node.cpus.is_empty() && !has_memory(view, node)
+    });
+    let served: Vec<String> = bare
+        .map(|(place, node)| {
+            let first = view.prediction.orders[place].iter().find(|&&id| id != node.id);
+            let first = first.and_then(|&id| Some((id, view.model.place(id)?)));
+            let by = first.map_or("by nobody".to_owned(), |(id, to)| {
+                format!("by node {id} first, at distance {}", node.distances[to])
+            });
+            format!("node {} ({} CPUs, served {by})", node.id, node.cpus.len())
+        })
+        .collect();
+    if served.is_empty() {
+        return None;
+    }
+    info(format!("CPUs on nodes without memory allocate remotely always: {}", some_of(&served)))
+}
+
+pub(super) fn without_cpus(view: &View<'_>) -> Option<Advice> {
+    let far = view.model.online_nodes().filter(|node| node.cpus.is_empty() && has_memory(view, node));
+    let far: Vec<String> = far
+        .map(|node| {
+            let near = view.model.nodes.iter().enumerate().filter(|(_, other)| !other.cpus.is_empty());
+            let near = near.map(|(place, _)| node.distances[place]).min();
+            let distance = near.map_or(String::new(), |near| format!(", {near} from the nearest CPU"));
+            format!("node {} ({}{distance})", node.id, view.size(view.model.managed_of(node.id)))
+        })
+        .collect();
+    if far.is_empty() {
+        return None;
+    }
+    info(format!("memory on nodes without CPUs serves only as a substitute or by policy: {}", some_of(&far)))
+}
+
+/// Least and largest distance between different online nodes.
+fn remote_distances(view: &View<'_>) -> Option<(u8, u8)> {
+    let nodes = &view.model.nodes;
+    let online = |node: &NodeModel| node.presence == Presence::Online;
+    let remote = nodes.iter().enumerate().filter(|(_, node)| online(node)).flat_map(|(place, node)| {
+        let others = nodes.iter().zip(&node.distances).enumerate();
+        others
+            .filter(move |(to, (other, _))| *to != place && online(other))
+            .map(|(_, (_, &distance))| distance)
+    });
+    let least = remote.clone().min()?;
+    Some((least, remote.max()?))
+}
+
+pub(super) fn node_reclaim_on(view: &View<'_>) -> Option<Advice> {
+    let (least, most) = remote_distances(view)?;
+    let mode = view.model.settings.zone_reclaim_mode;
+    if mode == 0 {
+        return None;
+    }
+    if most <= RECLAIM_DISTANCE {
+        return warn(format!(
+            "zone_reclaim_mode is {mode}, but no node is farther than {most} (reclaim is worth it beyond \
+             {RECLAIM_DISTANCE}): page cache is thrown away where remote memory is nearly as fast; set it to 0"
+        ));
+    }
+    info(format!(
+        "zone_reclaim_mode is {mode}: nodes within {RECLAIM_DISTANCE} are reclaimed before farther ones serve \
+         (distances here {least} to {most}); right for work that fits its node, wrong for file servers"
+    ))
+}
+
+pub(super) fn node_reclaim_off(view: &View<'_>) -> Option<Advice> {
+    let (_, most) = remote_distances(view)?;
+    if view.model.settings.zone_reclaim_mode != 0 || most <= RECLAIM_DISTANCE {
+        return None;
+    }
+    info(format!(
+        "distances reach {most}, beyond {RECLAIM_DISTANCE}, and zone_reclaim_mode is 0: work that is partitioned \
+         by node may gain from 1, which reclaims unmapped page cache before it allocates that far"
+    ))
+}

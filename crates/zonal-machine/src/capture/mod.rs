@@ -1,0 +1,184 @@
+//! Captures a Linux machine from its `/proc` and `/sys`, live or copied to a directory.
+//!
+//! Nothing that is missing stops a capture: each file not found is named in a note, with what was
+//! assumed instead. Only a tree with nothing in it is an error. Neighbours: `tree.rs` reads files
+//! and keeps the notes, `nodes.rs`, `zoneinfo.rs` and `kernel_log.rs` understand them.
+
+mod kernel_log;
+mod nodes;
+mod tree;
+mod zoneinfo;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::error::MachineError;
+use crate::file::{FileMachine, FileNode, FileObserved, FileRow, FileSettings, FileZone};
+use crate::kernel::{KernelVersion, Rules};
+use crate::model::MachineModel;
+
+use kernel_log::Log;
+use nodes::Topology;
+use tree::Tree;
+use zoneinfo::ZoneInfo;
+
+/// A captured machine.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Capture {
+    /// The machine.
+    pub model: MachineModel,
+    /// What was not found, and what was assumed for it: one line each.
+    pub notes: Vec<String>,
+}
+
+/// Captures the machine whose `proc` and `sys` (and, if at hand, `dmesg` or `var/log/dmesg`) lie
+/// under `root`.
+///
+/// # Errors
+/// [`MachineError::NoTree`] when nothing is there.
+pub fn capture(root: &Path) -> Result<Capture, MachineError> {
+    capture_tree(&Tree::new(root), Log::in_tree)
+}
+
+/// Captures the running machine, with its kernel log as far as that may be read.
+///
+/// # Errors
+/// [`MachineError::NoTree`] when neither `/proc` nor `/sys` is mounted.
+pub fn capture_live() -> Result<Capture, MachineError> {
+    capture_tree(&Tree::new(Path::new("/")), Log::of_running_kernel)
+}
+
+fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture, MachineError> {
+    let info = tree.read("proc/zoneinfo").map(|text| ZoneInfo::parse(&text));
+    if info.is_none() && !tree.has("sys/devices/system/node") && !tree.has("proc/meminfo") {
+        return Err(MachineError::NoTree(tree.root().to_owned()));
+    }
+    let mut topology = Topology::read(tree);
+    if let Some(info) = &info {
+        topology.add_nodes(&info.node_ids(), tree);
+    }
+    let release = release(tree);
+    let rules = Rules::of(kernel(&release).unwrap_or(KernelVersion::NEWEST));
+    let mut observed = FileObserved { kernel: Some(release.clone()), ..FileObserved::default() };
+    if kernel(&release).is_none() {
+        tree.note("the kernel's version is unknown (proc/sys/kernel/osrelease, proc/version)");
+        observed.kernel = None;
+    }
+    let (page_bytes, zones, names) = match &info {
+        Some(info) => {
+            observed.zones = info.observed_zones(rules.high);
+            (tree.page_bytes(info.managed()), disjoint(info.zones(), tree), info.kind_names())
+        }
+        None => {
+            tree.note("proc/zoneinfo is missing: zones are made up from each node's size");
+            (tree.page_bytes(None), topology.made_up_zones(tree), Vec::new())
+        }
+    };
+    let log = log(tree, &release);
+    let known: BTreeSet<u64> = topology.known_ids();
+    let orders = log.fallback_orders(zones.iter().map(|zone| zone.kind));
+    observed.fallback_order = orders.into_iter().filter(|(from, to)| known_all(&known, *from, to)).collect();
+    if observed.fallback_order.is_empty() {
+        tree.note("no kernel log with fallback orders was found: they cannot be checked");
+    }
+    observed.cpu_penalty = Some(log.rebuilt_after_boot());
+    let settings = settings(tree, &names);
+    let file = FileMachine {
+        name: tree.name(),
+        page_bytes,
+        nodes: file_nodes(&topology, tree),
+        possible_offline: topology.possible_offline(),
+        zones,
+        settings,
+        observed: Some(observed),
+    };
+    let model = MachineModel::resolve(file, &tree.root().display().to_string())?;
+    Ok(Capture { model, notes: tree.notes() })
+}
+
+fn known_all(known: &BTreeSet<u64>, from: u64, order: &[u64]) -> bool {
+    known.contains(&from) && order.iter().all(|to| known.contains(to))
+}
+
+fn kernel(release: &str) -> Option<KernelVersion> {
+    release.parse().ok()
+}
+
+/// The kernel's release, or nothing.
+fn release(tree: &Tree) -> String {
+    let from_version = || {
+        let text = tree.read("proc/version")?;
+        text.strip_prefix("Linux version ")?.split_whitespace().next().map(str::to_owned)
+    };
+    let release = tree.read("proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
+    release.or_else(from_version).unwrap_or_default()
+}
+
+/// The settings under `proc/sys/vm`. `names` are the kinds of zone the kernel has, in its order:
+/// that is what the columns of its reserve ratios mean.
+fn settings(tree: &Tree, names: &[String]) -> FileSettings {
+    let number = |name: &str| -> Option<u64> {
+        tree.note_missing(&format!("proc/sys/vm/{name}"))?.trim().parse().ok()
+    };
+    let narrow = |name: &str| number(name).and_then(|value| u32::try_from(value).ok());
+    let fraction = if tree.has("proc/sys/vm/percpu_pagelist_fraction") {
+        narrow("percpu_pagelist_fraction")
+    } else {
+        narrow("percpu_pagelist_high_fraction")
+    };
+    let ratios = tree.note_missing("proc/sys/vm/lowmem_reserve_ratio").map(|text| {
+        let given: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        zoneinfo::KINDS.map(|kind| {
+            let at = names.iter().position(|name| name == kind);
+            at.and_then(|at| given.get(at)).copied().unwrap_or(0)
+        })
+    });
+    // Kernels without NUMA have neither of the last two settings.
+    let numa = tree.has("sys/devices/system/node");
+    let optional = |name: &str| if numa { narrow(name) } else { None };
+    FileSettings {
+        min_free_kbytes: number("min_free_kbytes"),
+        watermark_scale_factor: narrow("watermark_scale_factor"),
+        lowmem_reserve_ratio: ratios.filter(|_| !names.is_empty()).map(|ratios| ratios.to_vec()),
+        zone_reclaim_mode: optional("zone_reclaim_mode"),
+        percpu_pagelist_high_fraction: fraction,
+        min_unmapped_ratio: optional("min_unmapped_ratio"),
+    }
+}
+
+fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {
+    let ids: Vec<u64> = topology.online_ids();
+    let mut taken = BTreeSet::new();
+    let mut nodes = Vec::with_capacity(ids.len());
+    for &id in &ids {
+        let row = topology.distances(id, tree);
+        let mut cpus = topology.cpus(id);
+        let listed = cpus.len();
+        cpus.retain(|&cpu| taken.insert(cpu));
+        if cpus.len() < listed {
+            tree.note(&format!("node {id} lists CPUs of other nodes (emulated NUMA?): left to those"));
+        }
+        let row: BTreeMap<u64, i64> = ids.iter().copied().zip(row).collect();
+        nodes.push(FileNode { id, cpus, distances: FileRow(row.into_iter().collect()) });
+    }
+    nodes
+}
+
+/// Zones of interleaved nodes span each other's memory. Where their frames lie is not known, so
+/// they are laid out one after another; nothing predicted depends on it.
+fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
+    let mut by_start: Vec<&FileZone> = zones.iter().collect();
+    by_start.sort_by_key(|zone| zone.start);
+    let overlap = by_start.windows(2).any(|pair| pair[0].start + pair[0].spanned > pair[1].start);
+    if !overlap {
+        return zones;
+    }
+    tree.note("zones span each other's memory (interleaved nodes): they are laid out one after another");
+    let mut next = 0;
+    let mut moved = by_start.into_iter().cloned().collect::<Vec<_>>();
+    for zone in &mut moved {
+        (zone.start, zone.spanned) = (next, zone.present);
+        next += zone.present;
+    }
+    moved
+}

@@ -1,0 +1,186 @@
+//! Nodes, their CPUs and distances, from `sys/devices/system/node` and what stands in for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zonal::units::MAX_NODES;
+
+use super::tree::Tree;
+use crate::file::{FileKind, FileZone};
+use crate::model::NUMA_DEFAULT_DISTANCE;
+
+const NODES: &str = "sys/devices/system/node";
+
+/// The nodes found.
+pub(super) struct Topology {
+    nodes: BTreeMap<u64, Found>,
+    possible: BTreeSet<u64>,
+}
+
+#[derive(Default)]
+struct Found {
+    cpus: Vec<u64>,
+    distances: Option<Vec<i64>>,
+}
+
+impl Topology {
+    pub(super) fn read(tree: &Tree) -> Self {
+        let mut online: BTreeSet<u64> = list(tree.read(&format!("{NODES}/online")).as_deref());
+        if online.is_empty() {
+            online = numbered(&tree.names(NODES), "node").collect();
+        }
+        online.retain(|&id| id < MAX_NODES as u64);
+        if online.is_empty() {
+            tree.note(&format!("{NODES} is missing: all CPUs are taken to be on node 0"));
+            let found = Found { cpus: all_cpus(tree), distances: None };
+            return Self { nodes: BTreeMap::from([(0, found)]), possible: BTreeSet::new() };
+        }
+        let mut possible = list(tree.read(&format!("{NODES}/possible")).as_deref());
+        possible.retain(|id| *id < MAX_NODES as u64 && !online.contains(id));
+        let nodes = online.iter().map(|&id| (id, read_node(tree, id))).collect();
+        Self { nodes, possible }
+    }
+
+    /// Adds nodes that only `proc/zoneinfo` knows of.
+    pub(super) fn add_nodes(&mut self, ids: &BTreeSet<u64>, tree: &Tree) {
+        for &id in ids.iter().filter(|&&id| id < MAX_NODES as u64) {
+            if !self.nodes.contains_key(&id) {
+                tree.note(&format!(
+                    "node {id} is in proc/zoneinfo alone: its CPUs and distances are unknown"
+                ));
+                self.possible.remove(&id);
+                self.nodes.insert(id, Found::default());
+            }
+        }
+    }
+
+    pub(super) fn online_ids(&self) -> Vec<u64> {
+        self.nodes.keys().copied().collect()
+    }
+
+    pub(super) fn possible_offline(&self) -> Vec<u64> {
+        self.possible.iter().copied().collect()
+    }
+
+    pub(super) fn known_ids(&self) -> BTreeSet<u64> {
+        self.nodes.keys().chain(&self.possible).copied().collect()
+    }
+
+    pub(super) fn cpus(&self, id: u64) -> Vec<u64> {
+        self.nodes.get(&id).map_or_else(Vec::new, |node| node.cpus.clone())
+    }
+
+    /// Distances from node `id` to each online node, ascending; those of a kernel that knows none
+    /// where they are missing or make no sense.
+    pub(super) fn distances(&self, id: u64, tree: &Tree) -> Vec<i64> {
+        let usual =
+            || self.nodes.keys().map(|&to| if to == id { 10 } else { i64::from(NUMA_DEFAULT_DISTANCE) });
+        let Some(row) = self.nodes.get(&id).and_then(|node| node.distances.clone()) else {
+            if self.nodes.len() > 1 {
+                tree.note(&format!(
+                    "{NODES}/node{id}/distance is missing: 20 to every other node is assumed"
+                ));
+            }
+            return usual().collect();
+        };
+        let own = self.nodes.keys().position(|&to| to == id);
+        let sane = row.len() == self.nodes.len()
+            && own.is_some_and(|own| row[own] == 10)
+            && row.iter().all(|distance| (10..=255).contains(distance));
+        if sane {
+            return row;
+        }
+        tree.note(&format!("{NODES}/node{id}/distance makes no sense: 20 to every other node is assumed"));
+        usual().collect()
+    }
+
+    /// One zone a node, for want of better.
+    pub(super) fn made_up_zones(&self, tree: &Tree) -> Vec<FileZone> {
+        let page_kib = tree.page_bytes(None) / 1024;
+        let mut start = 0;
+        let mut zones = Vec::new();
+        for &node in self.nodes.keys() {
+            let of_node = tree.memory_kib(&format!("{NODES}/node{node}/meminfo"));
+            let alone = self.nodes.len() == 1;
+            let kib = of_node.or_else(|| tree.memory_kib("proc/meminfo").filter(|_| alone));
+            let Some(kib) = kib else {
+                tree.note(&format!("the memory of node {node} is unknown: it is taken to have none"));
+                continue;
+            };
+            let pages = kib / page_kib;
+            let kind = FileKind::Normal;
+            zones.push(FileZone { node, kind, start, spanned: pages, present: pages, managed: pages });
+            start += pages;
+        }
+        zones
+    }
+}
+
+fn read_node(tree: &Tree, id: u64) -> Found {
+    let directory = format!("{NODES}/node{id}");
+    let cpus = match tree.read(&format!("{directory}/cpulist")) {
+        Some(text) => list(Some(&text)).into_iter().collect(),
+        None => {
+            let mut cpus: Vec<u64> = numbered(&tree.names(&directory), "cpu").collect();
+            cpus.sort_unstable();
+            let instead = if cpus.is_empty() { "no CPUs are assumed" } else { "its links to CPUs are used" };
+            tree.note(&format!("{directory}/cpulist is missing: {instead}"));
+            cpus
+        }
+    };
+    let row = tree.read(&format!("{directory}/distance"));
+    let numbers = |text: String| text.split_whitespace().map(|word| word.parse().ok()).collect();
+    Found { cpus, distances: row.and_then(numbers) }
+}
+
+/// The CPUs of a machine without node directories.
+fn all_cpus(tree: &Tree) -> Vec<u64> {
+    let online = list(tree.read("sys/devices/system/cpu/online").as_deref());
+    if !online.is_empty() {
+        return online.into_iter().collect();
+    }
+    let text = tree.read("proc/cpuinfo").unwrap_or_default();
+    let in_cpuinfo = text.lines().filter_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        if key.trim() == "processor" { value.trim().parse().ok() } else { None }
+    });
+    let mut cpus: Vec<u64> = in_cpuinfo.collect();
+    if cpus.is_empty() {
+        let text = tree.read("proc/stat").unwrap_or_default();
+        let words = text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned);
+        cpus = numbered(&words.collect::<Vec<_>>(), "cpu").collect();
+    }
+    if cpus.is_empty() {
+        tree.note("the CPUs are unknown (sys/devices/system/cpu/online, proc/cpuinfo, proc/stat)");
+    }
+    cpus
+}
+
+/// Numbers of names that are `prefix` and a number.
+fn numbered<'a>(names: &'a [String], prefix: &'a str) -> impl Iterator<Item = u64> + 'a {
+    names.iter().filter_map(move |name| name.strip_prefix(prefix)?.parse().ok())
+}
+
+/// A list as Linux prints sets of ids: `0-3,8,10-11`. What is malformed is left out.
+fn list(text: Option<&str>) -> BTreeSet<u64> {
+    /// More than any kernel's CPUs: a broken range may not eat all memory.
+    const MOST: u64 = 1 << 20;
+    let parts = text.unwrap_or("").trim().split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        (last < MOST).then_some(first..=last)
+    });
+    parts.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_ids() {
+        let found = |text| list(Some(text)).into_iter().collect::<Vec<_>>();
+        assert_eq!(found("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(found("\n"), [0; 0]);
+        assert_eq!(found("5-3,x,1-,7,0-99999999999"), [7]);
+    }
+}

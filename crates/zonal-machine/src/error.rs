@@ -1,0 +1,121 @@
+//! What can be wrong with a machine file or a captured machine, each in one line.
+
+use std::path::PathBuf;
+
+use zonal::units::{MAX_NODES, ZoneKind};
+
+use crate::kernel::VersionError;
+
+/// Why there is no machine.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Not JSON, or not of a machine file's shape.
+    #[error("{origin}: {field}: {problem}")]
+    Shape {
+        /// The file.
+        origin: String,
+        /// The field, as a path from the top.
+        field: String,
+        /// What is wrong, with line and column.
+        problem: String,
+    },
+    /// Of the right shape, but no possible machine.
+    #[error("{origin}: {field}: {problem}")]
+    Invalid {
+        /// The file.
+        origin: String,
+        /// The field, as a path from the top.
+        field: String,
+        /// What is wrong.
+        problem: Problem,
+    },
+    /// A tree to capture from has nothing in it.
+    #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", .0.display())]
+    NoTree(PathBuf),
+    /// There is no preset of that name.
+    #[error("no preset is called {name:?}; there are: {known}")]
+    UnknownPreset {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+}
+
+/// What makes a well-formed description no possible machine.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs)] // each message says what its fields are
+pub enum Problem {
+    #[error("{0} is no page size; it must be a power of two, 4096..=1073741824")]
+    PageBytes(u64),
+    #[error("there is no node; at least one is needed")]
+    NoNodes,
+    #[error("{0} nodes, possible ones included; at most {MAX_NODES} can be told apart")]
+    TooManyNodes(usize),
+    #[error("{0} is no node id; ids are 0..={max}", max = MAX_NODES - 1)]
+    NodeId(u64),
+    #[error("node {0} is listed twice; each id must be there once")]
+    NodeTwice(u64),
+    #[error("node {0} is online and possible_offline at once; it must be one of the two")]
+    OnlineAndOffline(u64),
+    #[error("CPU {cpu} is on node {first} and again on node {second}; a CPU is on one node, once")]
+    CpuTwice { cpu: u32, first: u16, second: u16 },
+    #[error("{0} is no CPU id; ids are 0..=1048575")]
+    CpuId(u64),
+    #[error("node {from} has no distance to node {to}; it needs one to each node")]
+    DistanceMissing { from: u16, to: u16 },
+    #[error("node {from} has a distance to node {to}, which the machine does not have")]
+    DistanceToNowhere { from: u16, to: u64 },
+    #[error("node {from} has two distances to node {to}; it must have one")]
+    DistanceTwice { from: u16, to: u64 },
+    #[error("the distance of node {node} to itself is {distance}; it must be 10")]
+    Diagonal { node: u16, distance: i64 },
+    #[error("the distance from node {from} to node {to} is {distance}; it must be 10..=255")]
+    Distance { from: u16, to: u16, distance: i64 },
+    #[error("node {0} is not a node of the machine")]
+    UnknownNode(u64),
+    #[error("node {node} has two {kind} zones; it must have at most one of each kind")]
+    ZoneTwice { node: u16, kind: ZoneKind },
+    #[error(
+        "node {node} {kind}: spanned {spanned}, present {present}, managed {managed}; it must be spanned >= present >= managed"
+    )]
+    Counts { node: u16, kind: ZoneKind, spanned: u64, present: u64, managed: u64 },
+    #[error(
+        "node {node} {kind} spans {spanned} frames from frame {start}; a zone spans at most 2^32 frames, below frame 2^52"
+    )]
+    ZoneTooLarge { node: u16, kind: ZoneKind, start: u64, spanned: u64 },
+    #[error(
+        "node {node} {kind} overlaps node {other_node} {other_kind} at frame {frame}; zones must be disjoint"
+    )]
+    ZonesOverlap { node: u16, kind: ZoneKind, other_node: u16, other_kind: ZoneKind, frame: u64 },
+    #[error(
+        "{0} ratios given; it must be one for each of DMA, DMA32, Normal, Movable and, if wanted, Device"
+    )]
+    Ratios(usize),
+    #[error("{value} is too large; it must be at most {most}")]
+    TooLarge { value: u64, most: u64 },
+    #[error(transparent)]
+    Kernel(#[from] VersionError),
+    #[error("node {node} has no {kind} zone; observed zones must be zones of the machine")]
+    UnknownZone { node: u16, kind: ZoneKind },
+    #[error(
+        "node {node} {kind}: {columns} columns given; it must be five: DMA, DMA32, Normal, Movable, Device"
+    )]
+    Protection { node: u16, kind: ZoneKind, columns: usize },
+}

@@ -1,0 +1,105 @@
+//! Writing machine files that read back as the same machine.
+
+use std::fs;
+use std::path::Path;
+
+use zonal::fallback::CpuPenalty;
+use zonal::units::PageCount;
+
+use crate::error::MachineError;
+use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileRow, FileSettings, FileZone};
+use crate::model::{MachineModel, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel};
+
+impl MachineModel {
+    /// The machine as the text of a machine file.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string(&self.to_file()).unwrap_or_default();
+        text.push('\n');
+        text
+    }
+
+    /// Writes a machine file.
+    ///
+    /// # Errors
+    /// [`MachineError::Write`] when the file system refuses.
+    pub fn write(&self, path: &Path) -> Result<(), MachineError> {
+        fs::write(path, self.to_json())
+            .map_err(|source| MachineError::Write { path: path.to_owned(), source })
+    }
+
+    fn to_file(&self) -> FileMachine {
+        let offline = self.nodes.iter().filter(|node| node.presence == Presence::PossibleOffline);
+        FileMachine {
+            name: self.name.clone(),
+            page_bytes: u64::from(self.page_bytes),
+            nodes: self.online_nodes().map(|node| self.file_node(node)).collect(),
+            possible_offline: offline.map(|node| u64::from(node.id.get())).collect(),
+            zones: self.zones.iter().map(file_zone).collect(),
+            settings: file_settings(&self.settings),
+            observed: self.observed.as_ref().map(file_observed),
+        }
+    }
+
+    fn file_node(&self, node: &NodeModel) -> FileNode {
+        let row = self.nodes.iter().zip(&node.distances);
+        FileNode {
+            id: u64::from(node.id.get()),
+            cpus: node.cpus.iter().map(|cpu| u64::from(cpu.get())).collect(),
+            distances: FileRow(row.map(|(to, &d)| (u64::from(to.id.get()), i64::from(d))).collect()),
+        }
+    }
+}
+
+fn file_zone(zone: &ZoneModel) -> FileZone {
+    FileZone {
+        node: u64::from(zone.node.get()),
+        kind: zone.kind.into(),
+        start: zone.start.get(),
+        spanned: zone.spanned.get(),
+        present: zone.present.get(),
+        managed: zone.managed.get(),
+    }
+}
+
+fn file_settings(settings: &Settings) -> FileSettings {
+    FileSettings {
+        min_free_kbytes: settings.min_free_kib,
+        watermark_scale_factor: Some(settings.watermark_scale_factor),
+        lowmem_reserve_ratio: Some(settings.lowmem_reserve_ratio.to_vec()),
+        zone_reclaim_mode: Some(settings.zone_reclaim_mode),
+        percpu_pagelist_high_fraction: Some(settings.high_fraction),
+        min_unmapped_ratio: Some(u32::from(settings.min_unmapped_percent)),
+    }
+}
+
+fn file_observed(observed: &Observed) -> FileObserved {
+    let orders = observed.fallback_order.iter();
+    FileObserved {
+        kernel: observed.kernel.map(|version| version.to_string()),
+        cpu_penalty: observed.cpu_penalty.map(|penalty| penalty == CpuPenalty::On),
+        fallback_order: orders
+            .map(|(node, order)| {
+                (u64::from(node.get()), order.iter().map(|to| u64::from(to.get())).collect())
+            })
+            .collect(),
+        zones: observed.zones.iter().map(file_observed_zone).collect(),
+    }
+}
+
+fn file_observed_zone(zone: &ObservedZone) -> FileObservedZone {
+    let count = |pages: Option<PageCount>| pages.map(PageCount::get);
+    FileObservedZone {
+        node: u64::from(zone.node.get()),
+        kind: zone.kind.into(),
+        min: count(zone.min),
+        low: count(zone.low),
+        high: count(zone.high),
+        protection: zone.protection.map(|columns| columns.map(PageCount::get).to_vec()),
+        batch: count(zone.batch),
+        pageset_high: count(zone.pageset_high),
+        pageset_high_min: count(zone.pageset_high_min),
+        pageset_high_max: count(zone.pageset_high_max),
+        stat_threshold: zone.stat_threshold,
+    }
+}

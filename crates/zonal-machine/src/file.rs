@@ -1,0 +1,204 @@
+//! Machine files as written: JSON of a fixed shape, nothing checked beyond it.
+//!
+//! Integers are bare here, as in the file: lengths in frames, ids as the machine has them. Unknown
+//! keys are errors. Neighbours: `resolve.rs` makes a checked machine of it, `export.rs` the
+//! reverse; captures and presets also start from these types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zonal::units::ZoneKind;
+
+use crate::error::MachineError;
+use crate::model::MachineModel;
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileMachine {
+    pub(crate) name: String,
+    pub(crate) page_bytes: u64,
+    pub(crate) nodes: Vec<FileNode>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) possible_offline: Vec<u64>,
+    pub(crate) zones: Vec<FileZone>,
+    #[serde(default)]
+    pub(crate) settings: FileSettings,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) observed: Option<FileObserved>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileNode {
+    pub(crate) id: u64,
+    pub(crate) cpus: Vec<u64>,
+    pub(crate) distances: FileRow,
+}
+
+/// A row of distances in the order of the file; a node named twice is still there twice.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileRow(pub(crate) Vec<(u64, i64)>);
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileZone {
+    pub(crate) node: u64,
+    pub(crate) kind: FileKind,
+    pub(crate) start: u64,
+    pub(crate) spanned: u64,
+    pub(crate) present: u64,
+    pub(crate) managed: u64,
+}
+
+#[derive(Serialize, Deserialize, Clone, Copy, Debug)]
+pub(crate) enum FileKind {
+    #[serde(rename = "DMA")]
+    Dma,
+    #[serde(rename = "DMA32")]
+    Dma32,
+    Normal,
+    Movable,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileSettings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) min_free_kbytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) watermark_scale_factor: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lowmem_reserve_ratio: Option<Vec<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) zone_reclaim_mode: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) percpu_pagelist_high_fraction: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) min_unmapped_ratio: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileObserved {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cpu_penalty: Option<bool>,
+    #[serde(default)]
+    pub(crate) fallback_order: BTreeMap<u64, Vec<u64>>,
+    #[serde(default)]
+    pub(crate) zones: Vec<FileObservedZone>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FileObservedZone {
+    pub(crate) node: u64,
+    pub(crate) kind: FileKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) min: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) low: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) high: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) protection: Option<Vec<u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) batch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pageset_high: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pageset_high_min: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) pageset_high_max: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stat_threshold: Option<u8>,
+}
+
+impl MachineModel {
+    /// Reads a machine file.
+    ///
+    /// # Errors
+    /// One line that names the file, the field and what would be right.
+    pub fn read(path: &Path) -> Result<Self, MachineError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
+        Self::from_json(&text, &path.display().to_string())
+    }
+
+    /// Takes the text of a machine file; `origin` names it in errors.
+    ///
+    /// # Errors
+    /// One line that names the file, the field and what would be right.
+    pub fn from_json(text: &str, origin: &str) -> Result<Self, MachineError> {
+        let input = &mut serde_json::Deserializer::from_str(text);
+        let file: FileMachine = serde_path_to_error::deserialize(&mut *input)
+            .map_err(|error| shape(origin, error.path().to_string(), error.inner()))?;
+        input.end().map_err(|error| shape(origin, ".".to_owned(), &error))?;
+        Self::resolve(file, origin)
+    }
+}
+
+fn shape(origin: &str, path: String, error: &serde_json::Error) -> MachineError {
+    let field = if path == "." { "the whole file".to_owned() } else { path };
+    MachineError::Shape { origin: origin.to_owned(), field, problem: error.to_string() }
+}
+
+impl From<FileKind> for ZoneKind {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::Dma => Self::Dma,
+            FileKind::Dma32 => Self::Dma32,
+            FileKind::Normal => Self::Normal,
+            FileKind::Movable => Self::Movable,
+        }
+    }
+}
+
+impl From<ZoneKind> for FileKind {
+    fn from(kind: ZoneKind) -> Self {
+        match kind {
+            ZoneKind::Dma => Self::Dma,
+            ZoneKind::Dma32 => Self::Dma32,
+            ZoneKind::Normal => Self::Normal,
+            ZoneKind::Movable => Self::Movable,
+        }
+    }
+}
+
+impl Serialize for FileRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (node, distance) in &self.0 {
+            map.serialize_entry(node, distance)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for FileRow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Row;
+        impl<'de> Visitor<'de> for Row {
+            type Value = FileRow;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from node ids to distances, as in {\"0\": 10, \"1\": 20}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FileRow, A::Error> {
+                let mut row = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    row.push(entry);
+                }
+                Ok(FileRow(row))
+            }
+        }
+        deserializer.deserialize_map(Row)
+    }
+}

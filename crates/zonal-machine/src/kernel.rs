@@ -1,0 +1,166 @@
+//! Kernel versions and the rules they work by.
+//!
+//! Which rule changed in which version is the table in [`Rules::of`]; what each rule means is in
+//! the allocator's own pure rooms. Neighbours: `predict.rs` applies the rules.
+
+use std::fmt;
+use std::str::FromStr;
+
+use zonal::fallback::{CpuPenalty, FallbackRules, NodeLoad, OwnPlace};
+use zonal::pageset_limits::{BatchRule, HighRule, PagesetRules};
+use zonal::watermarks::MovableMin;
+
+/// Major and minor number of a Linux version.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct KernelVersion {
+    /// The first number.
+    pub major: u16,
+    /// The second number.
+    pub minor: u16,
+}
+
+impl KernelVersion {
+    /// The newest version whose rules were seen in a real kernel.
+    pub const NEWEST: Self = Self::new(7, 2);
+
+    /// The version `major.minor`.
+    #[must_use]
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self { major, minor }
+    }
+}
+
+/// A text that is no kernel version.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0:?} is no kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64")]
+pub struct VersionError(String);
+
+impl FromStr for KernelVersion {
+    type Err = VersionError;
+
+    /// Reads the first two numbers of a release, whatever follows: `6.18.44-fc-v595` is 6.18.
+    fn from_str(text: &str) -> Result<Self, VersionError> {
+        let mut parts = text.trim().split('.');
+        let major = parts.next().and_then(|part| part.parse().ok());
+        let minor = parts.next().and_then(|part| {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            part[..digits].parse().ok()
+        });
+        match (major, minor) {
+            (Some(major), Some(minor)) => Ok(Self { major, minor }),
+            _ => Err(VersionError(text.chars().take(60).collect())),
+        }
+    }
+}
+
+impl fmt::Display for KernelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Whether nodes that are possible but offline have a fallback list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OfflineLists {
+    /// They have none.
+    Skipped,
+    /// Built after those of the online nodes; their loads count.
+    Built,
+}
+
+/// How a kernel works, as far as it is predicted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    /// The version that works so.
+    pub version: KernelVersion,
+    /// How node load grows.
+    pub node_load: NodeLoad,
+    /// Whether a node without memory stands in its own list.
+    pub own_place: OwnPlace,
+    /// Whether offline nodes have lists.
+    pub offline_lists: OfflineLists,
+    /// The minimum of movable zones.
+    pub movable_min: MovableMin,
+    /// The batch of pagesets.
+    pub batch: BatchRule,
+    /// The bounds of a pageset's `high`.
+    pub high: HighRule,
+}
+
+impl Rules {
+    /// The rules of a kernel version, also of those between and beyond the versions seen.
+    #[must_use]
+    pub fn of(version: KernelVersion) -> Self {
+        let since = |major, minor| version >= KernelVersion::new(major, minor);
+        Self {
+            version,
+            node_load: match () {
+                () if since(5, 18) => NodeLoad::Accumulate,
+                () if since(5, 16) => NodeLoad::AccumulateRemaining,
+                () => NodeLoad::Assign,
+            },
+            own_place: if since(6, 7) { OwnPlace::WithMemory } else { OwnPlace::Always },
+            offline_lists: if since(6, 1) { OfflineLists::Built } else { OfflineLists::Skipped },
+            movable_min: if since(6, 2) { MovableMin::OwnMinimum } else { MovableMin::Ordinary },
+            batch: if since(6, 19) { BatchRule::Managed4096 } else { BatchRule::Managed1024 },
+            high: match () {
+                () if since(6, 7) => HighRule::Tuned,
+                () if since(5, 14) => HighRule::LowWatermark,
+                () => HighRule::SixBatches,
+            },
+        }
+    }
+
+    /// The rules its fallback orders are built by.
+    #[must_use]
+    pub const fn fallback(&self, cpu_penalty: CpuPenalty) -> FallbackRules {
+        FallbackRules { node_load: self.node_load, cpu_penalty, own_place: self.own_place }
+    }
+
+    /// The rules its pagesets are sized by.
+    #[must_use]
+    pub const fn pagesets(&self, high_fraction: u32) -> PagesetRules {
+        PagesetRules { batch: self.batch, high: self.high, high_fraction }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_as_kernels_write_them() {
+        for (text, major, minor) in [
+            ("6.18.44-fc-v595", 6, 18),
+            ("5.10", 5, 10),
+            ("6.1.0-13-amd64\n", 6, 1),
+            ("7.2-rc3", 7, 2),
+            ("4.18.0-553.el8_10.x86_64", 4, 18),
+        ] {
+            assert_eq!(text.parse(), Ok(KernelVersion::new(major, minor)), "{text}");
+        }
+        for text in ["", "6", "six.one", "6.", "-6.1", "6.x", "99999.1"] {
+            assert!(text.parse::<KernelVersion>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_rule_changes_at_its_version() {
+        let of = |major, minor| Rules::of(KernelVersion::new(major, minor));
+        assert_eq!(of(5, 15).node_load, NodeLoad::Assign);
+        assert_eq!(of(5, 16).node_load, NodeLoad::AccumulateRemaining);
+        assert_eq!(of(5, 17).node_load, NodeLoad::AccumulateRemaining);
+        assert_eq!(of(5, 18).node_load, NodeLoad::Accumulate);
+        assert_eq!(of(5, 13).high, HighRule::SixBatches);
+        assert_eq!(of(5, 14).high, HighRule::LowWatermark);
+        assert_eq!(of(6, 6).high, HighRule::LowWatermark);
+        assert_eq!(of(6, 7).high, HighRule::Tuned);
+        assert_eq!(of(6, 6).own_place, OwnPlace::Always);
+        assert_eq!(of(6, 7).own_place, OwnPlace::WithMemory);
+        assert_eq!(of(6, 1).movable_min, MovableMin::Ordinary);
+        assert_eq!(of(6, 2).movable_min, MovableMin::OwnMinimum);
+        assert_eq!(of(6, 18).batch, BatchRule::Managed1024);
+        assert_eq!(of(7, 0).batch, BatchRule::Managed4096);
+        assert_eq!(of(6, 0).offline_lists, OfflineLists::Skipped);
+    }
+}

@@ -1,0 +1,57 @@
+//! A machine's description as the allocator takes it, with the storage it borrows from.
+
+use zonal::machine::{FrameRange, Machine, NodeDescription, TopologyError, ZoneDescription};
+use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
+
+use crate::model::{MachineModel, Presence};
+
+/// The online nodes and the zones of a machine, owning what [`Machine`] borrows.
+#[derive(Clone, Debug)]
+pub struct OwnedMachine {
+    nodes: Vec<(NodeId, Vec<CpuId>, Vec<u8>)>,
+    zones: Vec<(NodeId, ZoneKind, FrameRange, Vec<FrameRange>)>,
+}
+
+impl OwnedMachine {
+    /// Calls `work` with the machine.
+    ///
+    /// # Errors
+    /// What the allocator finds wrong with it; nothing, for a machine that was read or captured.
+    pub fn with<R>(&self, work: impl FnOnce(&Machine<'_>) -> R) -> Result<R, TopologyError> {
+        let nodes: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|(id, cpus, distances)| NodeDescription { id: *id, cpus, distances })
+            .collect();
+        let zones: Vec<_> = self
+            .zones
+            .iter()
+            .map(|(node, kind, span, managed)| ZoneDescription {
+                node: *node,
+                kind: *kind,
+                span: *span,
+                managed,
+            })
+            .collect();
+        Machine::new(&nodes, &zones).map(|machine| work(&machine))
+    }
+}
+
+impl From<&MachineModel> for OwnedMachine {
+    /// Where a zone's holes lie is not known: its managed frames are taken to be its first.
+    fn from(model: &MachineModel) -> Self {
+        let online: Vec<usize> =
+            (0..model.nodes.len()).filter(|&place| model.nodes[place].presence == Presence::Online).collect();
+        let nodes = model.online_nodes().map(|node| {
+            let row = online.iter().map(|&place| node.distances[place]).collect();
+            (node.id, node.cpus.clone(), row)
+        });
+        let zones = model.zones.iter().map(|zone| {
+            let span = FrameRange { start: zone.start, count: zone.spanned };
+            let managed = FrameRange { start: zone.start, count: zone.managed };
+            let ranges = if zone.managed == PageCount::ZERO { Vec::new() } else { vec![managed] };
+            (zone.node, zone.kind, span, ranges)
+        });
+        Self { nodes: nodes.collect(), zones: zones.collect() }
+    }
+}

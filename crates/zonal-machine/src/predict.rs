@@ -1,0 +1,101 @@
+//! What a kernel with given rules makes of a machine, by the allocator's own arithmetic.
+
+use zonal::fallback::{build_sequence, fallback_order};
+use zonal::pageset_limits::{PagesetLimits, PagesetZone};
+use zonal::threshold::stat_threshold;
+use zonal::units::{NodeId, PageCount, ZoneKind};
+use zonal::watermarks::{WatermarkSettings, Watermarks};
+
+use crate::kernel::{OfflineLists, Rules};
+use crate::model::{MachineModel, Presence, ZoneModel};
+
+/// Predicted values of a machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prediction {
+    /// Fallback order of each node, at its place among the machine's nodes; empty for offline
+    /// nodes where the kernel has no lists for them.
+    pub orders: Vec<Vec<NodeId>>,
+    /// Values of each zone, at its place among the machine's zones.
+    pub zones: Vec<ZonePrediction>,
+}
+
+/// Predicted values of a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZonePrediction {
+    /// Its watermarks.
+    pub watermarks: Watermarks,
+    /// Its lowmem reserve for each limit: DMA, DMA32, Normal, Movable, Device.
+    pub protection: [PageCount; 5],
+    /// The limits of its pagesets, as the kernel reports them.
+    pub limits: PagesetLimits,
+    /// Threshold of its counters.
+    pub stat_threshold: u8,
+}
+
+/// Predicts everything that is predicted.
+#[must_use]
+pub fn predict(model: &MachineModel, rules: &Rules) -> Prediction {
+    Prediction { orders: orders(model, rules), zones: zones(model, rules) }
+}
+
+/// The fallback orders of one full rebuild.
+pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
+    let count = model.nodes.len();
+    let fallback = rules.fallback(model.cpu_penalty());
+    let (mut load, mut order) = (vec![0; count], vec![0; count]);
+    let mut orders = vec![Vec::new(); count];
+    for from in build_sequence(model) {
+        let offline = model.nodes[from].presence == Presence::PossibleOffline;
+        if offline && rules.offline_lists == OfflineLists::Skipped {
+            continue;
+        }
+        let length = fallback_order(from, model, &fallback, &mut load, &mut order);
+        orders[from] = order[..length].iter().map(|&place| model.nodes[usize::from(place)].id).collect();
+    }
+    orders
+}
+
+impl MachineModel {
+    pub(crate) fn watermark_settings(&self, rules: &Rules) -> WatermarkSettings {
+        let [dma, dma32, normal, movable, _] = self.settings.lowmem_reserve_ratio;
+        let page_bytes = u64::from(self.page_bytes);
+        let in_pages = |kib: u64| PageCount::new(kib / (page_bytes / 1024));
+        WatermarkSettings {
+            min_free: self.settings.min_free_kib.map(in_pages),
+            scale_factor: self.settings.watermark_scale_factor,
+            lowmem_reserve_ratio: [dma, dma32, normal, movable],
+            movable_min: rules.movable_min,
+        }
+    }
+}
+
+fn zones(model: &MachineModel, rules: &Rules) -> Vec<ZonePrediction> {
+    let settings = model.watermark_settings(rules);
+    let basis = settings.basis(model.zones.iter().map(|zone| (zone.kind, zone.managed)), model.page_bytes);
+    let online_cpus = model.online_cpus();
+    let pagesets = rules.pagesets(model.settings.high_fraction);
+    let predicted = |zone: &ZoneModel| {
+        let watermarks = basis.watermarks(zone.kind, zone.managed);
+        let node_cpus = model.place(zone.node).map_or(0, |place| model.nodes[place].cpus.len() as u32);
+        let sized = PagesetZone { managed: zone.managed, low: watermarks.low, node_cpus, online_cpus };
+        ZonePrediction {
+            watermarks,
+            protection: protection(model, zone, &settings),
+            limits: pagesets.limits(&sized, model.page_bytes),
+            stat_threshold: stat_threshold(online_cpus, zone.managed, model.page_bytes),
+        }
+    };
+    model.zones.iter().map(predicted).collect()
+}
+
+/// Device memory adds nothing to what its own requests could use instead, so its column repeats
+/// that of movable memory.
+fn protection(model: &MachineModel, zone: &ZoneModel, settings: &WatermarkSettings) -> [PageCount; 5] {
+    let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
+    for other in model.zones_of(zone.node) {
+        managed[other.kind.index()] = other.managed;
+    }
+    let [dma, dma32, normal, movable] =
+        ZoneKind::ALL.map(|limit| settings.reserve(&managed, zone.kind, limit));
+    [dma, dma32, normal, movable, movable]
+}

@@ -1,0 +1,182 @@
+//! Well-known machines, made in code as machine files would describe them.
+
+use crate::error::MachineError;
+use crate::file::{FileKind, FileMachine, FileNode, FileRow, FileZone};
+use crate::model::MachineModel;
+
+/// A machine one can ask for by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub description: &'static str,
+    plan: fn() -> Plan,
+}
+
+/// All presets.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "desktop",
+        description: "one node, 8 CPUs, 16 GiB: no NUMA at all",
+        plan: || Plan::new(vec![(8, 16 << 10)], |_, _| 10),
+    },
+    Preset {
+        name: "quad-10-12-32",
+        description: "4 nodes in two pairs, distances 12 and 32: the machine of the node-load patch",
+        plan: || Plan::new(vec![(16, 64 << 10); 4], |a, b| if a / 2 == b / 2 { 12 } else { 32 }),
+    },
+    Preset {
+        name: "epyc8-nps4",
+        description: "two EPYC sockets of 4 nodes each, 128 CPUs, 512 GiB",
+        plan: || Plan::new(vec![(16, 64 << 10); 8], |a, b| if a / 4 == b / 4 { 12 } else { 32 }),
+    },
+    Preset {
+        name: "altix28",
+        description: "SGI Altix of 2006: 28 nodes of 2 CPUs in a fat tree, 96 GB, 16 KiB pages",
+        plan: || Plan {
+            page_bytes: 16 << 10,
+            ..Plan::new(vec![(2, (96 << 10) / 28); 28], |a, b| match (a ^ b).ilog2() {
+                0 => 22,
+                1 => 34,
+                2 => 46,
+                _ => 58,
+            })
+        },
+    },
+    Preset {
+        name: "cxl4",
+        description: "two sockets with a CXL memory expander each: nodes 2 and 3 have no CPUs",
+        plan: || {
+            let nodes = vec![(32, 256 << 10), (32, 256 << 10), (0, 128 << 10), (0, 128 << 10)];
+            Plan::new(nodes, |a, b| match (a.min(b), a.max(b)) {
+                (0, 1) => 21,
+                (0, 2) | (1, 3) => 14,
+                (2, 3) => 26,
+                _ => 24,
+            })
+        },
+    },
+    Preset {
+        name: "knl-snc4-flat",
+        description: "Xeon Phi in SNC-4 flat mode: 4 nodes with CPUs, 4 of fast memory alone",
+        plan: || {
+            let nodes = [vec![(68, 24 << 10); 4], vec![(0, 4 << 10); 4]].concat();
+            Plan::new(nodes, |a, b| match (a < 4 && b < 4, a % 4 == b % 4) {
+                (true, _) => 21,
+                (false, true) => 31,
+                (false, false) => 41,
+            })
+        },
+    },
+    Preset {
+        name: "mesh1024",
+        description: "1024 nodes of 4 CPUs and 4 GiB in a 32 x 32 mesh: the most nodes there can be",
+        plan: || {
+            Plan::new(vec![(4, 4 << 10); 1024], |a, b| {
+                let hops = (a % 32).abs_diff(b % 32) + (a / 32).abs_diff(b / 32);
+                10 + 3 * hops as i64
+            })
+        },
+    },
+];
+
+/// The machine of a preset.
+///
+/// # Errors
+/// [`MachineError::UnknownPreset`], which lists the names there are.
+pub fn preset(name: &str) -> Result<MachineModel, MachineError> {
+    let Some(found) = PRESETS.iter().find(|preset| preset.name == name) else {
+        let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        return Err(MachineError::UnknownPreset { name: name.to_owned(), known: names.join(", ") });
+    };
+    MachineModel::resolve((found.plan)().file(name), name)
+}
+
+/// What a preset is made from: memory lies node after node from frame 0.
+struct Plan {
+    page_bytes: u64,
+    /// CPUs and MiB of each node.
+    nodes: Vec<(u64, u64)>,
+    /// Distance of two different nodes.
+    distance: fn(usize, usize) -> i64,
+}
+
+impl Plan {
+    fn new(nodes: Vec<(u64, u64)>, distance: fn(usize, usize) -> i64) -> Self {
+        Self { page_bytes: 4096, nodes, distance }
+    }
+
+    fn file(&self, name: &str) -> FileMachine {
+        let (mut cpu, mut frame) = (0, 0);
+        let (mut nodes, mut zones) = (Vec::new(), Vec::new());
+        for (at, &(cpus, mib)) in self.nodes.iter().enumerate() {
+            let distance = |to| if at == to { 10 } else { (self.distance)(at, to) };
+            let row = (0..self.nodes.len()).map(|to| (to as u64, distance(to)));
+            nodes.push(FileNode {
+                id: at as u64,
+                cpus: (cpu..cpu + cpus).collect(),
+                distances: FileRow(row.collect()),
+            });
+            let end = frame + (mib << 20) / self.page_bytes;
+            self.cut(at as u64, frame, end, &mut zones);
+            (cpu, frame) = (cpu + cpus, end);
+        }
+        FileMachine { name: name.to_owned(), page_bytes: self.page_bytes, nodes, zones, ..Default::default() }
+    }
+
+    /// A node's frames as zones: on PCs (4 KiB pages) cut at 16 MiB and 4 GiB, elsewhere in one.
+    fn cut(&self, node: u64, start: u64, end: u64, zones: &mut Vec<FileZone>) {
+        let pc = [
+            (FileKind::Dma, 1, 4096),
+            (FileKind::Dma32, 4096, 1 << 20),
+            (FileKind::Normal, 1 << 20, u64::MAX),
+        ];
+        let other = [(FileKind::Normal, 0, u64::MAX)];
+        let kinds: &[_] = if self.page_bytes == 4096 { &pc } else { &other };
+        for &(kind, from, to) in kinds {
+            let (start, end) = (start.max(from), end.min(to));
+            if start < end {
+                let spanned = end - start;
+                // A kernel keeps about 1/64 of memory for its own description of it.
+                let managed = spanned - spanned / 64;
+                zones.push(FileZone { node, kind, start, spanned, present: spanned, managed });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OwnedMachine;
+    use crate::kernel::{KernelVersion, Rules};
+    use crate::predict::predict;
+
+    #[test]
+    fn every_preset_is_a_machine() {
+        for known in PRESETS {
+            let model = preset(known.name).unwrap();
+            assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);
+            let nodes = OwnedMachine::from(&model).with(|machine| machine.nodes().len());
+            assert_eq!(nodes, Ok(model.nodes.len()), "{}", known.name);
+        }
+    }
+
+    #[test]
+    fn the_published_defect_shows_in_its_preset() {
+        let model = preset("quad-10-12-32").unwrap();
+        let tail = |version| {
+            let orders = predict(&model, &Rules::of(version)).orders;
+            orders[3].iter().map(|id| id.get()).collect::<Vec<_>>()
+        };
+        assert_eq!(tail(KernelVersion::new(5, 10)), [3, 2, 0, 1]);
+        assert_eq!(tail(KernelVersion::new(6, 12)), [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_the_known() {
+        let text = preset("nosuch").unwrap_err().to_string();
+        assert!(PRESETS.iter().all(|known| text.contains(known.name)), "{text}");
+    }
+}

@@ -1,0 +1,240 @@
+//! The report on a machine: plain data in the shape that `zonal machine --json` prints.
+//!
+//! Lengths are in frames. A *check* holds one predicted value against the one observed.
+//! Neighbours: `predict.rs` predicts, `advice.rs` judges, the command line renders.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use zonal::pageset_limits::HighRule;
+use zonal::units::{NodeId, PageCount};
+
+use crate::advice::advise;
+use crate::kernel::Rules;
+use crate::model::{MachineModel, Observed, ObservedZone, Presence};
+use crate::predict::{Prediction, ZonePrediction, predict};
+
+/// All there is to say about a machine.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct Report {
+    /// The machine's name.
+    pub name: String,
+    /// Bytes of a frame.
+    pub page_bytes: u32,
+    /// Its online nodes, ascending.
+    pub nodes: Vec<NodeReport>,
+    /// Its zones, by node and kind.
+    pub zones: Vec<ZoneReport>,
+    /// How evenly its nodes stand in for each other.
+    pub balance: Vec<Balance>,
+    /// Every observed value beside the predicted one.
+    pub checks: Vec<Check>,
+    /// What an administrator should know.
+    pub advice: Vec<Advice>,
+}
+
+/// A node.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct NodeReport {
+    /// Its id.
+    pub id: u16,
+    /// Its CPUs.
+    pub cpus: Vec<u32>,
+    /// Frames it has.
+    pub managed: u64,
+    /// The nodes that serve it, first to last.
+    pub fallback_order: Vec<u16>,
+}
+
+/// A zone.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct ZoneReport {
+    /// Its node.
+    pub node: u16,
+    /// Its kind, as Linux names it.
+    pub kind: &'static str,
+    /// Frames it has.
+    pub managed: u64,
+    /// Watermark `min`.
+    pub min: u64,
+    /// Watermark `low`.
+    pub low: u64,
+    /// Watermark `high`.
+    pub high: u64,
+    /// Lowmem reserve by limit: DMA, DMA32, Normal, Movable, Device.
+    pub protection: Vec<u64>,
+    /// Batch of its pagesets.
+    pub batch: u64,
+    /// Fixed `high` of its pagesets, before 6.7.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pageset_high: Option<u64>,
+    /// Least tuned `high`, from 6.7.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pageset_high_min: Option<u64>,
+    /// Largest tuned `high`, from 6.7.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pageset_high_max: Option<u64>,
+    /// Threshold of its counters.
+    pub stat_threshold: u64,
+}
+
+/// How often a node stands in for others.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct Balance {
+    /// The node.
+    pub node: u16,
+    /// Lists of other nodes in which it is their first, second, third ... substitute; the owner
+    /// of a list is not counted in it.
+    pub times_nth: Vec<u32>,
+}
+
+/// A predicted value beside the one observed.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct Check {
+    /// What it is a value of, as in `min node 0 DMA32`.
+    pub what: String,
+    /// By the rules.
+    pub predicted: Measured,
+    /// By the machine's own kernel.
+    pub observed: Measured,
+    /// Whether the two agree.
+    pub same: bool,
+}
+
+/// A number, or a row of them.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(untagged)]
+pub enum Measured {
+    /// One number.
+    One(u64),
+    /// Several, such as nodes in order.
+    Row(Vec<u64>),
+}
+
+/// A remark.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub struct Advice {
+    /// How much it matters.
+    pub severity: Severity,
+    /// The remark, with the figures it rests on.
+    pub text: String,
+}
+
+/// How much a remark matters.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Good to know.
+    Info,
+    /// Likely to hurt.
+    Warn,
+}
+
+/// Explains a machine under the rules of a kernel.
+#[must_use]
+pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
+    let prediction = predict(model, rules);
+    let balance = balance(model, &prediction.orders);
+    let advice = advise(model, rules, &prediction, &balance);
+    let online = model.nodes.iter().zip(&prediction.orders);
+    Report {
+        name: model.name.clone(),
+        page_bytes: model.page_bytes,
+        nodes: online
+            .filter(|(node, _)| node.presence == Presence::Online)
+            .map(|(node, order)| NodeReport {
+                id: node.id.get(),
+                cpus: node.cpus.iter().map(|cpu| cpu.get()).collect(),
+                managed: model.managed_of(node.id).get(),
+                fallback_order: order.iter().map(|id| id.get()).collect(),
+            })
+            .collect(),
+        zones: zones(model, rules, &prediction),
+        balance,
+        checks: model.observed.as_ref().map_or_else(Vec::new, |o| checks(model, rules, &prediction, o)),
+        advice,
+    }
+}
+
+fn zones(model: &MachineModel, rules: &Rules, prediction: &Prediction) -> Vec<ZoneReport> {
+    let tuned = rules.high == HighRule::Tuned;
+    let report = |(zone, predicted): (&crate::ZoneModel, &ZonePrediction)| {
+        let ZonePrediction { watermarks, limits, .. } = predicted;
+        ZoneReport {
+            node: zone.node.get(),
+            kind: zone.kind.name(),
+            managed: zone.managed.get(),
+            min: watermarks.min.get(),
+            low: watermarks.low.get(),
+            high: watermarks.high.get(),
+            protection: predicted.protection.iter().map(|pages| pages.get()).collect(),
+            batch: limits.batch.get(),
+            pageset_high: (!tuned).then(|| limits.high_min.get()),
+            pageset_high_min: tuned.then(|| limits.high_min.get()),
+            pageset_high_max: tuned.then(|| limits.high_max.get()),
+            stat_threshold: u64::from(predicted.stat_threshold),
+        }
+    };
+    model.zones.iter().zip(&prediction.zones).map(report).collect()
+}
+
+/// How often each online node with memory is the nth substitute of another online node.
+pub(crate) fn balance(model: &MachineModel, orders: &[Vec<NodeId>]) -> Vec<Balance> {
+    let mut times: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
+    let owners = model.nodes.iter().zip(orders).filter(|(node, _)| node.presence == Presence::Online);
+    let places = model.online_nodes().count() - 1;
+    for (owner, order) in owners {
+        for (nth, &node) in order.iter().filter(|&&node| node != owner.id).enumerate() {
+            times.entry(node).or_insert_with(|| vec![0; places])[nth] += 1;
+        }
+    }
+    times.into_iter().map(|(node, times_nth)| Balance { node: node.get(), times_nth }).collect()
+}
+
+fn checks(model: &MachineModel, rules: &Rules, prediction: &Prediction, observed: &Observed) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for (&node, order) in &observed.fallback_order {
+        let Some(place) = model.place(node) else { continue };
+        let ids = |order: &[NodeId]| Measured::Row(order.iter().map(|id| u64::from(id.get())).collect());
+        let what = format!("fallback_order node {node}");
+        checks.push(Check::new(what, ids(&prediction.orders[place]), ids(order)));
+    }
+    for zone in &observed.zones {
+        let at = model.zones.binary_search_by_key(&(zone.node, zone.kind), |known| (known.node, known.kind));
+        if let Ok(at) = at {
+            check_zone(zone, &prediction.zones[at], rules, &mut checks);
+        }
+    }
+    checks
+}
+
+/// Values that the rules in force do not have are not checked: a tuned `high` moves all the time.
+fn check_zone(zone: &ObservedZone, predicted: &ZonePrediction, rules: &Rules, checks: &mut Vec<Check>) {
+    let ZonePrediction { watermarks, limits, .. } = predicted;
+    let tuned = rules.high == HighRule::Tuned;
+    let place = format!("node {} {}", zone.node, zone.kind);
+    let mut check = |name: &str, predicted: Measured, observed: Option<Measured>| {
+        if let Some(observed) = observed {
+            checks.push(Check::new(format!("{name} {place}"), predicted, observed));
+        }
+    };
+    let one = |pages: PageCount| Measured::One(pages.get());
+    let row = |pages: &[PageCount]| Measured::Row(pages.iter().map(|pages| pages.get()).collect());
+    check("min", one(watermarks.min), zone.min.map(one));
+    check("low", one(watermarks.low), zone.low.map(one));
+    check("high", one(watermarks.high), zone.high.map(one));
+    check("protection", row(&predicted.protection), zone.protection.as_ref().map(|pages| row(pages)));
+    check("batch", one(limits.batch), zone.batch.map(one));
+    check("pageset_high", one(limits.high_min), zone.pageset_high.filter(|_| !tuned).map(one));
+    check("pageset_high_min", one(limits.high_min), zone.pageset_high_min.filter(|_| tuned).map(one));
+    check("pageset_high_max", one(limits.high_max), zone.pageset_high_max.filter(|_| tuned).map(one));
+    let threshold = |threshold: u8| Measured::One(u64::from(threshold));
+    check("stat_threshold", threshold(predicted.stat_threshold), zone.stat_threshold.map(threshold));
+}
+
+impl Check {
+    fn new(what: String, predicted: Measured, observed: Measured) -> Self {
+        let same = predicted == observed;
+        Self { what, predicted, observed, same }
+    }
+}

@@ -1,0 +1,281 @@
+//! From a machine as written to a checked machine: every error names its field and what is right.
+//!
+//! The one door: files, captures and presets all come through [`MachineModel::resolve`].
+//! Neighbours: `file.rs` has what goes in, `model.rs` what comes out.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use zonal::fallback::CpuPenalty;
+use zonal::machine::LOCAL_DISTANCE;
+use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
+
+use crate::error::{MachineError, Problem};
+use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileSettings, FileZone};
+use crate::model::{
+    MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
+};
+
+/// A problem and the field that has it.
+type Found<T> = Result<T, (String, Problem)>;
+
+/// Largest settings and counts: beyond any machine, small enough to add up without care.
+const MOST: u64 = 1 << 52;
+
+impl MachineModel {
+    pub(crate) fn resolve(file: FileMachine, origin: &str) -> Result<Self, MachineError> {
+        resolve(file).map_err(|(field, problem)| MachineError::Invalid {
+            origin: origin.to_owned(),
+            field,
+            problem,
+        })
+    }
+}
+
+fn resolve(file: FileMachine) -> Found<MachineModel> {
+    let fits = file.page_bytes.is_power_of_two() && (4096..=1 << 30).contains(&file.page_bytes);
+    if !fits {
+        return Err(("page_bytes".to_owned(), Problem::PageBytes(file.page_bytes)));
+    }
+    let nodes = nodes(&file.nodes, &file.possible_offline)?;
+    let online: BTreeSet<NodeId> =
+        nodes.iter().filter(|n| n.presence == Presence::Online).map(|n| n.id).collect();
+    let zones = zones(&file.zones, &online)?;
+    let settings = settings(&file.settings)?;
+    let observed = file.observed.as_ref().map(|found| observed(found, &nodes, &zones)).transpose()?;
+    Ok(MachineModel { name: file.name, page_bytes: file.page_bytes as u32, nodes, zones, settings, observed })
+}
+
+fn nodes(files: &[FileNode], possible: &[u64]) -> Found<Vec<NodeModel>> {
+    let ids = node_ids(files, possible)?;
+    let mut owner = HashMap::new();
+    let mut rows = BTreeMap::new();
+    for (at, file) in files.iter().enumerate() {
+        let id = node_id(file.id, || format!("nodes[{at}].id"))?;
+        let cpus = cpus(file, id, &mut owner).map_err(|problem| (format!("nodes[{at}].cpus"), problem))?;
+        let row = row(file, id, &ids).map_err(|problem| (format!("nodes[{at}].distances"), problem))?;
+        rows.insert(id, (cpus, row));
+    }
+    // Nothing is written about the way from an offline node, so the way back stands for it.
+    let offline_row = |column: usize| -> Vec<u8> {
+        let back = |(place, id)| match rows.get(id) {
+            _ if place == column => LOCAL_DISTANCE,
+            Some((_, row)) => row[column],
+            None => NUMA_DEFAULT_DISTANCE,
+        };
+        ids.keys().enumerate().map(back).collect()
+    };
+    let node = |(place, (&id, &presence))| match rows.get(&id) {
+        Some((cpus, row)) => NodeModel { id, presence, cpus: cpus.clone(), distances: row.clone() },
+        None => NodeModel { id, presence, cpus: Vec::new(), distances: offline_row(place) },
+    };
+    Ok(ids.iter().enumerate().map(node).collect())
+}
+
+fn node_id(id: u64, field: impl Fn() -> String) -> Found<NodeId> {
+    let narrow = u16::try_from(id).ok().and_then(NodeId::new);
+    narrow.ok_or_else(|| (field(), Problem::NodeId(id)))
+}
+
+fn node_ids(files: &[FileNode], possible: &[u64]) -> Found<BTreeMap<NodeId, Presence>> {
+    if files.is_empty() {
+        return Err(("nodes".to_owned(), Problem::NoNodes));
+    }
+    let count = files.len() + possible.len();
+    if count > MAX_NODES {
+        return Err(("nodes".to_owned(), Problem::TooManyNodes(count)));
+    }
+    let mut ids = BTreeMap::new();
+    for (at, file) in files.iter().enumerate() {
+        let field = || format!("nodes[{at}].id");
+        if ids.insert(node_id(file.id, field)?, Presence::Online).is_some() {
+            return Err((field(), Problem::NodeTwice(file.id)));
+        }
+    }
+    for (at, &id) in possible.iter().enumerate() {
+        let field = || format!("possible_offline[{at}]");
+        match ids.insert(node_id(id, field)?, Presence::PossibleOffline) {
+            None => {}
+            Some(Presence::Online) => return Err((field(), Problem::OnlineAndOffline(id))),
+            Some(Presence::PossibleOffline) => return Err((field(), Problem::NodeTwice(id))),
+        }
+    }
+    Ok(ids)
+}
+
+fn cpus(file: &FileNode, node: NodeId, owner: &mut HashMap<CpuId, NodeId>) -> Result<Vec<CpuId>, Problem> {
+    let mut cpus = Vec::with_capacity(file.cpus.len());
+    for &id in &file.cpus {
+        let narrow = u32::try_from(id).ok().filter(|&id| id < 1 << 20);
+        let cpu = CpuId::new(narrow.ok_or(Problem::CpuId(id))?);
+        if let Some(first) = owner.insert(cpu, node) {
+            return Err(Problem::CpuTwice { cpu: cpu.get(), first: first.get(), second: node.get() });
+        }
+        cpus.push(cpu);
+    }
+    cpus.sort_unstable();
+    Ok(cpus)
+}
+
+/// The distances of one node, in the order of `ids`; those to offline nodes may be absent.
+fn row(file: &FileNode, node: NodeId, ids: &BTreeMap<NodeId, Presence>) -> Result<Vec<u8>, Problem> {
+    let from = node.get();
+    let mut given = HashMap::with_capacity(ids.len());
+    for &(to, distance) in &file.distances.0 {
+        let id = u16::try_from(to).ok().and_then(NodeId::new).filter(|id| ids.contains_key(id));
+        let id = id.ok_or(Problem::DistanceToNowhere { from, to })?;
+        if id == node && distance != i64::from(LOCAL_DISTANCE) {
+            return Err(Problem::Diagonal { node: from, distance });
+        }
+        let narrow = u8::try_from(distance).ok().filter(|&distance| distance >= LOCAL_DISTANCE);
+        let narrow = narrow.ok_or(Problem::Distance { from, to: id.get(), distance })?;
+        if given.insert(id, narrow).is_some() {
+            return Err(Problem::DistanceTwice { from, to });
+        }
+    }
+    ids.iter()
+        .map(|(&to, &presence)| match (given.get(&to), presence) {
+            (Some(&distance), _) => Ok(distance),
+            (None, Presence::PossibleOffline) => Ok(NUMA_DEFAULT_DISTANCE),
+            (None, Presence::Online) => Err(Problem::DistanceMissing { from, to: to.get() }),
+        })
+        .collect()
+}
+
+fn zones(files: &[FileZone], online: &BTreeSet<NodeId>) -> Found<Vec<ZoneModel>> {
+    let mut zones = Vec::with_capacity(files.len());
+    for (at, file) in files.iter().enumerate() {
+        let zone = zone(file, online).map_err(|(field, problem)| (format!("zones[{at}]{field}"), problem))?;
+        zones.push((zone, at));
+    }
+    let mut spans: Vec<_> = zones.iter().filter(|(zone, _)| zone.spanned > PageCount::ZERO).collect();
+    spans.sort_unstable_by_key(|(zone, _)| zone.start);
+    for pair in spans.windows(2) {
+        let ((lower, _), (upper, at)) = (pair[0], pair[1]);
+        if lower.start.plus(lower.spanned) > upper.start {
+            let problem = Problem::ZonesOverlap {
+                node: upper.node.get(),
+                kind: upper.kind,
+                other_node: lower.node.get(),
+                other_kind: lower.kind,
+                frame: upper.start.get(),
+            };
+            return Err((format!("zones[{at}].start"), problem));
+        }
+    }
+    zones.sort_unstable_by_key(|(zone, _)| (zone.node, zone.kind));
+    for pair in zones.windows(2) {
+        let ((first, _), (second, at)) = (pair[0], pair[1]);
+        if (first.node, first.kind) == (second.node, second.kind) {
+            let problem = Problem::ZoneTwice { node: second.node.get(), kind: second.kind };
+            return Err((format!("zones[{at}]"), problem));
+        }
+    }
+    Ok(zones.into_iter().map(|(zone, _)| zone).collect())
+}
+
+fn zone(file: &FileZone, online: &BTreeSet<NodeId>) -> Found<ZoneModel> {
+    let (kind, node) = (ZoneKind::from(file.kind), u16::try_from(file.node).ok().and_then(NodeId::new));
+    let node = node.filter(|node| online.contains(node));
+    let node = node.ok_or_else(|| (".node".to_owned(), Problem::UnknownNode(file.node)))?;
+    let FileZone { start, spanned, present, managed, .. } = *file;
+    if spanned < present || present < managed {
+        let problem = Problem::Counts { node: node.get(), kind, spanned, present, managed };
+        return Err((String::new(), problem));
+    }
+    if spanned > 1 << 32 || start.checked_add(spanned).is_none_or(|end| end > MOST) {
+        let problem = Problem::ZoneTooLarge { node: node.get(), kind, start, spanned };
+        return Err((".spanned".to_owned(), problem));
+    }
+    Ok(ZoneModel {
+        node,
+        kind,
+        start: Pfn::new(start),
+        spanned: PageCount::new(spanned),
+        present: PageCount::new(present),
+        managed: PageCount::new(managed),
+    })
+}
+
+fn settings(file: &FileSettings) -> Found<Settings> {
+    let defaults = Settings::default();
+    let at_most = |name: &str, value: u64, most: u64| match value {
+        value if value > most => Err((format!("settings.{name}"), Problem::TooLarge { value, most })),
+        _ => Ok(()),
+    };
+    at_most("min_free_kbytes", file.min_free_kbytes.unwrap_or(0), MOST)?;
+    let unmapped = file.min_unmapped_ratio.unwrap_or(u32::from(defaults.min_unmapped_percent));
+    at_most("min_unmapped_ratio", u64::from(unmapped), 100)?;
+    let mut ratios = defaults.lowmem_reserve_ratio;
+    if let Some(given) = &file.lowmem_reserve_ratio {
+        if !(4..=5).contains(&given.len()) {
+            return Err(("settings.lowmem_reserve_ratio".to_owned(), Problem::Ratios(given.len())));
+        }
+        ratios[..given.len()].copy_from_slice(given);
+    }
+    Ok(Settings {
+        min_free_kib: file.min_free_kbytes,
+        watermark_scale_factor: file.watermark_scale_factor.unwrap_or(defaults.watermark_scale_factor),
+        lowmem_reserve_ratio: ratios,
+        zone_reclaim_mode: file.zone_reclaim_mode.unwrap_or(defaults.zone_reclaim_mode),
+        high_fraction: file.percpu_pagelist_high_fraction.unwrap_or(defaults.high_fraction),
+        min_unmapped_percent: unmapped as u8,
+    })
+}
+
+fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Found<Observed> {
+    let kernel = file.kernel.as_ref().map(|text| text.parse()).transpose();
+    let kernel = kernel.map_err(|error| ("observed.kernel".to_owned(), Problem::Kernel(error)))?;
+    let known = |id: u64, field: String| {
+        let place = nodes.binary_search_by_key(&id, |node| u64::from(node.id.get()));
+        place.map(|place| nodes[place].id).map_err(|_| (field, Problem::UnknownNode(id)))
+    };
+    let mut fallback_order = BTreeMap::new();
+    for (&from, order) in &file.fallback_order {
+        let field = format!("observed.fallback_order.{from}");
+        let order: Vec<NodeId> = order.iter().map(|&to| known(to, field.clone())).collect::<Found<_>>()?;
+        fallback_order.insert(known(from, field)?, order);
+    }
+    let penalty = |on| if on { CpuPenalty::On } else { CpuPenalty::Off };
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::with_capacity(file.zones.len());
+    for (at, zone) in file.zones.iter().enumerate() {
+        let field = format!("observed.zones[{at}]");
+        let node = known(zone.node, format!("{field}.node"))?;
+        let zone = observed_zone(zone, node).map_err(|problem| (field.clone(), problem))?;
+        let (node, kind) = (zone.node.get(), zone.kind);
+        if zones.binary_search_by_key(&(zone.node, kind), |known| (known.node, known.kind)).is_err() {
+            return Err((field, Problem::UnknownZone { node, kind }));
+        }
+        if !seen.insert((node, kind)) {
+            return Err((field, Problem::ZoneTwice { node, kind }));
+        }
+        found.push(zone);
+    }
+    Ok(Observed { kernel, cpu_penalty: file.cpu_penalty.map(penalty), fallback_order, zones: found })
+}
+
+fn observed_zone(file: &FileObservedZone, node: NodeId) -> Result<ObservedZone, Problem> {
+    let kind = ZoneKind::from(file.kind);
+    let columns = |given: &Vec<u64>| {
+        let pages: Vec<PageCount> = given.iter().map(|&pages| PageCount::new(pages)).collect();
+        let count = pages.len();
+        <[PageCount; 5]>::try_from(pages).map_err(|_| Problem::Protection {
+            node: node.get(),
+            kind,
+            columns: count,
+        })
+    };
+    Ok(ObservedZone {
+        node,
+        kind,
+        min: file.min.map(PageCount::new),
+        low: file.low.map(PageCount::new),
+        high: file.high.map(PageCount::new),
+        protection: file.protection.as_ref().map(columns).transpose()?,
+        batch: file.batch.map(PageCount::new),
+        pageset_high: file.pageset_high.map(PageCount::new),
+        pageset_high_min: file.pageset_high_min.map(PageCount::new),
+        pageset_high_max: file.pageset_high_max.map(PageCount::new),
+        stat_threshold: file.stat_threshold,
+    })
+}
