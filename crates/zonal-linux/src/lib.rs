@@ -1,1 +1,3 @@
 //! Pools.
+
+pub mod workload;
