@@ -1,1 +1,170 @@
-//! Requests.
+//! A request: how much, for what, from where, how urgently.
+//!
+//! Vocabulary: the *zone limit* is the highest kind of zone that can serve the request. Linux: GFP
+//! flags. Neighbours: `policy.rs`, `alloc.rs`.
+
+use crate::node_mask::NodeMask;
+use crate::platform::Platform;
+use crate::policy::Policy;
+use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
+pub use crate::watermarks::Urgency;
+
+/// What allocated frames hold; counted separately in the books.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PageKind {
+    /// Memory of programs.
+    #[default]
+    User,
+    /// Cached contents that could be read again.
+    Cache,
+    /// The embedder's own structures.
+    Kernel,
+}
+
+impl PageKind {
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
+    /// All kinds.
+    pub const ALL: [Self; Self::COUNT] = [Self::User, Self::Cache, Self::Kernel];
+}
+
+/// A block that was allocated: `order.pages()` frames from `first`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// First frame.
+    pub first: Pfn,
+    /// Order.
+    pub order: Order,
+    /// Zone that served it.
+    pub zone: ZoneId,
+    /// Node that served it.
+    pub node: NodeId,
+}
+
+const NO_WAIT: u8 = 1;
+const NO_RETRY: u8 = 2;
+const THIS_NODE: u8 = 4;
+const ZEROED: u8 = 8;
+
+/// A request for one block.
+pub struct Request<'a, P: Platform> {
+    pub(crate) order: Order,
+    pub(crate) kind: PageKind,
+    pub(crate) zone_limit: ZoneKind,
+    pub(crate) urgency: Urgency,
+    flags: u8,
+    pub(crate) policy: Option<&'a Policy<'a, P>>,
+    pub(crate) allowed: Option<&'a NodeMask>,
+}
+
+impl<P: Platform> Clone for Request<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Request<'_, P> {}
+
+impl<'a, P: Platform> Request<'a, P> {
+    /// A block of `order` from any kind of zone, from the requester's node first.
+    #[must_use]
+    pub const fn new(order: Order) -> Self {
+        Self {
+            order,
+            kind: PageKind::User,
+            zone_limit: ZoneKind::Movable,
+            urgency: Urgency::Normal,
+            flags: 0,
+            policy: None,
+            allowed: None,
+        }
+    }
+
+    /// One frame; otherwise as [`Request::new`].
+    #[must_use]
+    pub const fn page() -> Self {
+        Self::new(Order::PAGE)
+    }
+
+    /// What the frames will hold.
+    #[must_use]
+    pub const fn kind(self, kind: PageKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// Highest kind of zone that can serve.
+    #[must_use]
+    pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
+        Self { zone_limit, ..self }
+    }
+
+    /// How deep into the reserve the request may go.
+    #[must_use]
+    pub const fn urgency(self, urgency: Urgency) -> Self {
+        Self { urgency, ..self }
+    }
+
+    /// Which nodes, and in which order.
+    #[must_use]
+    pub const fn policy(self, policy: &'a Policy<'a, P>) -> Self {
+        Self { policy: Some(policy), ..self }
+    }
+
+    /// Only these nodes may serve (a cpuset). `Atomic` requests ignore it.
+    #[must_use]
+    pub const fn allowed(self, nodes: &'a NodeMask) -> Self {
+        Self { allowed: Some(nodes), ..self }
+    }
+
+    /// The request may not reclaim.
+    #[must_use]
+    pub const fn no_wait(self) -> Self {
+        self.with(NO_WAIT)
+    }
+
+    /// One round of direct reclaim at most.
+    #[must_use]
+    pub const fn no_retry(self) -> Self {
+        self.with(NO_RETRY)
+    }
+
+    /// Only the node at which the search starts may serve. Linux: `__GFP_THISNODE`.
+    #[must_use]
+    pub const fn this_node(self) -> Self {
+        self.with(THIS_NODE)
+    }
+
+    /// The frames are zeroed.
+    #[must_use]
+    pub const fn zeroed(self) -> Self {
+        self.with(ZEROED)
+    }
+
+    const fn with(self, flag: u8) -> Self {
+        Self { flags: self.flags | flag, ..self }
+    }
+
+    pub(crate) const fn may_wait(&self) -> bool {
+        self.flags & NO_WAIT == 0
+    }
+
+    pub(crate) const fn may_retry(&self) -> bool {
+        self.flags & NO_RETRY == 0
+    }
+
+    pub(crate) const fn is_strict(&self) -> bool {
+        self.flags & THIS_NODE != 0
+    }
+
+    pub(crate) const fn is_zeroed(&self) -> bool {
+        self.flags & ZEROED != 0
+    }
+
+    /// Whether the local node's first zone may serve it without a look at anything else.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.flags & ZEROED == 0
+            && self.policy.is_none()
+            && self.allowed.is_none()
+            && matches!(self.zone_limit, ZoneKind::Movable)
+    }
+}

@@ -1,0 +1,182 @@
+//! Aligned blocks inside one 64-bit word, by bit tricks.
+//!
+//! Vocabulary: a word has one bit per *unit*, set when the unit is free; an aligned run of `2^order`
+//! set bits is a *run* of that order, named by its lowest bit, the *head*; a run is *maximal* when
+//! it is not half of a run of the next order. Neighbours: `buddy.rs` keeps such words.
+
+/// Binary logarithm of the bits in a word.
+pub(crate) const WORD_BITS_LOG2: u32 = 6;
+/// Bits in a word.
+pub(crate) const WORD_BITS: usize = 64;
+
+/// Where heads of each order can be.
+const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
+    !0,
+    0x5555_5555_5555_5555,
+    0x1111_1111_1111_1111,
+    0x0101_0101_0101_0101,
+    0x0001_0001_0001_0001,
+    0x0000_0001_0000_0001,
+    1,
+];
+
+/// Heads of the runs one order above `order`, from the heads of the runs of `order` (at most 5).
+#[inline]
+pub(crate) const fn paired(heads: u64, order: u32) -> u64 {
+    heads & (heads >> (1 << order)) & HEADS[order as usize + 1]
+}
+
+/// Those of `heads`, runs of `order`, that are in no run of `above`, heads of the next order.
+#[inline]
+pub(crate) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
+    heads & !(above | above << (1 << order))
+}
+
+/// Heads of the maximal runs of `order` in `word`, where runs end at order `last`.
+#[inline]
+pub(crate) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
+    // Written out like `for_each_change`, for constant shifts.
+    let heads = match order {
+        0 => word,
+        1 => heads_of::<1>(word),
+        2 => heads_of::<2>(word),
+        3 => heads_of::<3>(word),
+        4 => heads_of::<4>(word),
+        5 => heads_of::<5>(word),
+        _ => heads_of::<WORD_BITS_LOG2>(word),
+    };
+    if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+}
+
+/// Heads of the runs of `ORDER` in `word`.
+#[inline(always)]
+const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
+    let mut heads = word;
+    let mut below = 0;
+    while below < ORDER {
+        heads = paired(heads, below);
+        below += 1;
+    }
+    heads
+}
+
+/// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ
+/// between two words: their heads in `before` and in `after`.
+#[inline]
+pub(crate) fn for_each_change(before: u64, after: u64, last: u32, mut changed: impl FnMut(u32, u64, u64)) {
+    // Written out, so that all shifts are by constants: this is the innermost work of the buddy.
+    let heads = &mut (before, after);
+    let changed = &mut changed;
+    let _ = compare::<0>(heads, last, changed)
+        && compare::<1>(heads, last, changed)
+        && compare::<2>(heads, last, changed)
+        && compare::<3>(heads, last, changed)
+        && compare::<4>(heads, last, changed)
+        && compare::<5>(heads, last, changed)
+        && compare::<6>(heads, last, changed);
+}
+
+/// One order of [`for_each_change`]: `heads` are of `ORDER` before and of the next order after it.
+/// Whether larger orders can differ: heads depend only on heads one order below.
+#[inline(always)]
+fn compare<const ORDER: u32>(
+    heads: &mut (u64, u64),
+    last: u32,
+    changed: &mut impl FnMut(u32, u64, u64),
+) -> bool {
+    let (old, new) = *heads;
+    if ORDER == WORD_BITS_LOG2 || ORDER == last {
+        changed(ORDER, old, new);
+        return false;
+    }
+    *heads = (paired(old, ORDER), paired(new, ORDER));
+    let (lost, gained) = (unpaired(old, heads.0, ORDER), unpaired(new, heads.1, ORDER));
+    if lost != gained {
+        changed(ORDER, lost, gained);
+    }
+    heads.0 != heads.1
+}
+
+/// The `count` lowest bits, all of them from 64 on.
+#[inline]
+pub(crate) const fn ones(count: u64) -> u64 {
+    if count >= WORD_BITS as u64 { !0 } else { (1 << count) - 1 }
+}
+
+/// The units of the runs of `order` that have these heads.
+pub(crate) const fn spread(heads: u64, order: u32) -> u64 {
+    heads.wrapping_mul(ones(1 << order)) // runs are disjoint: nothing carries
+}
+
+/// Set bits of `after` less those of `before`, wrapping. Most often they differ in one bit, and
+/// processors without an instruction to count bits are common targets.
+#[inline]
+pub(crate) const fn count_difference(before: u64, after: u64) -> u64 {
+    let different = before ^ after;
+    if different & different.wrapping_sub(1) == 0 {
+        return if different & after != 0 { 1 } else { 0_u64.wrapping_sub((different != 0) as u64) };
+    }
+    (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64)
+}
+
+/// The `count` lowest set bits of `word`, or all if there are fewer.
+pub(crate) const fn lowest_set(word: u64, count: u32) -> u64 {
+    let mut rest = word;
+    let mut left = count;
+    while left > 0 && rest != 0 {
+        rest &= rest - 1;
+        left -= 1;
+    }
+    word & !rest
+}
+
+/// `count` set bits of `word`, out of the smallest maximal runs, lowest first; all if fewer.
+pub(crate) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
+    let mut chosen = 0_u64;
+    for order in 0..=last {
+        let units = spread(maximal(word, order, last), order);
+        chosen |= lowest_set(units, count - chosen.count_ones());
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maximal_runs_cover_the_word_once() {
+        let words = [0, 1, !0, 0x8000_0000_0000_0000, 0xFFFF_0000_00FF_0F33, 0x7FFF_FFFF_FFFF_FFFF, 0xF0F6];
+        for word in words {
+            for last in 0..=WORD_BITS_LOG2 {
+                let mut covered = 0_u64;
+                for order in 0..=last {
+                    let units = spread(maximal(word, order, last), order);
+                    assert_eq!(covered & units, 0, "{word:#x} {order} {last}");
+                    covered |= units;
+                }
+                assert_eq!(covered, word);
+            }
+        }
+        assert_eq!(maximal(0xF0F6, 0, 6), 0b110, "1 and 2 are no buddies");
+        assert_eq!(maximal(0xF0F6, 2, 6), 0x1010);
+        assert_eq!(maximal(0xFF, 2, 2), 0x11, "runs end at the last order");
+    }
+
+    #[test]
+    fn differences_of_counts() {
+        let pairs = [(5, 5), (5, 4), (4, 5), (0, !0), (!0, 0), (0xF0, 0x0F), (0xF0, 1)];
+        for (before, after) in pairs {
+            let expected = i64::from(u64::count_ones(after)) - i64::from(u64::count_ones(before));
+            assert_eq!(count_difference(before, after) as i64, expected);
+        }
+    }
+
+    #[test]
+    fn partial_choice_prefers_small_runs() {
+        assert_eq!(from_smallest(0b1111_0100, 1, 6), 0b100);
+        assert_eq!(from_smallest(0b1111_0100, 3, 6), 0b0011_0100);
+        assert_eq!(from_smallest(!0, 63, 6), !0 >> 1);
+        assert_eq!(from_smallest(0b101, 9, 6), 0b101);
+    }
+}

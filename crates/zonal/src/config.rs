@@ -1,0 +1,127 @@
+//! What an embedder can choose, as plain values; every choice here can be left at its default.
+//!
+//! Neighbours: `layout.rs` sizes metadata by it, `allocator.rs` starts with it, `settings.rs`
+//! changes at run time what can be changed.
+
+use crate::fallback::{CpuPenalty, NodeLoad};
+use crate::pageset_tuning::PagesetTuning;
+use crate::units::{Order, PageCount};
+use crate::watermarks::WatermarkSettings;
+
+/// How the hint about recently full zones is used (M1, M3; Jackson 2006, Gorman 2011).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ZonelistCache {
+    /// A mark binds only scans that would fail for the same reason, and a scan finds its next
+    /// candidate 64 entries at a time.
+    #[default]
+    On,
+    /// As published: a mark binds every scan of the list for up to a second.
+    Published,
+    /// Every scan looks at every zone.
+    Off,
+}
+
+/// Whether a nearby zone below its watermark is reclaimed before a scan goes on to the next.
+/// Linux: `vm.zone_reclaim_mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NodeReclaim {
+    /// Fall back to other nodes first.
+    #[default]
+    Off,
+    /// Reclaim nearby nodes first.
+    On,
+}
+
+/// How wrong frees are detected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Misuse {
+    /// Plain checks on free and on allocation: of racing frees of one frame, the second copy is
+    /// caught at the latest when it would be handed out.
+    #[default]
+    Checked,
+    /// One atomic exchange a free: of racing frees of one frame exactly one succeeds.
+    Exact,
+}
+
+/// Options against use after free and leaking contents; all off by default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Hardening {
+    /// What frames are filled with on free and must still hold on allocation.
+    pub poison: Option<u64>,
+    /// Whether every allocation is zeroed.
+    pub zero: ZeroOn,
+    /// Freed frames of each zone kept back, first in first out, before they can be reused.
+    pub quarantine: PageCount,
+}
+
+/// When frames are zeroed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ZeroOn {
+    /// For requests that ask.
+    #[default]
+    Request,
+    /// On every allocation.
+    EveryAllocation,
+}
+
+/// The choices of an embedder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Bytes of a frame: a power of two, at least 4096.
+    pub page_bytes: u32,
+    /// Largest order: 10..=18.
+    pub max_order: Order,
+    /// Watermarks and lowmem reserve.
+    pub watermarks: WatermarkSettings,
+    /// How a node's load weighs in fallback orders (M5).
+    pub node_load: NodeLoad,
+    /// Whether nodes with CPUs are a little less preferred as fallback.
+    pub cpu_penalty: CpuPenalty,
+    /// How `pageset.high` is tuned (M2).
+    pub tuning: PagesetTuning,
+    /// When not 0: `pageset.high` is fixed at this fraction of a zone, divided among CPUs.
+    /// Linux: `vm.percpu_pagelist_high_fraction`.
+    pub high_fraction: u32,
+    /// How the zonelist cache is used (M1).
+    pub zonelist_cache: ZonelistCache,
+    /// Whether node reclaim comes before fallback.
+    pub node_reclaim: NodeReclaim,
+    /// Nodes farther than this from the preferred one are never reclaimed by node reclaim.
+    pub reclaim_distance: u8,
+    /// Node reclaim leaves a node alone when no more than this share of it, in percent, could be
+    /// given up. Linux: `vm.min_unmapped_ratio`.
+    pub min_unmapped_percent: u8,
+    /// How wrong frees are detected.
+    pub misuse: Misuse,
+    /// Options against use after free.
+    pub hardening: Hardening,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            page_bytes: 4096,
+            max_order: Order::DEFAULT_MAX,
+            watermarks: WatermarkSettings::default(),
+            node_load: NodeLoad::default(),
+            cpu_penalty: CpuPenalty::default(),
+            tuning: PagesetTuning::default(),
+            high_fraction: 0,
+            zonelist_cache: ZonelistCache::default(),
+            node_reclaim: NodeReclaim::default(),
+            reclaim_distance: 30,
+            min_unmapped_percent: 1,
+            misuse: Misuse::default(),
+            hardening: Hardening::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Order of a 2 MiB block, or the largest order when that is smaller.
+    #[must_use]
+    pub fn huge_order(&self) -> Order {
+        let frames = PageCount::new(((2 << 20) / u64::from(self.page_bytes)).max(1));
+        Order::holding(frames).unwrap_or(self.max_order).min(self.max_order)
+    }
+}

@@ -1,0 +1,316 @@
+//! Zoned counters: totals per zone and node, with a small difference on each CPU.
+//!
+//! Vocabulary: an *item* is what is counted; a *group* is the eight items at most that share one
+//! *word* per CPU, eight lanes of an `i8` *difference* each; to *fold* is to move differences to
+//! the totals; the *threshold* is the largest difference that stays on a CPU; a *clean* word
+//! holds no difference. An *overstep* folds half a threshold more than there is, so that a run in
+//! one direction folds only every one and a half thresholds. Source: Lameter 2006, Linux
+//! df9ecaba3f15. Neighbours: `threshold.rs` says how large thresholds are, the words lie in the
+//! pagesets of `pageset.rs` and are guarded with them, `zone.rs` counts.
+
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{Atomic, Platform};
+
+/// Proof that the caller alone may write the words of one CPU in one zone or node: a value of the
+/// type exists only while the lock of that pageset is held.
+pub(crate) trait CpuGuard {}
+
+/// Lanes of a word.
+const LANES: usize = 8;
+/// Cells of a group's totals: a cache line.
+pub(crate) const TOTAL_CELLS: usize = LANES;
+/// The last cell counts folds: no group has an item there.
+const FOLDS: usize = LANES - 1;
+/// Largest threshold: an `i8` holds one step beyond it.
+pub(crate) const THRESHOLD_MAX: u8 = 125;
+
+/// The items of a group.
+pub(crate) trait Item: Copy {
+    /// Its lane in the words and its cell in the totals, below [`FOLDS`].
+    fn lane(self) -> usize;
+}
+
+/// What is counted of a zone. Frames in `Free`, blocks in the rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ZoneItem {
+    /// Free frames. Linux: `NR_FREE_PAGES`.
+    Free,
+    /// Served from the preferred node.
+    NumaHit,
+    /// Served from here although another node was preferred.
+    NumaMiss,
+    /// Served from another node although this one was preferred.
+    NumaForeign,
+    /// Interleaving got its target here.
+    InterleaveHit,
+    /// Served to a CPU of this node.
+    NumaLocal,
+    /// Served to a CPU of another node.
+    NumaOther,
+}
+
+impl ZoneItem {
+    /// All items, by lane.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Free,
+        Self::NumaHit,
+        Self::NumaMiss,
+        Self::NumaForeign,
+        Self::InterleaveHit,
+        Self::NumaLocal,
+        Self::NumaOther,
+    ];
+}
+
+impl Item for ZoneItem {
+    #[inline]
+    fn lane(self) -> usize {
+        self as usize
+    }
+}
+
+/// What is counted of a node, in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodeItem {
+    /// Allocated as user pages.
+    User,
+    /// Allocated as cache pages.
+    Cache,
+    /// Allocated as kernel pages.
+    Kernel,
+    /// Freed by background reclaim.
+    ReclaimedBackground,
+    /// Freed by direct reclaim.
+    ReclaimedDirect,
+    /// Freed by node reclaim.
+    ReclaimedNode,
+}
+
+impl NodeItem {
+    /// All items, by lane.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::User,
+        Self::Cache,
+        Self::Kernel,
+        Self::ReclaimedBackground,
+        Self::ReclaimedDirect,
+        Self::ReclaimedNode,
+    ];
+}
+
+impl Item for NodeItem {
+    #[inline]
+    fn lane(self) -> usize {
+        self as usize
+    }
+}
+
+const _: () = assert!(ZoneItem::ALL.len() <= FOLDS && NodeItem::ALL.len() <= FOLDS);
+
+/// The counters of one zone or node: a view of its cells. All zero is the fresh state.
+///
+/// Invariant: what is counted = `totals + Σ differences of all CPUs`, item by item, between
+/// updates; and after each update `|difference| <= threshold` unless the threshold fell since.
+/// Every access is relaxed: a word has one writer at a time, ordered by the lock its guard stands
+/// for, totals change by atomic additions that commute, and readers may be out of date.
+pub(crate) struct ZonedCounters<'m, P: Platform, I> {
+    /// Written by folds; shared by all CPUs.
+    totals: &'m [P::U64; TOTAL_CELLS],
+    /// Read by each update: it should share a line with what is rarely written.
+    threshold: &'m P::U64,
+    items: PhantomData<I>,
+}
+
+impl<P: Platform, I> Clone for ZonedCounters<'_, P, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform, I> Copy for ZonedCounters<'_, P, I> {}
+
+impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
+    pub(crate) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m P::U64) -> Self {
+        Self { totals, threshold, items: PhantomData }
+    }
+
+    /// Counts one up in the CPU's word.
+    #[inline]
+    pub(crate) fn increment(&self, word: &P::U64, item: I, guard: &impl CpuGuard) {
+        self.update(word, guard, |counts| counts.increment(item));
+    }
+
+    /// Counts `amount` in the CPU's word.
+    #[inline]
+    pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
+        self.update(word, guard, |counts| counts.add(item, amount));
+    }
+
+    /// Several counts at the price of one: the word is read and written once.
+    #[inline]
+    pub(crate) fn update(
+        &self,
+        word: &P::U64,
+        _guard: &impl CpuGuard,
+        count: impl FnOnce(&mut Counts<'_, 'm, P, I>),
+    ) {
+        let lanes = Lanes(word.load(Relaxed));
+        let threshold = self.threshold.load(Relaxed) as i64;
+        let mut counts = Counts { lanes, threshold, counters: self };
+        count(&mut counts);
+        word.store(counts.lanes.0, Relaxed);
+    }
+
+    /// Counts `amount` without a guard, for callers that cannot have one now.
+    pub(crate) fn add_total(&self, item: I, amount: i64) {
+        self.totals[item.lane()].fetch_add(amount as u64, Relaxed);
+    }
+
+    /// Moves a CPU's differences to the totals; a clean word costs one read. Callers do it from
+    /// time to time, when the CPU goes, and after the threshold fell.
+    pub(crate) fn fold(&self, word: &P::U64, _guard: &impl CpuGuard) {
+        let lanes = Lanes(word.load(Relaxed));
+        if lanes.0 == 0 {
+            return;
+        }
+        for lane in 0..FOLDS {
+            if lanes.get(lane) != 0 {
+                self.fold_lane(lane, i64::from(lanes.get(lane)));
+            }
+        }
+        word.store(0, Relaxed);
+    }
+
+    #[cold]
+    fn fold_lane(&self, lane: usize, amount: i64) {
+        self.totals[lane].fetch_add(amount as u64, Relaxed);
+        self.totals[FOLDS].fetch_add(1, Relaxed);
+    }
+
+    /// The largest difference that stays on a CPU; with zero every count goes to the totals.
+    pub(crate) fn set_threshold(&self, threshold: u8) {
+        assert!(threshold <= THRESHOLD_MAX, "a threshold of {threshold} does not fit its lane");
+        self.threshold.store(u64::from(threshold), Relaxed);
+    }
+
+    /// The threshold in force.
+    pub(crate) fn threshold(&self) -> u8 {
+        self.threshold.load(Relaxed) as u8
+    }
+
+    /// The total without the differences; it can be below zero for a moment.
+    pub(crate) fn total(&self, item: I) -> i64 {
+        self.totals[item.lane()].load(Relaxed) as i64
+    }
+
+    /// A cheap reading, wrong by at most CPUs * threshold.
+    #[inline]
+    pub(crate) fn approximate(&self, item: I) -> u64 {
+        not_negative(self.total(item))
+    }
+
+    /// A reading with the differences of all CPUs, whose words are `words`; exact when no count
+    /// is under way.
+    pub(crate) fn snapshot<'w>(&self, item: I, words: impl Iterator<Item = &'w P::U64>) -> u64
+    where
+        P::U64: 'w,
+    {
+        let differences = words.map(|word| i64::from(Lanes(word.load(Relaxed)).get(item.lane())));
+        not_negative(self.total(item) + differences.sum::<i64>())
+    }
+
+    /// How often a difference was moved to the totals, since the start.
+    pub(crate) fn folds(&self) -> u64 {
+        self.totals[FOLDS].load(Relaxed)
+    }
+}
+
+/// A reading over all of `zones`. There is no global total in memory: each fold of each CPU would
+/// write it, and the line that holds it would be the one line the whole machine contends for.
+pub(crate) fn approximate_over<'m, P: Platform + 'm, I: Item + 'm>(
+    zones: impl Iterator<Item = ZonedCounters<'m, P, I>>,
+    item: I,
+) -> u64 {
+    not_negative(zones.map(|zone| zone.total(item)).sum())
+}
+
+fn not_negative(count: i64) -> u64 {
+    count.max(0) as u64
+}
+
+/// A CPU's word while it is being updated.
+pub(crate) struct Counts<'c, 'm, P: Platform, I> {
+    lanes: Lanes,
+    threshold: i64,
+    counters: &'c ZonedCounters<'m, P, I>,
+}
+
+impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
+    /// One up. Beyond the threshold the difference oversteps to half a threshold below zero.
+    #[inline]
+    pub(crate) fn increment(&mut self, item: I) {
+        let difference = self.difference(item) + 1;
+        let left = if difference > self.threshold { -(self.threshold / 2) } else { difference };
+        self.leave(item, left, difference);
+    }
+
+    /// One down; the mirror image of [`Counts::increment`].
+    #[inline]
+    pub(crate) fn decrement(&mut self, item: I) {
+        let difference = self.difference(item) - 1;
+        let left = if difference < -self.threshold { self.threshold / 2 } else { difference };
+        self.leave(item, left, difference);
+    }
+
+    /// Any amount. Other than by one there is no overstep: a sum beyond the threshold is folded.
+    #[inline]
+    pub(crate) fn add(&mut self, item: I, amount: i64) {
+        match amount {
+            0 => {}
+            1 => self.increment(item),
+            -1 => self.decrement(item),
+            _ => {
+                let sum = self.difference(item).wrapping_add(amount);
+                let is_small = (-self.threshold..=self.threshold).contains(&sum);
+                self.leave(item, if is_small { sum } else { 0 }, sum);
+            }
+        }
+    }
+
+    #[inline]
+    fn difference(&self, item: I) -> i64 {
+        i64::from(self.lanes.get(item.lane()))
+    }
+
+    /// Leaves `left` of `difference` in the word and folds the rest.
+    #[inline]
+    fn leave(&mut self, item: I, left: i64, difference: i64) {
+        if left != difference {
+            self.counters.fold_lane(item.lane(), difference.wrapping_sub(left));
+        }
+        self.lanes = self.lanes.with(item.lane(), left as i8);
+    }
+}
+
+/// Eight `i8` in a word, lane 0 in the lowest byte. Lanes are cut out and put in whole, never
+/// added in place, so nothing carries from one to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Lanes(u64);
+
+impl Lanes {
+    #[inline]
+    const fn get(self, lane: usize) -> i8 {
+        (self.0 >> (lane * 8)) as i8
+    }
+
+    #[inline]
+    const fn with(self, lane: usize, value: i8) -> Self {
+        let shift = lane * 8;
+        Self(self.0 & !(0xff << shift) | (value as u8 as u64) << shift)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

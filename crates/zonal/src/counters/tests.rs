@@ -1,0 +1,362 @@
+//! Folding worked by hand, bounds of error over random and exhaustive updates, lanes, threads.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::vec::Vec;
+
+use super::*;
+use crate::platform::{RawLock, SpinLock};
+use crate::units::{CpuId, Moment};
+
+/// The bare machine: native cells, a clock that stands still.
+pub(crate) struct Native;
+
+impl Platform for Native {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = SpinLock;
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(0)
+    }
+
+    fn now(&self) -> Moment {
+        Moment::default()
+    }
+}
+
+/// Guard of state that only the test itself can reach.
+pub(crate) struct Unshared;
+
+impl CpuGuard for Unshared {}
+
+/// Small reproducible random numbers (splitmix64).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) const fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) % bound as u64) as usize
+    }
+}
+
+/// The cells of one zone of a machine with `CPUS` CPUs.
+struct Zone<const CPUS: usize> {
+    totals: [AtomicU64; TOTAL_CELLS],
+    threshold: AtomicU64,
+    words: [AtomicU64; CPUS],
+}
+
+type Zoned<'m> = ZonedCounters<'m, Native, ZoneItem>;
+
+impl<const CPUS: usize> Zone<CPUS> {
+    fn new(threshold: u8) -> Self {
+        let words = core::array::from_fn(|_| AtomicU64::new(0));
+        Self { totals: Default::default(), threshold: AtomicU64::new(threshold.into()), words }
+    }
+
+    fn counters(&self) -> Zoned<'_> {
+        ZonedCounters::new(&self.totals, &self.threshold)
+    }
+
+    fn difference(&self, cpu: usize, item: ZoneItem) -> i64 {
+        Lanes(self.words[cpu].load(Relaxed)).get(item.lane()).into()
+    }
+
+    /// Total and the first CPU's difference of free frames.
+    fn free(&self) -> (i64, i64) {
+        (self.counters().total(ZoneItem::Free), self.difference(0, ZoneItem::Free))
+    }
+
+    fn add(&self, cpu: usize, item: ZoneItem, amount: i64) {
+        self.counters().add(&self.words[cpu], item, amount, &Unshared);
+    }
+
+    fn snapshot(&self, item: ZoneItem) -> u64 {
+        self.counters().snapshot(item, self.words.iter())
+    }
+}
+
+#[test]
+fn increments_overstep_by_half_a_threshold() {
+    let zone = Zone::<1>::new(8);
+    let up = || zone.counters().increment(&zone.words[0], ZoneItem::Free, &Unshared);
+    (0..8).for_each(|_| up());
+    assert_eq!(zone.free(), (0, 8));
+    up();
+    assert_eq!(zone.free(), (13, -4));
+    (0..12).for_each(|_| up());
+    assert_eq!(zone.free(), (13, 8));
+    up();
+    assert_eq!((zone.free(), zone.counters().folds()), ((26, -4), 2));
+}
+
+#[test]
+fn decrements_are_the_mirror_image() {
+    let zone = Zone::<1>::new(7);
+    let down = || zone.counters().add(&zone.words[0], ZoneItem::Free, -1, &Unshared);
+    (0..7).for_each(|_| down());
+    assert_eq!(zone.free(), (0, -7));
+    down();
+    assert_eq!(zone.free(), (-11, 3));
+    (0..11).for_each(|_| down());
+    assert_eq!(zone.free(), (-22, 3));
+}
+
+#[test]
+fn other_amounts_fold_whole_and_do_not_overstep() {
+    let zone = Zone::<1>::new(8);
+    zone.add(0, ZoneItem::Free, 8);
+    assert_eq!(zone.free(), (0, 8));
+    zone.add(0, ZoneItem::Free, 2);
+    assert_eq!(zone.free(), (10, 0));
+    zone.add(0, ZoneItem::Free, -8);
+    assert_eq!(zone.free(), (10, -8));
+    zone.add(0, ZoneItem::Free, -2);
+    assert_eq!(zone.free(), (0, 0));
+    zone.add(0, ZoneItem::Free, 1 << 40);
+    assert_eq!((zone.free(), zone.counters().folds()), ((1 << 40, 0), 3));
+    zone.add(0, ZoneItem::Free, 0);
+    assert_eq!(zone.free(), (1 << 40, 0));
+}
+
+#[test]
+fn an_amount_of_one_is_an_increment_or_decrement() {
+    let zone = Zone::<1>::new(4);
+    (0..5).for_each(|_| zone.add(0, ZoneItem::Free, 1));
+    assert_eq!(zone.free(), (7, -2));
+    (0..3).for_each(|_| zone.add(0, ZoneItem::Free, -1));
+    assert_eq!(zone.free(), (0, 2));
+}
+
+#[test]
+fn the_largest_threshold_fits_and_zero_keeps_nothing() {
+    let zone = Zone::<1>::new(THRESHOLD_MAX);
+    (0..125).for_each(|_| zone.add(0, ZoneItem::Free, 1));
+    assert_eq!(zone.free(), (0, 125));
+    zone.add(0, ZoneItem::Free, 1);
+    assert_eq!(zone.free(), (126 + 62, -62));
+    let none = Zone::<1>::new(0);
+    for amount in [1, 1, -1, 64] {
+        none.add(0, ZoneItem::Free, amount);
+        assert_eq!(none.words[0].load(Relaxed), 0);
+    }
+    assert_eq!(none.free(), (65, 0));
+}
+
+#[test]
+#[should_panic(expected = "a threshold of 126")]
+fn a_threshold_beyond_the_lane_is_refused() {
+    Zone::<1>::new(0).counters().set_threshold(THRESHOLD_MAX + 1);
+}
+
+#[test]
+fn negative_readings_are_zero() {
+    let zone = Zone::<2>::new(8);
+    (0..9).for_each(|_| zone.add(0, ZoneItem::Free, -1));
+    assert_eq!(zone.free().0, -13);
+    assert_eq!((zone.counters().approximate(ZoneItem::Free), zone.snapshot(ZoneItem::Free)), (0, 0));
+    zone.counters().add_total(ZoneItem::Free, 20);
+    assert_eq!((zone.counters().approximate(ZoneItem::Free), zone.snapshot(ZoneItem::Free)), (7, 11));
+    // Over several zones the sum is cut off, not its parts.
+    let below = Zone::<2>::new(0);
+    below.add(0, ZoneItem::Free, -5);
+    let over = [zone.counters(), below.counters()].into_iter();
+    assert_eq!(approximate_over(over, ZoneItem::Free), 2);
+}
+
+#[test]
+fn a_fold_moves_all_lanes_and_skips_clean_words() {
+    let zone = Zone::<1>::new(10);
+    for item in ZoneItem::ALL {
+        (0..=item.lane()).for_each(|_| zone.add(0, item, 1));
+    }
+    let counters = zone.counters();
+    counters.fold(&zone.words[0], &Unshared);
+    assert_eq!(ZoneItem::ALL.map(|item| counters.total(item)), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!((zone.words[0].load(Relaxed), counters.folds()), (0, 7));
+    counters.fold(&zone.words[0], &Unshared);
+    assert_eq!(counters.folds(), 7);
+}
+
+#[test]
+fn several_counts_in_one_update() {
+    let zone = Zone::<1>::new(2);
+    zone.counters().update(&zone.words[0], &Unshared, |counts| {
+        counts.increment(ZoneItem::NumaHit);
+        counts.add(ZoneItem::Free, -3);
+        counts.decrement(ZoneItem::NumaOther);
+        (0..3).for_each(|_| counts.increment(ZoneItem::NumaHit));
+    });
+    assert_eq!(zone.free(), (-3, 0));
+    assert_eq!(zone.counters().total(ZoneItem::NumaHit), 4);
+    assert_eq!((zone.difference(0, ZoneItem::NumaHit), zone.difference(0, ZoneItem::NumaOther)), (0, -1));
+}
+
+#[test]
+fn lanes_do_not_touch_each_other() {
+    for background in [0, u64::MAX, 0x80ff_7f01_8000_ff7f] {
+        for lane in 0..LANES {
+            for value in i8::MIN..=i8::MAX {
+                let with = Lanes(background).with(lane, value);
+                assert_eq!(with.get(lane), value);
+                let others = (0..LANES).filter(|other| *other != lane);
+                others.for_each(|other| assert_eq!(with.get(other), Lanes(background).get(other)));
+            }
+        }
+    }
+}
+
+#[test]
+fn items_have_lanes_of_their_own() {
+    let zone = ZoneItem::ALL.map(Item::lane);
+    assert_eq!(zone, core::array::from_fn(|lane| lane));
+    let node = NodeItem::ALL.map(Item::lane);
+    assert_eq!(node, core::array::from_fn(|lane| lane));
+}
+
+/// The published rule over one difference, in the plainest words.
+fn model(difference: &mut i64, total: &mut i64, threshold: i64, amount: i64) {
+    *difference += amount;
+    if amount == 1 && *difference > threshold {
+        *total += *difference + threshold / 2;
+        *difference = -(threshold / 2);
+    } else if amount == -1 && *difference < -threshold {
+        *total += *difference - threshold / 2;
+        *difference = threshold / 2;
+    } else if amount.abs() != 1 && difference.abs() > threshold {
+        *total += *difference;
+        *difference = 0;
+    }
+}
+
+/// Every sequence of five updates by two CPUs, under small thresholds, follows the published rule.
+#[test]
+fn exhaustive_for_small_thresholds() {
+    const UPDATES: [i64; 6] = [1, -1, 2, -2, 5, -5];
+    for (threshold, code) in (0..=4_u8).flat_map(|t| (0..12_usize.pow(5)).map(move |code| (t, code))) {
+        let (zone, limit) = (Zone::<2>::new(threshold), i64::from(threshold));
+        let (mut differences, mut total, mut exact, mut rest) = ([0; 2], 0, 0, code);
+        for _ in 0..5 {
+            let (cpu, amount) = (rest % 2, UPDATES[rest / 2 % 6]);
+            rest /= 12;
+            zone.add(cpu, ZoneItem::NumaMiss, amount);
+            model(&mut differences[cpu], &mut total, limit, amount);
+            exact += amount;
+            let seen = [0, 1].map(|cpu| zone.difference(cpu, ZoneItem::NumaMiss));
+            assert_eq!((zone.counters().total(ZoneItem::NumaMiss), seen), (total, differences));
+            assert_eq!(total + differences[0] + differences[1], exact);
+            assert!((total - exact).abs() <= 2 * limit, "t {threshold}, sequence {code}");
+        }
+    }
+}
+
+/// At any time |approximate - exact| <= CPUs * threshold, over all items, while thresholds change.
+#[test]
+fn the_error_is_bounded_by_cpus_times_threshold() {
+    const CPUS: usize = 16;
+    let (zone, mut random) = (Zone::<CPUS>::new(125), Random::new(11));
+    let (mut exact, mut widest) = ([0_i64; 7], 0);
+    for step in 0..300_000 {
+        if step % 50_000 == 49_999 {
+            zone.counters().set_threshold([1, 125, 10, 60, 0, 125][step / 50_000]);
+            zone.words.iter().for_each(|word| zone.counters().fold(word, &Unshared));
+        }
+        let item = ZoneItem::ALL[random.below(7)];
+        // Mostly ones, drifting up in one half of the time and down in the other.
+        let drift = if step % 20_000 < 10_000 { 1 } else { -1 };
+        let amount = [drift, drift, drift, -drift, 63, -63, 9][random.below(7)];
+        zone.add(random.below(CPUS), item, amount);
+        exact[item.lane()] += amount;
+        let error = (zone.counters().total(item) - exact[item.lane()]).abs();
+        assert!(error <= CPUS as i64 * i64::from(zone.counters().threshold()), "step {step}");
+        widest = widest.max(error);
+    }
+    assert!(widest > 125, "several CPUs must have differed at once: {widest}");
+    let signed = |item: ZoneItem| {
+        let differences = (0..CPUS).map(|cpu| zone.difference(cpu, item));
+        zone.counters().total(item) + differences.sum::<i64>()
+    };
+    assert_eq!(ZoneItem::ALL.map(signed), exact);
+}
+
+/// Folds in 1000 updates of one CPU that follow `step`.
+fn folds_per_1000(threshold: u8, step: impl Fn(usize) -> i64) -> u64 {
+    let zone = Zone::<1>::new(threshold);
+    (0..1000).for_each(|update| zone.add(0, ZoneItem::Free, step(update)));
+    zone.counters().folds()
+}
+
+#[test]
+fn folds_fall_as_thresholds_rise() {
+    let thresholds = [0, 2, 8, 32, 125];
+    assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| 1)), [1000, 250, 77, 20, 5]);
+    assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| -1)), [1000, 250, 77, 20, 5]);
+    // Turning about never folds once a threshold covers the swing.
+    let alternating = |update: usize| if update % 2 == 0 { 1 } else { -1 };
+    assert_eq!(thresholds.map(|t| folds_per_1000(t, alternating)), [1000, 0, 0, 0, 0]);
+    let swinging = |update: usize| if update % 40 < 20 { 1 } else { -1 };
+    assert_eq!(
+        thresholds.map(|t| folds_per_1000(t, swinging)).map(|folds| folds.min(200)),
+        [200, 200, 50, 0, 0]
+    );
+}
+
+/// The lock of one CPU's words, as a pageset has one.
+struct Locked<'a>(&'a SpinLock);
+
+impl CpuGuard for Locked<'_> {}
+
+impl<'a> Locked<'a> {
+    fn attempt(lock: &'a SpinLock) -> Option<Self> {
+        lock.try_lock().then(|| Self(lock))
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
+/// Threads that share CPUs, and count in the totals when a CPU is taken, lose nothing.
+#[test]
+fn nothing_is_lost_between_threads() {
+    let rounds = if cfg!(miri) { 200 } else { 20_000 };
+    let (zone, locks) = (Zone::<2>::new(5), [SpinLock::new(), SpinLock::new()]);
+    let count = |thread: usize| {
+        let (counters, mut random) = (zone.counters(), Random::new(thread as u64));
+        let mut sums = [0; 7];
+        for _ in 0..rounds {
+            let (cpu, item) = (random.below(2), ZoneItem::ALL[random.below(7)]);
+            let amount = [1, 1, 1, -1, 3, 64][random.below(6)];
+            match Locked::attempt(&locks[cpu]) {
+                Some(guard) if random.below(50) == 0 => {
+                    counters.fold(&zone.words[cpu], &guard);
+                    counters.add(&zone.words[cpu], item, amount, &guard);
+                }
+                Some(guard) => counters.add(&zone.words[cpu], item, amount, &guard),
+                None => counters.add_total(item, amount),
+            }
+            sums[item.lane()] += amount;
+        }
+        sums
+    };
+    let sums: Vec<[i64; 7]> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|thread| scope.spawn(move || count(thread))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for item in ZoneItem::ALL {
+        let exact = sums.iter().map(|sums| sums[item.lane()]).sum::<i64>();
+        assert_eq!(zone.snapshot(item), exact as u64);
+    }
+    zone.words.iter().for_each(|word| zone.counters().fold(word, &Unshared));
+    let exact = |item| sums.iter().map(|sums| sums[Item::lane(item)]).sum::<i64>() as u64;
+    assert_eq!(ZoneItem::ALL.map(|item| zone.counters().approximate(item)), ZoneItem::ALL.map(exact));
+}

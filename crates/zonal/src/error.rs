@@ -1,0 +1,282 @@
+//! What can go wrong, named so that the reader knows which frame, node or setting it was.
+//!
+//! Neighbours: `machine.rs` has the errors of a machine's description.
+
+use core::fmt;
+
+use crate::machine::TopologyError;
+use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
+
+/// Why an allocation failed. Nothing was changed by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocError {
+    /// No zone in reach had a block to give.
+    OutOfMemory(Shortage),
+    /// The order exceeds the allocator's largest.
+    OrderTooLarge {
+        /// Order asked for.
+        order: Order,
+        /// Largest order.
+        max: Order,
+    },
+    /// The policy's nodes, within the allowed nodes, have no memory (any more).
+    NoNodeInPolicy,
+    /// Zeroed frames were asked for, but the platform gives no access to frame contents.
+    NoContents,
+}
+
+/// The zones in reach of a failed request, summed up; `Allocator::shortage` lists them one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shortage {
+    /// Order asked for.
+    pub order: Order,
+    /// Node whose zonelist was walked.
+    pub node: NodeId,
+    /// Zones the request may use.
+    pub zones: u32,
+    /// Free frames in them.
+    pub free: PageCount,
+    /// Sum of their `watermarks.min`.
+    pub min: PageCount,
+    /// Sum of their `watermarks.low`.
+    pub low: PageCount,
+    /// Sum of their `watermarks.high`.
+    pub high: PageCount,
+    /// Frames in their pagesets.
+    pub in_pagesets: PageCount,
+}
+
+/// One zone in reach of a request, as an out-of-memory report shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneShortage {
+    /// Node of the zone.
+    pub node: NodeId,
+    /// Kind of the zone.
+    pub kind: ZoneKind,
+    /// Free frames.
+    pub free: PageCount,
+    /// `watermarks.min`.
+    pub min: PageCount,
+    /// `watermarks.low`.
+    pub low: PageCount,
+    /// `watermarks.high`.
+    pub high: PageCount,
+    /// Lowmem reserve against this request.
+    pub reserve: PageCount,
+    /// Frames in pagesets of all CPUs.
+    pub in_pagesets: PageCount,
+    /// Managed frames.
+    pub managed: PageCount,
+}
+
+/// Why a free was refused. The allocator is as exact after it as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeError {
+    /// The frame belongs to no zone, or to a hole of one.
+    NotManaged(Pfn),
+    /// The frame starts no allocated block: freed before, or never allocated, or inside a block.
+    NotAllocated(Pfn),
+    /// The block was allocated with another order.
+    WrongOrder {
+        /// First frame of the block.
+        frame: Pfn,
+        /// Order it was allocated with.
+        allocated: Order,
+        /// Order given on free.
+        given: Order,
+    },
+    /// The frame waits in quarantine: it was freed before.
+    Quarantined(Pfn),
+}
+
+/// Why a configuration, or a machine under it, cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigError {
+    /// The machine's description is wrong.
+    Topology(TopologyError),
+    /// Bytes of a frame must be a power of two of at least 4096.
+    PageBytes(u32),
+    /// The largest order must be 10..=18.
+    MaxOrder(Order),
+    /// A metadata buffer was not supplied, or was too small or misaligned.
+    Buffer {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes supplied, after alignment to 64.
+        supplied: usize,
+    },
+    /// Poisoning needs a platform with access to frame contents.
+    NoContents,
+    /// A quarantine larger than 2^20 frames a zone.
+    Quarantine(PageCount),
+    /// Percentages are 0..=100.
+    Percent(u8),
+    /// The minimum of free frames exceeds what all zones manage.
+    MinFree {
+        /// Minimum asked for.
+        min_free: PageCount,
+        /// Frames managed.
+        managed: PageCount,
+    },
+}
+
+/// Why a change of CPUs or memory at run time was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnlineError {
+    /// The machine has no such CPU.
+    UnknownCpu(CpuId),
+    /// The CPU is already in the state asked for.
+    CpuUnchanged(CpuId),
+    /// The last CPU cannot go.
+    LastCpu(CpuId),
+    /// The range is empty or lies not within the span of one zone.
+    NotInOneZone(Pfn),
+    /// A frame of the range is already online.
+    AlreadyOnline(Pfn),
+    /// A frame of the range is not online.
+    NotOnline(Pfn),
+    /// Frames of the range are still in use.
+    InUse {
+        /// First frame of the range.
+        start: Pfn,
+        /// How many are in use.
+        in_use: PageCount,
+    },
+}
+
+/// Why a policy was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PolicyError {
+    /// None of the nodes named has memory.
+    NoMemory,
+    /// The node is not of this machine.
+    UnknownNode(NodeId),
+    /// All weights are zero.
+    NoWeight,
+}
+
+impl From<TopologyError> for ConfigError {
+    fn from(error: TopologyError) -> Self {
+        Self::Topology(error)
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no block of order {} in reach of node {}: {} zones with {} frames free (min {}, low {}, \
+             high {}), {} in pagesets",
+            self.order, self.node, self.zones, self.free, self.min, self.low, self.high, self.in_pagesets
+        )
+    }
+}
+
+impl fmt::Display for ZoneShortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "node {} {}: free {} min {} low {} high {} reserve {} in pagesets {} managed {}",
+            self.node,
+            self.kind,
+            self.free,
+            self.min,
+            self.low,
+            self.high,
+            self.reserve,
+            self.in_pagesets,
+            self.managed
+        )
+    }
+}
+
+impl fmt::Display for AllocError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfMemory(shortage) => write!(f, "out of memory: {shortage}"),
+            Self::OrderTooLarge { order, max } => {
+                write!(f, "order {order} is too large; the largest is {max}")
+            }
+            Self::NoNodeInPolicy => {
+                write!(f, "no node of the request's policy and allowed nodes has memory online")
+            }
+            Self::NoContents => {
+                write!(f, "zeroed frames need a platform that gives access to frame contents")
+            }
+        }
+    }
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotManaged(frame) => write!(f, "frame {frame} belongs to no zone"),
+            Self::NotAllocated(frame) => {
+                write!(f, "frame {frame} starts no allocated block (freed before, or never allocated)")
+            }
+            Self::WrongOrder { frame, allocated, given } => {
+                write!(f, "frame {frame} was allocated with order {allocated}, not {given}")
+            }
+            Self::Quarantined(frame) => write!(f, "frame {frame} was freed before (in quarantine)"),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topology(error) => error.fmt(f),
+            Self::PageBytes(bytes) => {
+                write!(f, "page size {bytes} is not a power of two of at least 4096 bytes")
+            }
+            Self::MaxOrder(order) => {
+                write!(f, "largest order {order} is outside 10..={MAX_ORDER_LIMIT}")
+            }
+            Self::Buffer { needed, supplied } => {
+                write!(f, "metadata buffer of {supplied} bytes supplied, {needed} needed")
+            }
+            Self::NoContents => write!(f, "poisoning needs a platform with access to frame contents"),
+            Self::Quarantine(frames) => {
+                write!(f, "quarantine of {frames} frames a zone; at most 1048576 are possible")
+            }
+            Self::Percent(percent) => write!(f, "{percent} % is outside 0..=100"),
+            Self::MinFree { min_free, managed } => {
+                write!(f, "min_free of {min_free} frames exceeds the {managed} frames managed")
+            }
+        }
+    }
+}
+
+impl fmt::Display for OnlineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownCpu(cpu) => write!(f, "the machine has no CPU {cpu}"),
+            Self::CpuUnchanged(cpu) => write!(f, "CPU {cpu} is already in that state"),
+            Self::LastCpu(cpu) => write!(f, "CPU {cpu} is the last one online"),
+            Self::NotInOneZone(start) => {
+                write!(f, "the range at frame {start} is empty or lies not within one zone's span")
+            }
+            Self::AlreadyOnline(frame) => write!(f, "frame {frame} is already online"),
+            Self::NotOnline(frame) => write!(f, "frame {frame} is not online"),
+            Self::InUse { start, in_use } => {
+                write!(f, "the range at frame {start} has {in_use} frames in use")
+            }
+        }
+    }
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMemory => write!(f, "none of the policy's nodes has memory"),
+            Self::UnknownNode(node) => write!(f, "the machine has no node {node}"),
+            Self::NoWeight => write!(f, "all weights are 0; at least one node needs a weight"),
+        }
+    }
+}
+
+impl core::error::Error for AllocError {}
+impl core::error::Error for FreeError {}
+impl core::error::Error for ConfigError {}
+impl core::error::Error for OnlineError {}
+impl core::error::Error for PolicyError {}

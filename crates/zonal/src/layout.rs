@@ -1,0 +1,265 @@
+//! How much metadata a machine needs, and how the caller's buffers are cut into it.
+//!
+//! Each node's metadata lies in a buffer of its own, so that it can be on that node; one buffer is
+//! shared by all, and one holds views with pointers, which belong to one process. The measuring
+//! half and the carving half name the same parts in the same order. Neighbours: `carve.rs` builds
+//! the cells, `allocator.rs` calls both.
+
+use crate::buddy::Buddy;
+use crate::buddy_shape::BuddyShape;
+use crate::carve::{Carver, Measure};
+use crate::config::Config;
+use crate::error::ConfigError;
+use crate::events::EventCells;
+use crate::frame_table::FrameTable;
+use crate::machine::{Machine, NodeDescription, ZoneDescription};
+use crate::node::{Node, NodeCells};
+use crate::pageset::{Pageset, STACKS, StackShape};
+use crate::pageset_limits::BatchRule;
+use crate::platform::Platform;
+use crate::settings::SharedCells;
+use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::zone::{Seat, Zone, ZoneCells};
+use crate::zonelist::Zonelist;
+
+/// Where a metadata buffer should lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Written rarely, read by all CPUs.
+    Shared,
+    /// On this node.
+    Node(NodeId),
+    /// Private to the process: holds pointers, unlike all others.
+    Local,
+}
+
+/// A buffer that the allocator needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BufferRequest {
+    /// Where it should lie.
+    pub place: Place,
+    /// Bytes needed, whatever the alignment of the buffer.
+    pub bytes: usize,
+}
+
+/// The metadata needs of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'a> {
+    pub(crate) machine: Machine<'a>,
+    config: Config,
+}
+
+/// The pagesets of a zone's own CPUs have slots for this share of the zone. `high_max` may be 1/8 of
+/// it; slots for 1/12 keep all metadata below 1.5 bytes a frame.
+const SLOTS_SHARE: u64 = 12;
+/// Slots beyond the largest `high`: a refill brings whole words.
+const SLOTS_SPARE: u64 = 64;
+const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 2];
+const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0];
+
+impl<'a> Layout<'a> {
+    /// Checks the configuration and measures the machine under it.
+    ///
+    /// # Errors
+    /// When a value of the configuration is out of its bounds.
+    pub fn new(machine: &Machine<'a>, config: &Config) -> Result<Self, ConfigError> {
+        if !config.page_bytes.is_power_of_two() || config.page_bytes < 4096 {
+            return Err(ConfigError::PageBytes(config.page_bytes));
+        }
+        if config.max_order < Order::DEFAULT_MAX {
+            return Err(ConfigError::MaxOrder(config.max_order));
+        }
+        if config.min_unmapped_percent > 100 {
+            return Err(ConfigError::Percent(config.min_unmapped_percent));
+        }
+        if config.hardening.quarantine.get() > 1 << 20 {
+            return Err(ConfigError::Quarantine(config.hardening.quarantine));
+        }
+        Ok(Self { machine: *machine, config: *config })
+    }
+
+    /// Every buffer that the allocator will ask for, in the order of asking.
+    pub fn requests<P: Platform>(&self) -> impl Iterator<Item = BufferRequest> + '_ {
+        let nodes = self.machine.nodes().iter();
+        let nodes = nodes
+            .map(|node| BufferRequest { place: Place::Node(node.id), bytes: self.node_bytes::<P>(node) });
+        [
+            BufferRequest { place: Place::Shared, bytes: self.shared_bytes::<P>() },
+            BufferRequest { place: Place::Local, bytes: self.local_bytes::<P>() },
+        ]
+        .into_iter()
+        .chain(nodes)
+    }
+
+    fn shared_bytes<P: Platform>(&self) -> usize {
+        let mut measure = Measure::default();
+        measure.add::<SharedCells<P>>(1);
+        measure.add::<P::U32>(self.machine.cpu_ids());
+        measure.total()
+    }
+
+    fn local_bytes<P: Platform>(&self) -> usize {
+        let (nodes, zones) = (self.machine.nodes().len(), self.machine.zones().len());
+        let mut measure = Measure::default();
+        measure.add::<BuddyShape>(zones);
+        measure.add::<StackShape>(2 * zones);
+        measure.add::<Seat>(self.machine.cpu_ids());
+        measure.add::<u8>(nodes * nodes);
+        measure.add::<(Pfn, u16)>(zones);
+        measure.add::<Zone<'_, P>>(zones);
+        measure.add::<Node<'_, P>>(nodes);
+        measure.total()
+    }
+
+    fn node_bytes<P: Platform>(&self, node: &NodeDescription<'_>) -> usize {
+        let mut measure = Measure::default();
+        measure.add::<NodeCells<P>>(1);
+        measure.add::<EventCells<P>>(1);
+        Zonelist::<P>::measure(&mut measure, self.machine.zones().len());
+        for zone in self.zones_of(node.id) {
+            let plan = self.plan(zone);
+            measure.add::<ZoneCells<P>>(1);
+            measure.add::<P::U64>(self.machine.nodes().len().div_ceil(64));
+            measure.add::<Pageset<P>>(self.machine.cpu_ids());
+            measure.add::<P::U32>(plan.quarantine);
+            measure.add::<P::U64>(plan.buddy.cells());
+            measure.add::<P::U8>(plan.frames as usize);
+            measure.add::<P::U32>(plan.slots);
+        }
+        measure.total()
+    }
+
+    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = &'a ZoneDescription<'a>> + use<'a> {
+        self.machine.zones().iter().filter(move |zone| zone.node == node)
+    }
+
+    /// The shape of a zone's metadata.
+    pub(crate) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
+        let align = 1_u64 << self.config.max_order.get().max(12);
+        let base = Pfn::new(zone.span.start.get() & !(align - 1));
+        let frames = zone.span.end().get() - base.get();
+        let node = self.machine.position(zone.node).expect("a checked machine knows its zones' nodes");
+        let own_cpus = self.machine.nodes()[node].cpus.len();
+        let batch = BatchRule::default().batch(zone.span.count, self.config.page_bytes).get();
+        let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
+        let foreign_depth = 4 * batch + SLOTS_SPARE;
+        let own = stacks((share.max(4 * batch) + SLOTS_SPARE) as u32, OWN_LARGE_SLOTS);
+        let foreign = stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS);
+        ZonePlan {
+            base,
+            frames,
+            buddy: BuddyShape::new(frames, self.config.max_order),
+            own_cpus,
+            slots: own_cpus * own.slots() + self.machine.cpu_ids() * foreign.slots(),
+            own,
+            foreign,
+            quarantine: self.config.hardening.quarantine.get() as usize,
+        }
+    }
+
+    pub(crate) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
+        let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
+        let buddies = carver.values(zones.len(), |at| self.plan(&zones[at]).buddy);
+        let stacks = carver.values(2 * zones.len(), |at| {
+            let plan = self.plan(&zones[at / 2]);
+            if at % 2 == 0 { plan.own } else { plan.foreign }
+        });
+        let seats = carver.values(self.machine.cpu_ids(), |cpu| self.seat(cpu));
+        let distances = carver
+            .values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
+        let starts = carver.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
+        LocalParts { buddies, stacks, seats, distances, starts }
+    }
+
+    fn seat(&self, cpu: usize) -> Seat {
+        let cpu = CpuId::new(cpu as u32);
+        for (node, description) in self.machine.nodes().iter().enumerate() {
+            if let Some(rank) = description.cpus.iter().position(|&own| own == cpu) {
+                return Seat { cpu, node: node as u16, rank: rank as u16 };
+            }
+        }
+        Seat::absent(cpu)
+    }
+
+    /// Carves the metadata of the node at `at`, handing each zone's view to `sink`.
+    pub(crate) fn carve_node<'m, P: Platform>(
+        &self,
+        carver: &mut Carver<'m>,
+        at: usize,
+        local: &LocalParts<'m>,
+        sink: &mut impl FnMut(Zone<'m, P>),
+    ) -> Node<'m, P> {
+        let description = &self.machine.nodes()[at];
+        let cells = &carver.fresh::<P, NodeCells<P>>(1)[0];
+        let events = &carver.fresh::<P, EventCells<P>>(1)[0];
+        let list = Zonelist::carve(carver, self.machine.zones().len());
+        let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
+        let mut zone_count = 0;
+        for (id, zone) in self.machine.zones().iter().enumerate().filter(own) {
+            sink(self.carve_zone(carver, id, at, zone, local));
+            zone_count += 1;
+        }
+        let first_zone =
+            self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
+        let has_cpus = !description.cpus.is_empty();
+        Node { id: description.id, first_zone, zone_count, has_cpus, cells, events, list }
+    }
+
+    fn carve_zone<'m, P: Platform>(
+        &self,
+        carver: &mut Carver<'m>,
+        id: usize,
+        node: usize,
+        zone: &ZoneDescription<'_>,
+        local: &LocalParts<'m>,
+    ) -> Zone<'m, P> {
+        let plan = self.plan(zone);
+        Zone {
+            id: ZoneId::from_index(id),
+            node,
+            node_id: zone.node,
+            kind: zone.kind,
+            span: zone.span,
+            base: plan.base,
+            cells: &carver.fresh::<P, ZoneCells<P>>(1)[0],
+            marked_by: carver.u64s::<P>(self.machine.nodes().len().div_ceil(64)),
+            pagesets: carver.fresh::<P, Pageset<P>>(self.machine.cpu_ids()),
+            quarantine: carver.u32s::<P>(plan.quarantine),
+            buddy: Buddy::new(carver.u64s::<P>(plan.buddy.cells()), &local.buddies[id]),
+            frames: FrameTable::new(carver.u8s::<P>(plan.frames as usize)),
+            slots: carver.u32s::<P>(plan.slots),
+            own_cpus: plan.own_cpus,
+            own_stacks: &local.stacks[2 * id],
+            foreign_stacks: &local.stacks[2 * id + 1],
+        }
+    }
+}
+
+/// The process-local tables that views point into.
+#[derive(Clone, Copy)]
+pub(crate) struct LocalParts<'m> {
+    buddies: &'m [BuddyShape],
+    stacks: &'m [StackShape],
+    pub(crate) seats: &'m [Seat],
+    pub(crate) distances: &'m [u8],
+    /// First frame of each zone, ascending, with the zone's index.
+    pub(crate) starts: &'m [(Pfn, u16)],
+}
+
+/// The shape of one zone's metadata.
+pub(crate) struct ZonePlan {
+    pub(crate) base: Pfn,
+    /// Frames from the base to the end of the span.
+    pub(crate) frames: u64,
+    pub(crate) buddy: BuddyShape,
+    own_cpus: usize,
+    own: StackShape,
+    foreign: StackShape,
+    slots: usize,
+    quarantine: usize,
+}
+
+fn stacks(pages: u32, large: [u32; STACKS - 1]) -> StackShape {
+    let [one, two, three, huge] = large;
+    StackShape::new([pages, one, two, three, huge])
+}

@@ -1,0 +1,104 @@
+//! Rebuilding all zonelists from the fallback order of nodes.
+//!
+//! Neighbours: `fallback.rs` has the rule, `zonelist.rs` the lists, `online.rs` the occasions.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::fallback::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
+use crate::lock::Held;
+use crate::node_mask::NodeMask;
+use crate::platform::{Atomic, Platform};
+use crate::units::{MAX_NODES, NodeId, PageCount, ZoneId};
+
+/// The machine as the fallback rule sees it.
+struct Nodes<'a, 'm, P: Platform>(&'a Allocator<'m, P>);
+
+impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
+    fn len(&self) -> usize {
+        self.0.nodes.len()
+    }
+
+    fn distance(&self, from: usize, to: usize) -> u8 {
+        self.0.distance(from, to)
+    }
+
+    fn has_memory(&self, node: usize) -> bool {
+        self.0.memory_nodes().contains(self.0.nodes[node].id)
+    }
+
+    fn has_cpus(&self, node: usize) -> bool {
+        self.0.nodes[node].has_cpus
+    }
+
+    fn is_online(&self, _node: usize) -> bool {
+        true
+    }
+}
+
+impl<P: Platform> Allocator<'_, P> {
+    /// Nodes that have memory online.
+    pub(crate) fn memory_nodes(&self) -> NodeMask {
+        let words = &self.shared.memory_nodes.0;
+        // Relaxed: each word stands alone, and a stale one is as good as a moment earlier.
+        NodeMask::from_words(core::array::from_fn(|at| words[at].load(Relaxed)))
+    }
+
+    /// Distance between the nodes at two places.
+    pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
+        self.distances[from * self.nodes.len() + to]
+    }
+
+    /// Rebuilds every list from the memory online. Scans that run go on in the lists they began
+    /// with. Takes about 10 KiB of stack.
+    pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
+        self.note_memory();
+        let rules = FallbackRules {
+            node_load: self.node_load,
+            cpu_penalty: self.cpu_penalty,
+            own_place: OwnPlace::default(),
+        };
+        let (mut load, mut order) = ([0_u64; MAX_NODES], [0_u16; MAX_NODES]);
+        let writer = self.lists.begin();
+        for (from, node) in self.nodes.iter().enumerate() {
+            let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
+            writer
+                .write(&node.list, order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at))));
+        }
+        self.lists.publish(&writer);
+        // Positions have moved: old marks would name other zones.
+        self.nodes.iter().for_each(|node| node.list.full.wipe());
+    }
+
+    /// Zones with memory of the node at a place, from the highest down.
+    fn zones_downwards(&self, node: usize) -> impl Iterator<Item = ZoneId> + Clone + '_ {
+        let node = &self.nodes[node];
+        let zones = &self.zones[node.first_zone..][..node.zone_count];
+        zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO).map(|zone| zone.id)
+    }
+
+    /// Notes which nodes have memory, and each node's home zone.
+    fn note_memory(&self) {
+        let mut mask = NodeMask::EMPTY;
+        for (at, node) in self.nodes.iter().enumerate() {
+            let home = self.zones_downwards(at).next();
+            node.set_home(home);
+            if home.is_some() {
+                mask.insert(node.id);
+            }
+        }
+        for (cell, &word) in self.shared.memory_nodes.0.iter().zip(mask.words()) {
+            cell.store(word, Relaxed); // relaxed: see `memory_nodes`
+        }
+    }
+
+    /// Place of the node with an id.
+    pub(crate) fn place_of(&self, id: NodeId) -> Option<usize> {
+        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
+    }
+
+    /// Whether the machine has a node with this id.
+    pub(crate) fn has_node(&self, id: NodeId) -> bool {
+        self.place_of(id).is_some()
+    }
+}

@@ -1,0 +1,124 @@
+//! One node: its counters, events, reclaim state, home zone and zonelist, seen together.
+//!
+//! Vocabulary: the *home* zone of a node is the highest of its own zones that has memory, the
+//! first that unconstrained requests of its CPUs try. Neighbours: `zone.rs`, `zonelist.rs`.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::carve::{Fresh, copy_view};
+use crate::counters::{NodeItem, TOTAL_CELLS, ZonedCounters};
+use crate::events::EventCells;
+use crate::platform::{Atomic, Platform};
+use crate::units::{NodeId, ZoneId};
+use crate::zone::Line;
+use crate::zonelist::Zonelist;
+
+/// What changes in a node.
+#[repr(C)]
+pub(crate) struct NodeCells<P: Platform> {
+    rules: Line<NodeRules<P>>,
+    totals: Line<[P::U64; TOTAL_CELLS]>,
+    /// 1 from a wake-up until the background worker begins.
+    woken: P::U64,
+    /// 1 while background reclaim works.
+    awake: P::U64,
+    /// 1 while somebody is at node reclaim.
+    reclaiming: P::U64,
+}
+
+#[repr(C)]
+struct NodeRules<P: Platform> {
+    threshold: P::U64,
+    /// Home zone + 1; 0 = the node has no memory.
+    home: P::U64,
+}
+
+// SAFETY: every field is a cell made with `new(0)`.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for NodeCells<P> {
+    fn fresh() -> Self {
+        let zero = || P::U64::new(0);
+        Self {
+            rules: Line(NodeRules { threshold: zero(), home: zero() }),
+            totals: Line(core::array::from_fn(|_| zero())),
+            woken: zero(),
+            awake: zero(),
+            reclaiming: zero(),
+        }
+    }
+}
+
+/// View of one node.
+pub(crate) struct Node<'m, P: Platform> {
+    pub(crate) id: NodeId,
+    /// First of its zones in the machine's list, and how many.
+    pub(crate) first_zone: usize,
+    pub(crate) zone_count: usize,
+    /// Whether the machine gives it CPUs, online or not.
+    pub(crate) has_cpus: bool,
+    pub(crate) cells: &'m NodeCells<P>,
+    pub(crate) events: &'m EventCells<P>,
+    pub(crate) list: Zonelist<'m, P>,
+}
+
+copy_view!(Node);
+
+impl<'m, P: Platform> Node<'m, P> {
+    /// The node's counters.
+    #[inline]
+    pub(crate) fn counters(&self) -> ZonedCounters<'m, P, NodeItem> {
+        ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold)
+    }
+
+    /// The home zone.
+    #[inline]
+    pub(crate) fn home(&self) -> Option<usize> {
+        (self.cells.rules.0.home.load(Relaxed) as usize).checked_sub(1) // relaxed: a hint
+    }
+
+    /// Sets the home zone.
+    pub(crate) fn set_home(&self, zone: Option<ZoneId>) {
+        let home = zone.map_or(0, |zone| zone.index() as u64 + 1);
+        self.cells.rules.0.home.store(home, Relaxed); // relaxed: a hint, frames are claimed exactly
+    }
+
+    /// Notes that background reclaim is wanted; `true` for the first to want it since the worker
+    /// last began.
+    pub(crate) fn want_background(&self) -> bool {
+        // Relaxed look first, to leave the line shared; then AcqRel pairs with `background_begins`.
+        self.cells.woken.load(Relaxed) == 0 && self.cells.woken.swap(1, AcqRel) == 0
+    }
+
+    /// The background worker begins: whoever wants it from now on wakes it again. `false` when
+    /// another worker is at it.
+    pub(crate) fn background_begins(&self) -> bool {
+        self.cells.woken.swap(0, AcqRel); // sees what those who wanted it did before
+        self.cells.awake.swap(1, AcqRel) == 0 // one worker at a time
+    }
+
+    /// The background worker rests.
+    pub(crate) fn background_ends(&self) {
+        self.cells.awake.swap(0, AcqRel); // pairs with the next `background_begins`
+    }
+
+    /// Whether background reclaim is at work.
+    pub(crate) fn is_background_awake(&self) -> bool {
+        self.cells.awake.load(Acquire) != 0 // sees the thresholds the worker set
+    }
+
+    /// Becomes the one caller at node reclaim of this node, until the turn is dropped.
+    pub(crate) fn try_reclaim_turn(&self) -> Option<ReclaimTurn<'m, P>> {
+        let turn = &self.cells.reclaiming;
+        // Relaxed look first, to leave the line shared; AcqRel pairs with the end of the turn.
+        (turn.load(Relaxed) == 0 && turn.swap(1, AcqRel) == 0).then_some(ReclaimTurn(turn))
+    }
+}
+
+/// The right to reclaim a node in node reclaim.
+pub(crate) struct ReclaimTurn<'m, P: Platform>(&'m P::U64);
+
+impl<P: Platform> Drop for ReclaimTurn<'_, P> {
+    fn drop(&mut self) {
+        self.0.swap(0, AcqRel); // pairs with `try_reclaim_turn`
+    }
+}

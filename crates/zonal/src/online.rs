@@ -1,0 +1,169 @@
+//! CPUs and memory that come and go while allocation goes on.
+//!
+//! Neighbours: `settings.rs` recomputes limits after each change, `lists.rs` the zonelists.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::counters::ZoneItem;
+use crate::error::OnlineError;
+use crate::frame_table::FrameState;
+use crate::machine::FrameRange;
+use crate::platform::{Atomic, Platform};
+use crate::units::{CpuId, PageCount, Pfn};
+use crate::zone::{Seat, Zone};
+
+/// Frames taken out of the buddy at a time when memory leaves, so that the zone's lock is never
+/// held for long.
+const STEP: u64 = 4096;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Brings a CPU online: its pagesets open, limits and thresholds follow.
+    ///
+    /// # Errors
+    /// When the machine has no such CPU, or it is online.
+    pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let seat = self.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if self.is_online(seat) {
+            return Err(OnlineError::CpuUnchanged(cpu));
+        }
+        // Thresholds first: the new CPU's differences must be counted in.
+        self.set_cpu_online(cpu, true);
+        self.apply_settings(&held);
+        self.start_pagesets(seat);
+        Ok(())
+    }
+
+    /// Takes a CPU offline: what its pagesets and counters hold goes back. Threads that still run on
+    /// it go past the pagesets.
+    ///
+    /// # Errors
+    /// When the machine has no such CPU, it is offline, or it is the last one.
+    pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let seat = self.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if !self.is_online(seat) {
+            return Err(OnlineError::CpuUnchanged(cpu));
+        }
+        if self.online_cpus(None) == 1 {
+            return Err(OnlineError::LastCpu(cpu));
+        }
+        self.set_cpu_online(cpu, false);
+        for zone in self.zones {
+            let guard = zone.pageset(seat);
+            guard.set_open(false);
+            self.empty(zone, &guard);
+        }
+        self.apply_settings(&held);
+        Ok(())
+    }
+
+    pub(crate) fn set_cpu_online(&self, cpu: CpuId, online: bool) {
+        // Relaxed: a hint to others; the pagesets are closed under their locks.
+        self.cpus_online[cpu.index()].store(u32::from(online), Relaxed);
+    }
+
+    /// Brings frames online; `range` must lie within one zone's span.
+    ///
+    /// # Errors
+    /// When it does not, or one of its frames is online already. Nothing is changed then.
+    pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let zone = self.zone_around(&range)?;
+        if let Some(frame) = first_frame(zone, &range, |state| state != FrameState::NotManaged) {
+            return Err(OnlineError::AlreadyOnline(frame));
+        }
+        for frame in range.start.get()..range.end().get() {
+            zone.frames.set(zone.offset(Pfn::new(frame)), FrameState::NotAllocated);
+        }
+        let was_empty = zone.managed() == PageCount::ZERO;
+        self.add_frames(zone, &range);
+        self.apply_settings(&held);
+        if was_empty {
+            self.rebuild_lists(&held);
+        }
+        Ok(())
+    }
+
+    /// Takes frames offline; all must be free.
+    ///
+    /// # Errors
+    /// When `range` lies not within one zone, one of its frames is not online, or some are in use:
+    /// the error says how many. Nothing is changed then.
+    pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let zone = self.zone_around(&range)?;
+        if let Some(frame) = first_frame(zone, &range, |state| state == FrameState::NotManaged) {
+            return Err(OnlineError::NotOnline(frame));
+        }
+        self.drain_zone(zone);
+        self.remove_frames(zone, &range)?;
+        for frame in range.start.get()..range.end().get() {
+            zone.frames.set(zone.offset(Pfn::new(frame)), FrameState::NotManaged);
+        }
+        self.apply_settings(&held);
+        if zone.managed() == PageCount::ZERO {
+            self.rebuild_lists(&held);
+        }
+        Ok(())
+    }
+
+    fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
+        let outside = OnlineError::NotInOneZone(range.start);
+        let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]).ok_or(outside)?;
+        let inside = range.count != PageCount::ZERO && zone.span.contains(range);
+        if inside { Ok(zone) } else { Err(outside) }
+    }
+
+    /// Gives frames that are in nobody's hands to the buddy, as managed ones.
+    pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
+        let count = range.count.get();
+        let held = zone.lock();
+        let added = zone.buddy.add_range(&held, zone.offset(range.start), count);
+        assert!(added, "frames that come online at {} are free already", range.start);
+        zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: ordered by the zone's lock
+        drop(held);
+        zone.counters().add_total(ZoneItem::Free, count as i64);
+    }
+
+    /// Takes free frames out of the buddy step by step; puts them back when some are in use.
+    fn remove_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) -> Result<(), OnlineError> {
+        let (first, count) = (zone.offset(range.start), range.count.get());
+        let steps = (0..count).step_by(STEP as usize).map(|at| (first + at as u32, STEP.min(count - at)));
+        for (step, (start, len)) in steps.clone().enumerate() {
+            if zone.buddy.take_range(&zone.lock(), start, len) {
+                continue;
+            }
+            for (start, len) in steps.clone().take(step) {
+                assert!(zone.buddy.add_range(&zone.lock(), start, len), "taken frames are not free");
+            }
+            let free: u64 = steps.map(|(start, len)| zone.buddy.count_free(&zone.lock(), start, len)).sum();
+            let in_use = PageCount::new(count.saturating_sub(free).max(1));
+            return Err(OnlineError::InUse { start: range.start, in_use });
+        }
+        // Relaxed: changes are serialised by their lock.
+        zone.cells.rules.0.managed.fetch_add(count.wrapping_neg(), Relaxed);
+        zone.counters().add_total(ZoneItem::Free, -(count as i64));
+        Ok(())
+    }
+
+    /// Opens the pagesets of the CPU at `seat` at their lower limits.
+    fn start_pagesets(&self, seat: Seat) {
+        for zone in self.zones {
+            let guard = zone.pageset(seat);
+            guard.set_open(true);
+            self.restart_tuning(zone, &guard, seat);
+        }
+    }
+}
+
+/// The first frame of `range` whose state is one of those looked for.
+fn first_frame<P: Platform>(
+    zone: &Zone<'_, P>,
+    range: &FrameRange,
+    is_wanted: impl Fn(FrameState) -> bool,
+) -> Option<Pfn> {
+    let frames = range.start.get()..range.end().get();
+    frames.map(Pfn::new).find(|&frame| is_wanted(zone.frames.state(zone.offset(frame))))
+}

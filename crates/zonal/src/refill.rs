@@ -1,0 +1,295 @@
+//! Frames on their way between a pageset and the buddy: refill and drain.
+//!
+//! Frames move in batches, one acquisition of the zone's lock each; what a batch holds is put
+//! together, and taken apart, outside the lock. Neighbours: `alloc.rs` refills, `free.rs` drains,
+//! `pageset_tuning.rs` says how much.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::counters::ZoneItem;
+use crate::events::Event;
+use crate::lock::Held;
+use crate::pageset::{CachedOrders, PagesetGuard, StackId};
+use crate::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
+use crate::platform::{Atomic, Platform};
+use crate::units::{Order, PageCount};
+use crate::zone::{Seat, Zone};
+
+/// Most frames or blocks moved under one acquisition of a zone's lock.
+const BATCH_MAX: usize = 64;
+
+/// Runs of frames within words of 64: what moves under the lock.
+struct Batch {
+    words: [(u32, u64); BATCH_MAX],
+    len: usize,
+}
+
+impl Batch {
+    const fn new() -> Self {
+        Self { words: [(0, 0); BATCH_MAX], len: 0 }
+    }
+
+    /// Adds frames of one word.
+    fn push(&mut self, first: u32, frames: u64) {
+        self.words[self.len] = (first, frames);
+        self.len += 1;
+    }
+
+    /// Adds a frame, to the last word when it is of that; `false` when that has the frame already.
+    fn add(&mut self, frame: u32) -> bool {
+        let (first, bit) = (frame & !63, 1 << (frame & 63));
+        match self.words[..self.len].last_mut() {
+            Some((last, frames)) if *last == first => {
+                let fresh = *frames & bit == 0;
+                *frames |= bit;
+                fresh
+            }
+            _ => {
+                self.push(first, bit);
+                true
+            }
+        }
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
+        self.words[..self.len].iter().copied()
+    }
+}
+
+impl<P: Platform> Allocator<'_, P> {
+    /// Fills `stack` from the zone's buddy with a batch, of which `spare` frames lie above the
+    /// watermark the request was checked against; beyond these just one block is taken, so that
+    /// no pageset holds what urgent requests should find. Gives how many blocks came.
+    #[cold]
+    pub(crate) fn refill(
+        &self,
+        zone: &Zone<'_, P>,
+        guard: &PagesetGuard<'_, P>,
+        own: bool,
+        stack: StackId,
+        spare: PageCount,
+    ) -> u32 {
+        let order = self.cached.order(stack);
+        let size = self.refill_size(zone, guard, own, order).min(spare);
+        let blocks = (blocks_of(size, order) as u32).min(guard.room(stack));
+        if blocks == 0 {
+            return 0;
+        }
+        let mut left = blocks;
+        while left > 0 {
+            let came = if order == Order::PAGE {
+                let most = guard.room(stack).min(spare.get().clamp(1, u64::from(u32::MAX)) as u32);
+                refill_frames(zone, guard, stack, left.min(BATCH_MAX as u32), most)
+            } else {
+                refill_blocks(zone, guard, stack, order, left.min(BATCH_MAX as u32))
+            };
+            guard.bump(|pageset| &pageset.refills);
+            if came == 0 {
+                break;
+            }
+            left = left.saturating_sub(came);
+        }
+        self.note_huge_blocks(zone);
+        guard.len(stack)
+    }
+
+    fn refill_size(
+        &self,
+        zone: &Zone<'_, P>,
+        guard: &PagesetGuard<'_, P>,
+        own: bool,
+        order: Order,
+    ) -> PageCount {
+        let figures = self.figures(zone, guard, own);
+        if self.tuning() != PagesetTuning::Stepwise {
+            return figures.batch;
+        }
+        let resize = guard.stepwise().refill(&figures, order, zone_level(zone), guard);
+        guard.set_high(resize.high);
+        resize.size
+    }
+
+    /// The figures that tuning goes by.
+    pub(crate) fn figures(
+        &self,
+        zone: &Zone<'_, P>,
+        guard: &PagesetGuard<'_, P>,
+        own: bool,
+    ) -> PagesetFigures {
+        let limits = self.high_limits(zone, guard, own);
+        PagesetFigures {
+            count: guard.count(),
+            high: guard.high(),
+            batch: zone.pageset_limits(own).batch,
+            limits,
+        }
+    }
+
+    /// The limits within which `pageset.high` may move now: those of the zone, held at the lower
+    /// one while large blocks are scarce, and within the pageset's slots.
+    pub(crate) fn high_limits(
+        &self,
+        zone: &Zone<'_, P>,
+        guard: &PagesetGuard<'_, P>,
+        own: bool,
+    ) -> HighLimits {
+        let limits = zone.pageset_limits(own);
+        let within = |high: PageCount| high.min(guard.capacity());
+        let limits = HighLimits::new(within(limits.high_min), within(limits.high_max));
+        // Relaxed: a hint that the next refill or drain renews.
+        if zone.cells.huge_scarce.load(Relaxed) != 0 { limits.held_at_min() } else { limits }
+    }
+
+    /// Frames the pageset may hold now. While the zone is reclaimed: 4 batches.
+    #[inline]
+    pub(crate) fn high_now(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) -> PageCount {
+        let high = guard.high();
+        if zone.is_reclaimed() { high.min(zone.pageset_limits(true).small_high()) } else { high }
+    }
+
+    /// Gives `frames` of the pageset back to the zone, `first` stack first, then larger blocks.
+    pub(crate) fn drain(
+        &self,
+        zone: &Zone<'_, P>,
+        guard: &PagesetGuard<'_, P>,
+        first: StackId,
+        frames: PageCount,
+    ) {
+        let mut left = frames.get();
+        for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
+            let order = self.cached.order(stack);
+            while left > 0 && guard.len(stack) > 0 {
+                let blocks = (left >> order.get()).clamp(1, BATCH_MAX as u64) as u32;
+                let gone = self.drain_stack(zone, guard, stack, blocks.min(guard.len(stack)));
+                left = left.saturating_sub(gone.get());
+            }
+        }
+        self.note_huge_blocks(zone);
+        self.clear_marks_early(zone);
+    }
+
+    /// Empties the pageset of the CPU at `seat`, waiting for it.
+    pub(crate) fn drain_seat(&self, zone: &Zone<'_, P>, seat: Seat) {
+        if zone.pagesets[seat.cpu.index()].count() != PageCount::ZERO {
+            let guard = zone.pageset(seat);
+            self.drain(zone, &guard, StackId::PAGES, guard.count());
+            guard.bump(|pageset| &pageset.remote_drains);
+        }
+    }
+
+    /// One batch of blocks from the top of `stack`; gives the frames that left the pageset.
+    fn drain_stack(
+        &self,
+        zone: &Zone<'_, P>,
+        guard: &PagesetGuard<'_, P>,
+        stack: StackId,
+        blocks: u32,
+    ) -> PageCount {
+        let order = self.cached.order(stack);
+        let mut refused = 0;
+        if order == Order::PAGE {
+            let mut batch = Batch::new();
+            let frames = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
+            refused += frames.filter(|&frame| !batch.add(frame)).count() as u64;
+            let held = zone.lock();
+            refused +=
+                batch.iter().map(|(first, frames)| give_frames(zone, &held, first, frames)).sum::<u64>();
+        } else {
+            let held = zone.lock();
+            for _ in 0..blocks {
+                let Some(frame) = guard.pop(stack, order) else { break };
+                refused += u64::from(!zone.buddy.give(&held, frame, order));
+            }
+        }
+        let moved = u64::from(blocks) << order.get();
+        let refused = refused << order.get();
+        zone.counters().add(&guard.zone_diffs, ZoneItem::Free, (moved - refused) as i64, guard);
+        self.count_withheld(zone, guard, refused);
+        guard.bump(|pageset| &pageset.drains);
+        PageCount::new(moved)
+    }
+
+    /// Frames that came back twice through misuse are counted as allocated again: the free that
+    /// was wrong counted them down.
+    pub(crate) fn count_withheld(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, frames: u64) {
+        if frames != 0 {
+            let counters = self.nodes[zone.node].counters();
+            counters.add(&guard.node_diffs, crate::counters::NodeItem::User, frames as i64, guard);
+            self.nodes[zone.node].events.add(Event::Withheld, frames);
+        }
+    }
+
+    /// Renews the note whether large blocks are scarce in the zone.
+    fn note_huge_blocks(&self, zone: &Zone<'_, P>) {
+        let huge = self.cached.order(StackId::LARGE).get();
+        let free: u64 = (huge..=self.max_order.get())
+            .map(|order| {
+                zone.buddy.free_blocks(Order::new(order).expect("up to the largest")) << (order - huge)
+            })
+            .sum();
+        let scarce = u64::from(free < (zone.managed().get() >> huge) / 64);
+        // Relaxed: a hint. Read before it is written to leave the line shared.
+        if zone.cells.huge_scarce.load(Relaxed) != scarce {
+            zone.cells.huge_scarce.store(scarce, Relaxed);
+        }
+    }
+}
+
+/// Whether the zone has more free than `watermarks.high`.
+pub(crate) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
+    if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
+}
+
+fn refill_frames<P: Platform>(
+    zone: &Zone<'_, P>,
+    guard: &PagesetGuard<'_, P>,
+    stack: StackId,
+    want: u32,
+    most: u32,
+) -> u32 {
+    let mut batch = Batch::new();
+    let held = zone.lock();
+    let came = zone.buddy.take_pages(&held, want, most, &mut |first, frames| batch.push(first, frames));
+    drop(held);
+    // Pushed from the top down, so that frames are handed out in ascending order.
+    for (first, mut frames) in batch.iter().rev() {
+        while frames != 0 {
+            let bit = 63 - frames.leading_zeros();
+            guard.push(stack, Order::PAGE, first + bit);
+            frames &= !(1 << bit);
+        }
+    }
+    zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -i64::from(came), guard);
+    came
+}
+
+fn refill_blocks<P: Platform>(
+    zone: &Zone<'_, P>,
+    guard: &PagesetGuard<'_, P>,
+    stack: StackId,
+    order: Order,
+    want: u32,
+) -> u32 {
+    let held = zone.lock();
+    let mut came = 0;
+    while came < want
+        && let Some(frame) = zone.buddy.take(&held, order)
+    {
+        guard.push(stack, order, frame);
+        came += 1;
+    }
+    drop(held);
+    let frames = u64::from(came) << order.get();
+    zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -(frames as i64), guard);
+    came
+}
+
+/// Frees frames of one word; gives how many were refused because they are free already.
+fn give_frames<P: Platform>(zone: &Zone<'_, P>, held: &Held<'_, P::Lock>, first: u32, frames: u64) -> u64 {
+    if zone.buddy.give_word(held, first, frames) {
+        return 0;
+    }
+    let bits = (0..64).filter(|bit| frames & (1 << bit) != 0);
+    bits.filter(|&bit| !zone.buddy.give_word(held, first, 1 << bit)).count() as u64
+}

@@ -1,0 +1,262 @@
+//! A scan: one walk over a zonelist for a zone that passes its watermark and yields a block.
+//!
+//! With a zonelist cache (M1) full zones are skipped 64 at a time; with node reclaim (M3) a nearby
+//! zone below its mark is reclaimed first, unless the cache says that this failed a moment ago.
+//! The first zone is tried without the cache, and when a scan with it finds nothing, all zones are
+//! tried once more. Neighbours: `slow_path.rs` asks for scans, `zonelist_cache.rs`, `reclaim.rs`.
+//! Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::config::ZonelistCache;
+use crate::events::{Event, EventCells};
+use crate::platform::{Atomic, Platform};
+use crate::reach::Reach;
+use crate::reclaim::NodeReclaimOutcome;
+use crate::request::Block;
+use crate::units::SECOND_NS;
+use crate::watermarks::{Mark, Urgency};
+use crate::zone::Zone;
+use crate::zonelist::{ListChanged, ListReader};
+use crate::zonelist_cache::{FullMarks, ScanClass};
+
+/// How often a scan starts again because the lists were rebuilt twice under it.
+const RESTARTS: u32 = 8;
+
+/// What a scan does with the zonelist cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CacheUse {
+    /// There is none: one node, a strict list, switched off, or a request that ignores watermarks.
+    None,
+    /// Not needed yet.
+    Later,
+    /// Marked positions are skipped.
+    Active,
+    /// It hid every zone, or might have: look at all.
+    Ignored,
+}
+
+struct Scan<'s, 'm, P: Platform> {
+    allocator: &'s Allocator<'m, P>,
+    reach: &'s Reach<'s>,
+    mark: Mark,
+    list: ListReader<'s, 'm, P>,
+    full: &'s FullMarks<'m, P>,
+    events: &'s EventCells<P>,
+    mode: ZonelistCache,
+    class: ScanClass,
+    cache: CacheUse,
+    /// First zone that may serve: the one that is preferred.
+    preferred: Option<&'s Zone<'m, P>>,
+    probes: u64,
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Walks the request's list at `mark`.
+    pub(crate) fn scan(&self, reach: &Reach<'_>, mark: Mark) -> Option<Block> {
+        for _ in 0..RESTARTS {
+            let mut scan = Scan::new(self, reach, mark);
+            let found = scan.run();
+            scan.events.add(Event::Probes, scan.probes);
+            if let Ok(found) = found {
+                return found;
+            }
+        }
+        None
+    }
+}
+
+impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
+    fn new(allocator: &'s Allocator<'m, P>, reach: &'s Reach<'s>, mark: Mark) -> Self {
+        let node = &allocator.nodes[reach.target];
+        let mode = allocator.zonelist_cache();
+        let off = mode == ZonelistCache::Off
+            || allocator.nodes.len() == 1
+            || reach.strict
+            || reach.urgency == Urgency::Reserve;
+        let class = match mode {
+            ZonelistCache::Published => ScanClass::published(),
+            _ => ScanClass::new(reach.order, mark, reach.urgency, reach.limit),
+        };
+        Self {
+            allocator,
+            reach,
+            mark,
+            list: allocator.lists.read(&node.list),
+            full: &node.list.full,
+            events: node.events,
+            mode,
+            class,
+            cache: if off { CacheUse::None } else { CacheUse::Later },
+            preferred: None,
+            probes: 0,
+        }
+    }
+
+    fn run(&mut self) -> Result<Option<Block>, ListChanged> {
+        let found = self.pass()?;
+        if found.is_some() || self.cache != CacheUse::Active {
+            return Ok(found);
+        }
+        self.cache = CacheUse::Ignored;
+        self.pass()
+    }
+
+    /// One walk from the list's start.
+    fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
+        let mut position = 0;
+        loop {
+            if self.cache == CacheUse::Active {
+                position = self.full.next_candidate(self.class, position);
+            }
+            let Some(zone) = self.list.zone_at(position)? else { return Ok(None) };
+            let zone = &self.allocator.zones[zone.index()];
+            if self.reach.allows(zone) {
+                let found = self.try_zone(zone, position);
+                if found.is_some() {
+                    return Ok(found);
+                }
+            } else if self.reach.strict && zone.node != self.reach.target {
+                return Ok(None); // a node's own zones come first in its list
+            }
+            position += 1;
+        }
+    }
+
+    /// Looks at one zone that may serve.
+    fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
+        self.preferred.get_or_insert(zone);
+        self.probes += 1;
+        let taken = self.try_take(zone);
+        if taken.is_some() {
+            return taken;
+        }
+        self.set_up_cache();
+        if !self.may_reclaim(zone) || self.passes(zone) {
+            self.mark_full(zone, position);
+            return None;
+        }
+        if self.cache == CacheUse::Active && self.full.is_full(self.class, position) {
+            return None; // marked within the second: not reclaimed again (M3)
+        }
+        self.reclaim_and_retry(zone, position)
+    }
+
+    /// Node reclaim, and another look at the watermark after it.
+    fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
+        let outcome = match self.recently_failed(zone) {
+            true => NodeReclaimOutcome::Some,
+            false => self.allocator.node_reclaim(zone, self.reach),
+        };
+        if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
+            return None; // skipped, not marked
+        }
+        let taken = self.try_take(zone);
+        if taken.is_none() {
+            let lasting = self.mark == Mark::Min || outcome == NodeReclaimOutcome::Some;
+            if self.mode == ZonelistCache::Published || lasting {
+                self.note_failed_reclaim(zone);
+                self.mark_full(zone, position);
+            }
+        }
+        taken
+    }
+
+    fn try_take(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
+        let preferred = self.preferred.unwrap_or(zone);
+        if self.passes(zone) { self.allocator.take_from(zone, preferred, self.reach) } else { None }
+    }
+
+    fn passes(&self, zone: &Zone<'_, P>) -> bool {
+        zone.passes(self.reach.order, self.mark, self.reach.urgency, self.reach.limit)
+    }
+
+    /// Whether node reclaim is on and near enough for `zone`.
+    fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
+        let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
+        self.allocator.node_reclaims()
+            && self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance
+    }
+
+    /// Makes the cache active, at most once a scan.
+    fn set_up_cache(&mut self) {
+        if self.cache == CacheUse::Later {
+            if self.full.set_up(self.allocator.platform.now()) {
+                self.events.add(Event::Wipes, 1);
+            }
+            self.cache = CacheUse::Active;
+        }
+    }
+
+    fn mark_full(&self, zone: &Zone<'_, P>, position: usize) {
+        if self.cache == CacheUse::None {
+            return;
+        }
+        match self.mode {
+            ZonelistCache::Published => self.full.mark_published(position),
+            _ => {
+                self.full.mark(self.class, position);
+                self.allocator.note_mark(zone, self.reach.target);
+            }
+        }
+        self.events.add(Event::Marks, 1);
+    }
+
+    /// Whether node reclaim marked the zone within the second: it is then not tried again, not even
+    /// by a scan that ignores marks. Ours; as published, such a scan reclaims again.
+    fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
+        let failed_at = zone.cells.reclaim_failed_at.load(Relaxed); // relaxed: a hint
+        self.mode == ZonelistCache::On
+            && failed_at != 0
+            && (self.allocator.platform.now().ns() + 1).saturating_sub(failed_at) <= SECOND_NS
+    }
+
+    fn note_failed_reclaim(&self, zone: &Zone<'_, P>) {
+        let now = self.allocator.platform.now().ns() + 1;
+        zone.cells.reclaim_failed_at.store(now, Relaxed); // relaxed: a hint
+    }
+}
+
+impl<P: Platform> Allocator<'_, P> {
+    /// Remembers in which node's cache a zone was marked, for [`Self::clear_marks_early`].
+    fn note_mark(&self, zone: &Zone<'_, P>, target: usize) {
+        // Relaxed throughout: marks are hints, and so is the memory of them.
+        let bit = 1 << (target % 64);
+        if zone.marked_by[target / 64].load(Relaxed) & bit == 0 {
+            zone.marked_by[target / 64].fetch_or(bit, Relaxed);
+        }
+        if zone.cells.marked.load(Relaxed) == 0 {
+            zone.cells.marked.store(1, Relaxed);
+        }
+    }
+
+    /// Drops the marks of a zone that frees have lifted above `low`. Called where frames come back
+    /// in batches; ours.
+    pub(crate) fn clear_marks_early(&self, zone: &Zone<'_, P>) {
+        if zone.cells.marked.load(Relaxed) != 0 && zone.free() > zone.watermarks().low {
+            self.clear_marks(zone);
+        }
+    }
+
+    /// Drops the marks of a zone in all caches.
+    pub(crate) fn clear_marks(&self, zone: &Zone<'_, P>) {
+        zone.cells.marked.store(0, Relaxed);
+        zone.cells.reclaim_failed_at.store(0, Relaxed);
+        for (at, word) in zone.marked_by.iter().enumerate() {
+            if word.load(Relaxed) == 0 {
+                continue;
+            }
+            let mut targets = word.swap(0, Relaxed);
+            while targets != 0 {
+                let list = &self.nodes[at * 64 + targets.trailing_zeros() as usize].list;
+                // A list that changes meanwhile is wiped anyway.
+                if let Ok(Some(position)) = self.lists.read(list).position_of(zone.id) {
+                    list.full.clear(position);
+                    self.nodes[zone.node].events.add(Event::EarlyClears, 1);
+                }
+                targets &= targets - 1;
+            }
+        }
+    }
+}

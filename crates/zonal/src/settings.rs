@@ -1,0 +1,262 @@
+//! What can be changed at run time, and what follows from it for every zone.
+//!
+//! Settings lie in cells that all paths read; setters write them under the lock of changes and
+//! recompute watermarks, reserves, pageset limits, thresholds and drift marks. Neighbours:
+//! `config.rs` names the choices, `online.rs` changes CPUs and memory.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::carve::Fresh;
+use crate::config::{Config, NodeReclaim, ZonelistCache};
+use crate::error::ConfigError;
+use crate::lock::Held;
+use crate::pageset_limits::{PagesetRules, PagesetZone};
+use crate::pageset_tuning::PagesetTuning;
+use crate::platform::{Atomic, Platform, RawLock};
+use crate::threshold::{drift_mark, pressure_threshold, stat_threshold};
+use crate::units::{PageCount, ZoneKind};
+use crate::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
+use crate::zone::{Line, Zone};
+
+/// Words of a node mask.
+const MASK_WORDS: usize = crate::units::MAX_NODES / 64;
+const FROM_SIZE: u64 = u64::MAX;
+
+/// State shared by the whole allocator.
+#[repr(C)]
+pub(crate) struct SharedCells<P: Platform> {
+    /// Read on every path, written by setters.
+    settings: Line<SettingsCells<P>>,
+    /// Serialises changes at run time.
+    changes: Line<P::Lock>,
+    /// Versions of the zonelists.
+    pub(crate) lists_current: P::U64,
+    pub(crate) lists_begun: P::U64,
+    /// Nodes with memory online.
+    pub(crate) memory_nodes: Line<[P::U64; MASK_WORDS]>,
+}
+
+#[repr(C)]
+struct SettingsCells<P: Platform> {
+    tuning: P::U64,
+    zonelist_cache: P::U64,
+    node_reclaim: P::U64,
+    high_fraction: P::U64,
+    min_free: P::U64,
+    scale_factor: P::U64,
+    movable_min: P::U64,
+    reserve_ratio: [P::U64; ZoneKind::COUNT],
+}
+
+// SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for SharedCells<P> {
+    fn fresh() -> Self {
+        let zero = || P::U64::new(0);
+        Self {
+            settings: Line(SettingsCells {
+                tuning: zero(),
+                zonelist_cache: zero(),
+                node_reclaim: zero(),
+                high_fraction: zero(),
+                min_free: zero(),
+                scale_factor: zero(),
+                movable_min: zero(),
+                reserve_ratio: core::array::from_fn(|_| zero()),
+            }),
+            changes: Line(P::Lock::new()),
+            lists_current: zero(),
+            lists_begun: zero(),
+            memory_nodes: Line(core::array::from_fn(|_| zero())),
+        }
+    }
+}
+
+// Loads and stores of settings are relaxed: each stands alone, and a request that still goes by
+// the old value is as one that came a moment earlier.
+impl<P: Platform> SharedCells<P> {
+    /// Waits for the lock of changes.
+    pub(crate) fn change(&self) -> Held<'_, P::Lock> {
+        Held::wait(&self.changes.0)
+    }
+
+    /// Sets everything from `config`.
+    pub(crate) fn configure(&self, config: &Config) {
+        let settings = &self.settings.0;
+        settings.tuning.store(config.tuning as u64, Relaxed);
+        settings.zonelist_cache.store(config.zonelist_cache as u64, Relaxed);
+        settings.node_reclaim.store(config.node_reclaim as u64, Relaxed);
+        settings.high_fraction.store(u64::from(config.high_fraction), Relaxed);
+        self.set_watermarks(&config.watermarks);
+    }
+
+    fn set_watermarks(&self, watermarks: &WatermarkSettings) {
+        let settings = &self.settings.0;
+        settings.min_free.store(watermarks.min_free.map_or(FROM_SIZE, PageCount::get), Relaxed);
+        settings.scale_factor.store(u64::from(watermarks.scale_factor), Relaxed);
+        settings.movable_min.store(watermarks.movable_min as u64, Relaxed);
+        for (cell, &ratio) in settings.reserve_ratio.iter().zip(&watermarks.lowmem_reserve_ratio) {
+            cell.store(u64::from(ratio), Relaxed);
+        }
+    }
+
+    fn watermarks(&self) -> WatermarkSettings {
+        let settings = &self.settings.0;
+        let min_free = settings.min_free.load(Relaxed);
+        WatermarkSettings {
+            min_free: (min_free != FROM_SIZE).then_some(PageCount::new(min_free)),
+            scale_factor: settings.scale_factor.load(Relaxed) as u32,
+            lowmem_reserve_ratio: core::array::from_fn(|at| settings.reserve_ratio[at].load(Relaxed) as u32),
+            movable_min: if settings.movable_min.load(Relaxed) == MovableMin::Ordinary as u64 {
+                MovableMin::Ordinary
+            } else {
+                MovableMin::OwnMinimum
+            },
+        }
+    }
+}
+
+impl<P: Platform> Allocator<'_, P> {
+    /// How `pageset.high` is tuned.
+    #[inline]
+    pub(crate) fn tuning(&self) -> PagesetTuning {
+        match self.shared.settings.0.tuning.load(Relaxed) {
+            0 => PagesetTuning::Depth,
+            1 => PagesetTuning::Stepwise,
+            _ => PagesetTuning::Fixed,
+        }
+    }
+
+    /// How the zonelist cache is used.
+    pub(crate) fn zonelist_cache(&self) -> ZonelistCache {
+        match self.shared.settings.0.zonelist_cache.load(Relaxed) {
+            0 => ZonelistCache::On,
+            1 => ZonelistCache::Published,
+            _ => ZonelistCache::Off,
+        }
+    }
+
+    /// Whether node reclaim comes before fallback.
+    pub(crate) fn node_reclaims(&self) -> bool {
+        self.shared.settings.0.node_reclaim.load(Relaxed) == NodeReclaim::On as u64
+    }
+
+    /// Changes how `pageset.high` is tuned; every pageset starts afresh from its lower limit.
+    pub fn set_tuning(&self, tuning: PagesetTuning) {
+        let held = self.shared.change();
+        self.shared.settings.0.tuning.store(tuning as u64, Relaxed);
+        self.apply_settings(&held);
+        self.reset_tuning();
+    }
+
+    /// Changes how the zonelist cache is used; all marks are dropped.
+    pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
+        let _held = self.shared.change();
+        self.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
+        self.nodes.iter().for_each(|node| node.list.full.wipe());
+    }
+
+    /// Switches node reclaim on or off.
+    pub fn set_node_reclaim(&self, mode: NodeReclaim) {
+        let _held = self.shared.change();
+        self.shared.settings.0.node_reclaim.store(mode as u64, Relaxed);
+    }
+
+    /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 tunes again.
+    pub fn set_high_fraction(&self, fraction: u32) {
+        let held = self.shared.change();
+        self.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
+        self.apply_settings(&held);
+        self.reset_tuning();
+    }
+
+    /// Changes watermarks and lowmem reserves of all zones.
+    ///
+    /// # Errors
+    /// When the minimum exceeds what is managed; nothing is changed then.
+    pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
+        let held = self.shared.change();
+        self.check_min_free(&watermarks)?;
+        self.shared.set_watermarks(&watermarks);
+        self.apply_settings(&held);
+        Ok(())
+    }
+
+    /// Refuses a minimum that no machine of this size can keep.
+    pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
+        let managed: PageCount = self.zones.iter().map(Zone::managed).sum();
+        match watermarks.min_free {
+            Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Recomputes all that follows from settings, memory and CPUs online.
+    pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
+        let watermarks = self.shared.watermarks();
+        let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
+        let basis = watermarks.basis(sizes, self.page_bytes);
+        let online = self.online_cpus(None);
+        for node in self.nodes {
+            let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
+            let zones = &self.zones[node.first_zone..][..node.zone_count];
+            zones.iter().for_each(|zone| managed[zone.kind.index()] = zone.managed());
+            for zone in zones {
+                for limit in ZoneKind::ALL {
+                    let reserve = watermarks.reserve(&managed, zone.kind, limit);
+                    zone.cells.rules.0.reserve[limit.index()].store(reserve.get(), Relaxed);
+                }
+                self.apply_to_zone(zone, &basis, online);
+            }
+            let largest = zones.iter().map(|zone| zone.counters().threshold()).max();
+            node.counters().set_threshold(largest.unwrap_or(0));
+        }
+        self.reopen_pagesets();
+    }
+
+    fn apply_to_zone(&self, zone: &Zone<'_, P>, basis: &WatermarkBasis, online: u32) {
+        let rules = &zone.cells.rules.0;
+        let managed = zone.managed();
+        let marks = basis.watermarks(zone.kind, managed);
+        rules.min.store(marks.min.get(), Relaxed);
+        rules.low.store(marks.low.get(), Relaxed);
+        rules.high.store(marks.high.get(), Relaxed);
+        let pageset_zone = PagesetZone {
+            managed,
+            low: marks.low,
+            node_cpus: self.online_cpus(Some(zone.node)),
+            online_cpus: online,
+        };
+        let high_fraction = self.shared.settings.0.high_fraction.load(Relaxed) as u32;
+        let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
+        let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
+        rules.batch.store(own.batch.get(), Relaxed);
+        for (at, limits) in [own, own.on_foreign_cpu()].into_iter().enumerate() {
+            rules.high_min[at].store(limits.high_min.get(), Relaxed);
+            rules.high_max[at].store(limits.high_max.get(), Relaxed);
+        }
+        let threshold = stat_threshold(online, managed, self.page_bytes);
+        let mark = drift_mark(online, threshold, &marks).map_or(0, PageCount::get);
+        rules.drift_mark.store(mark, Relaxed);
+        self.set_threshold(zone, online, threshold);
+    }
+
+    /// Sets the thresholds of a node's zones as its background reclaim wakes or rests: small while
+    /// drift could hide that a zone crosses `min`.
+    pub(crate) fn apply_pressure(&self, node: usize) {
+        let online = self.online_cpus(None);
+        for zone in &self.zones[self.nodes[node].first_zone..][..self.nodes[node].zone_count] {
+            let threshold = stat_threshold(online, zone.managed(), self.page_bytes);
+            self.set_threshold(zone, online, threshold);
+        }
+    }
+
+    fn set_threshold(&self, zone: &Zone<'_, P>, online: u32, threshold: u8) {
+        let drifts = zone.cells.rules.0.drift_mark.load(Relaxed) != 0;
+        let small = drifts && self.nodes[zone.node].is_background_awake();
+        let threshold =
+            if small { pressure_threshold(online, &zone.watermarks()).min(threshold) } else { threshold };
+        zone.counters().set_threshold(threshold);
+    }
+}

@@ -1,0 +1,167 @@
+//! What a request tries, in order, when the home pageset has nothing for it.
+//!
+//! Scan at `low`; wake background reclaim; scan at `min`; reclaim directly and scan again, as long
+//! as that helps; drain all pagesets in reach and scan once more; fail with figures. Every loop is
+//! bounded. Neighbours: `scan.rs`, `reclaim.rs`.
+
+use crate::Allocator;
+use crate::error::{AllocError, Shortage, ZoneShortage};
+use crate::events::Event;
+use crate::node_mask::NodeMask;
+use crate::platform::Platform;
+use crate::reach::Reach;
+use crate::request::{Block, Request};
+use crate::units::{Order, PageCount};
+use crate::watermarks::Mark;
+use crate::zone::Zone;
+
+/// Rounds of direct reclaim without progress before a request gives up.
+const IDLE_ROUNDS: u32 = 16;
+/// Rounds of direct reclaim even when each makes progress that others use up.
+const ROUNDS: u32 = 1024;
+/// Orders above this one are not worth more than [`IDLE_ROUNDS`], whatever the progress.
+/// Linux: `PAGE_ALLOC_COSTLY_ORDER`.
+const COSTLY_ORDER: u8 = 3;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Everything but the home pageset.
+    #[cold]
+    pub(crate) fn alloc_slow(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+        let reach = self.resolve(request)?;
+        match self.find(&reach) {
+            Some(block) => Ok(self.finish(block, self.zeroes(request))),
+            None => {
+                self.nodes[reach.target].events.add(Event::Failures, 1);
+                Err(AllocError::OutOfMemory(self.sum_up(&reach)))
+            }
+        }
+    }
+
+    fn find(&self, reach: &Reach<'_>) -> Option<Block> {
+        if let Some(block) = self.scan(reach, Mark::Low) {
+            return Some(block);
+        }
+        self.wake_background(reach);
+        if let Some(block) = self.scan(reach, Mark::Min) {
+            return Some(block);
+        }
+        if reach.may_reclaim
+            && let Some(block) = self.reclaim_and_scan(reach)
+        {
+            return Some(block);
+        }
+        self.drain_in_reach(reach);
+        self.scan(reach, Mark::Min)
+    }
+
+    fn wake_background(&self, reach: &Reach<'_>) {
+        let nodes = self.nodes_in_reach(reach);
+        for node in self.nodes.iter().filter(|node| nodes.contains(node.id)) {
+            if node.want_background() {
+                self.nodes[reach.target].events.add(Event::BackgroundWakes, 1);
+                self.platform.wake_background_reclaim(node.id);
+            }
+        }
+    }
+
+    /// Rounds of direct reclaim, each followed by a scan (M3: with marks reconsidered).
+    fn reclaim_and_scan(&self, reach: &Reach<'_>) -> Option<Block> {
+        let mut idle = 0;
+        for round in 1..=ROUNDS {
+            let freed = self.direct_reclaim(reach);
+            idle = if freed == PageCount::ZERO { idle + 1 } else { 0 };
+            if let Some(block) = self.scan(reach, Mark::Min) {
+                return Some(block);
+            }
+            let costly = reach.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
+            if !reach.may_retry || costly || idle >= IDLE_ROUNDS {
+                break;
+            }
+            if idle > 0 {
+                // Nothing came: others may be about to free.
+                self.drain_in_reach(reach);
+                self.platform.relax(idle);
+            }
+        }
+        None
+    }
+
+    /// Gives back what all CPUs keep of the zones in reach.
+    fn drain_in_reach(&self, reach: &Reach<'_>) {
+        for zone in self.zones.iter().filter(|zone| reach.allows(zone)) {
+            self.drain_zone(zone);
+        }
+    }
+
+    /// Gives back what all CPUs keep of a zone.
+    pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
+        self.flush_quarantine(zone);
+        self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.drain_seat(zone, seat));
+    }
+
+    /// Nodes that have a zone in reach.
+    pub(crate) fn nodes_in_reach(&self, reach: &Reach<'_>) -> NodeMask {
+        let zones = self.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && reach.allows(zone));
+        zones.map(|zone| zone.node_id).collect()
+    }
+
+    fn sum_up(&self, reach: &Reach<'_>) -> Shortage {
+        let node = self.nodes[reach.target].id;
+        let none = PageCount::ZERO;
+        let (order, zones) = (reach.order, 0);
+        let mut sum =
+            Shortage { order, node, zones, free: none, min: none, low: none, high: none, in_pagesets: none };
+        for zone in self.zones.iter().filter(|zone| reach.allows(zone)).map(|zone| zone_shortage(zone, reach))
+        {
+            sum.zones += 1;
+            sum.free = sum.free.plus(zone.free);
+            sum.min = sum.min.plus(zone.min);
+            sum.low = sum.low.plus(zone.low);
+            sum.high = sum.high.plus(zone.high);
+            sum.in_pagesets = sum.in_pagesets.plus(zone.in_pagesets);
+        }
+        sum
+    }
+
+    /// Calls `sink` for every zone that may serve `request`, with the figures that decide whether it
+    /// can: what an out-of-memory report shows.
+    ///
+    /// # Errors
+    /// When no zone can be named: the request's order is too large or its policy has no memory.
+    pub fn shortage(
+        &self,
+        request: &Request<'_, P>,
+        mut sink: impl FnMut(ZoneShortage),
+    ) -> Result<(), AllocError> {
+        let reach = self.resolve(request)?;
+        let zones = self.zones.iter().filter(|zone| reach.allows(zone));
+        zones.for_each(|zone| sink(zone_shortage(zone, &reach)));
+        Ok(())
+    }
+
+    /// Gives back what all CPUs keep of all zones.
+    pub fn drain_pagesets(&self) {
+        self.zones.iter().for_each(|zone| self.drain_zone(zone));
+    }
+}
+
+fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> ZoneShortage {
+    let marks = zone.watermarks();
+    ZoneShortage {
+        node: zone.node_id,
+        kind: zone.kind,
+        free: PageCount::new(zone.buddy.free_pages()),
+        min: marks.min,
+        low: marks.low,
+        high: marks.high,
+        reserve: zone.reserve(reach.limit),
+        in_pagesets: zone.in_pagesets(),
+        managed: zone.managed(),
+    }
+}
+
+/// Frames that a round of reclaim for a block of `order` aims at.
+pub(crate) fn reclaim_target(order: Order) -> PageCount {
+    const TARGET_MIN: PageCount = PageCount::new(32);
+    order.pages().max(TARGET_MIN)
+}

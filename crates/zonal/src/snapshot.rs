@@ -1,0 +1,257 @@
+//! The allocator's state as plain data: what every front end renders.
+//!
+//! Figures are read one after the other while allocation goes on; they agree with each other only
+//! when nothing is under way. Neighbours: `verify.rs` checks, `events.rs` and `counters.rs` count.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::counters::{NodeItem, ZoneItem, approximate_over};
+pub use crate::events::Events;
+use crate::machine::FrameRange;
+use crate::pageset_limits::PagesetLimits;
+use crate::platform::{Atomic, Platform};
+use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
+use crate::watermarks::Watermarks;
+use crate::zone::Zone;
+
+/// The equation every zone and the whole allocator keep:
+/// `managed = free + in_pagesets + allocated`, in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Books {
+    /// Frames managed.
+    pub managed: PageCount,
+    /// Free in the buddies.
+    pub free: PageCount,
+    /// Kept in pagesets.
+    pub in_pagesets: PageCount,
+    /// Handed out, or waiting in quarantine.
+    pub allocated: PageCount,
+}
+
+impl Books {
+    /// Whether the equation holds.
+    #[must_use]
+    pub fn balance(&self) -> bool {
+        self.managed == self.free.plus(self.in_pagesets).plus(self.allocated)
+    }
+}
+
+/// Where blocks came from, counted once a block (Linux: `numastat`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Locality {
+    /// Served by the preferred node.
+    pub hit: u64,
+    /// Served here although another node was preferred.
+    pub miss: u64,
+    /// Served elsewhere although this node was preferred.
+    pub foreign: u64,
+    /// Interleaving got its target.
+    pub interleave_hit: u64,
+    /// Served to a CPU of the same node.
+    pub local: u64,
+    /// Served to a CPU of another node.
+    pub other: u64,
+}
+
+impl Locality {
+    /// Adds the counts of `more`.
+    pub fn add(&mut self, more: &Self) {
+        self.hit += more.hit;
+        self.miss += more.miss;
+        self.foreign += more.foreign;
+        self.interleave_hit += more.interleave_hit;
+        self.local += more.local;
+        self.other += more.other;
+    }
+}
+
+/// One zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneSnapshot {
+    /// The zone.
+    pub id: ZoneId,
+    /// Its node.
+    pub node: NodeId,
+    /// Its kind.
+    pub kind: ZoneKind,
+    /// All frames it spans.
+    pub span: FrameRange,
+    /// Frames managed.
+    pub managed: PageCount,
+    /// Free frames in the buddy.
+    pub free: PageCount,
+    /// Frames in pagesets.
+    pub in_pagesets: PageCount,
+    /// Watermarks.
+    pub watermarks: Watermarks,
+    /// Lowmem reserve against each zone limit.
+    pub reserve: [PageCount; ZoneKind::COUNT],
+    /// Limits of pagesets on the zone's own CPUs.
+    pub pageset_limits: PagesetLimits,
+    /// Counter threshold in force.
+    pub stat_threshold: u8,
+    /// Free blocks of each order, none of them half of a larger one. Linux: `/proc/buddyinfo`.
+    pub free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
+    /// Where its blocks went.
+    pub locality: Locality,
+    /// Folds of the zone's counters so far.
+    pub counter_folds: u64,
+}
+
+/// One pageset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagesetSnapshot {
+    /// Zone of its frames.
+    pub zone: ZoneId,
+    /// CPU that uses it.
+    pub cpu: CpuId,
+    /// Frames it holds.
+    pub count: PageCount,
+    /// `pageset.high`.
+    pub high: PageCount,
+    /// Batches taken from the zone.
+    pub refills: u64,
+    /// Batches given back.
+    pub drains: u64,
+    /// Of these, given back for another CPU.
+    pub remote_drains: u64,
+}
+
+/// One node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeSnapshot {
+    /// The node.
+    pub id: NodeId,
+    /// Frames allocated: user, cache, kernel.
+    pub allocated: [PageCount; 3],
+    /// Frames freed by background, direct and node reclaim.
+    pub reclaimed: [PageCount; 3],
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// All zones, by node and kind.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + use<'m, '_, P> {
+        self.zones.iter().map(|zone| self.zone_snapshot(zone))
+    }
+
+    fn zone_snapshot(&self, zone: &Zone<'_, P>) -> ZoneSnapshot {
+        let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.max_order);
+        ZoneSnapshot {
+            id: zone.id,
+            node: zone.node_id,
+            kind: zone.kind,
+            span: zone.span,
+            managed: zone.managed(),
+            free: PageCount::new(zone.buddy.free_pages()),
+            in_pagesets: zone.in_pagesets(),
+            watermarks: zone.watermarks(),
+            reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
+            pageset_limits: zone.pageset_limits(true),
+            stat_threshold: zone.counters().threshold(),
+            free_blocks: core::array::from_fn(|at| {
+                order(at).map_or(0, |order| zone.buddy.free_blocks(order))
+            }),
+            locality: Locality {
+                hit: zone.snapshot(ZoneItem::NumaHit),
+                miss: zone.snapshot(ZoneItem::NumaMiss),
+                foreign: zone.snapshot(ZoneItem::NumaForeign),
+                interleave_hit: zone.snapshot(ZoneItem::InterleaveHit),
+                local: zone.snapshot(ZoneItem::NumaLocal),
+                other: zone.snapshot(ZoneItem::NumaOther),
+            },
+            counter_folds: zone.counters().folds(),
+        }
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + use<'m, '_, P> {
+        (0..self.nodes.len()).map(|place| {
+            let counts = |items: [NodeItem; 3]| items.map(|item| self.node_count(place, item));
+            NodeSnapshot {
+                id: self.nodes[place].id,
+                allocated: counts([NodeItem::User, NodeItem::Cache, NodeItem::Kernel]),
+                reclaimed: counts([
+                    NodeItem::ReclaimedBackground,
+                    NodeItem::ReclaimedDirect,
+                    NodeItem::ReclaimedNode,
+                ]),
+            }
+        })
+    }
+
+    fn node_count(&self, place: usize, item: NodeItem) -> PageCount {
+        let pagesets = self.node_zones(place).iter().flat_map(|zone| zone.pagesets);
+        let words = pagesets.map(|pageset| &pageset.node_diffs);
+        PageCount::new(self.nodes[place].counters().snapshot(item, words))
+    }
+
+    /// All pagesets that are or were in use.
+    pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + use<'m, '_, P> {
+        self.zones.iter().flat_map(|zone| {
+            zone.pagesets.iter().zip(self.seats).filter(|(_, seat)| seat.exists()).map(|(pageset, seat)| {
+                // Relaxed: figures for people.
+                PagesetSnapshot {
+                    zone: zone.id,
+                    cpu: seat.cpu,
+                    count: pageset.count(),
+                    high: pageset.high(),
+                    refills: pageset.refills.load(Relaxed),
+                    drains: pageset.drains.load(Relaxed),
+                    remote_drains: pageset.remote_drains.load(Relaxed),
+                }
+            })
+        })
+    }
+
+    /// The books of the whole allocator; they balance when nothing is under way.
+    pub fn books(&self) -> Books {
+        let mut books = Books::default();
+        for zone in self.zones {
+            books.managed = books.managed.plus(zone.managed());
+            books.free = books.free.plus(PageCount::new(zone.buddy.free_pages()));
+            books.in_pagesets = books.in_pagesets.plus(zone.in_pagesets());
+        }
+        books.allocated = self.nodes().flat_map(|node| node.allocated).sum();
+        books
+    }
+
+    /// Free frames of all zones, wrong by at most the drift of all CPUs, at the price of one read a
+    /// zone.
+    pub fn free_approximate(&self) -> PageCount {
+        PageCount::new(approximate_over(self.zones.iter().map(Zone::counters), ZoneItem::Free))
+    }
+
+    /// What happened so far.
+    pub fn events(&self) -> Events {
+        let mut events = Events::default();
+        self.nodes.iter().for_each(|node| node.events.add_to(&mut events));
+        for pageset in self.pagesets() {
+            events.refills += pageset.refills;
+            events.drains += pageset.drains;
+            events.remote_drains += pageset.remote_drains;
+        }
+        events
+    }
+
+    /// Where all blocks came from.
+    pub fn locality(&self) -> Locality {
+        let mut sum = Locality::default();
+        self.zones().for_each(|zone| sum.add(&zone.locality));
+        sum
+    }
+
+    /// Calls `sink` with each node of the fallback list of `node`, in order.
+    pub fn fallback_order(&self, node: NodeId, mut sink: impl FnMut(NodeId)) {
+        let Some(place) = self.place_of(node) else { return };
+        let mut last = None;
+        for position in 0.. {
+            let Ok(Some(zone)) = self.lists.read(&self.nodes[place].list).zone_at(position) else { return };
+            let id = self.zones[zone.index()].node_id;
+            if last != Some(id) {
+                sink(id);
+                last = Some(id);
+            }
+        }
+    }
+}

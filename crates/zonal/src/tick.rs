@@ -1,0 +1,112 @@
+//! What happens once a second, and whenever limits change: decay, idle drains, counter folds.
+//!
+//! Neighbours: `pageset_tuning.rs` has the rules, `refill.rs` drains.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset_tuning::{Activity, Home, IdleTicks, PagesetTuning};
+use crate::platform::{Atomic, Platform};
+use crate::units::{CpuId, PageCount};
+use crate::zone::{Seat, Zone};
+
+impl<P: Platform> Allocator<'_, P> {
+    /// Looks after the pagesets and counters of every CPU. Call it once a second; a machine whose
+    /// CPUs each have a timer calls [`Allocator::tick_cpu`] there instead.
+    pub fn tick(&self) {
+        self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.tick_seat(seat));
+    }
+
+    /// Looks after the pagesets and counters of one CPU.
+    pub fn tick_cpu(&self, cpu: CpuId) {
+        if let Some(seat) = self.seat(cpu) {
+            self.tick_seat(seat);
+        }
+    }
+
+    fn tick_seat(&self, seat: Seat) {
+        for zone in self.zones {
+            let pageset = &zone.pagesets[seat.cpu.index()];
+            // Relaxed looks: nothing to do for a pageset that never held or counted anything.
+            let is_clean = pageset.zone_diffs.load(Relaxed) == 0 && pageset.node_diffs.load(Relaxed) == 0;
+            if (pageset.count() != PageCount::ZERO || !is_clean)
+                && let Some(guard) = zone.try_pageset(seat)
+            {
+                self.tick_pageset(zone, &guard, seat);
+            }
+        }
+    }
+
+    fn tick_pageset(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+        let own = zone.is_own(seat);
+        let figures = self.figures(zone, guard, own);
+        let mut surplus = self.idle_surplus(zone, guard, own);
+        if self.tuning() == PagesetTuning::Stepwise {
+            let decay = figures.decay();
+            guard.set_high(decay.high);
+            surplus = surplus.max(decay.surplus);
+        }
+        if surplus != PageCount::ZERO {
+            self.drain(zone, guard, StackId::PAGES, surplus.min(figures.count));
+        }
+        self.fold(zone, guard);
+        // Relaxed: the guard orders it. Folded counters are part of what the next tick compares.
+        guard.seen.store(seen(guard), Relaxed);
+    }
+
+    /// Frames to give back because nothing happened for some ticks.
+    fn idle_surplus(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, own: bool) -> PageCount {
+        let activity = if guard.seen.load(Relaxed) == seen(guard) { Activity::Idle } else { Activity::Used };
+        let idle = IdleTicks::new(guard.idle_ticks.load(Relaxed) as u8).after_tick(activity);
+        guard.idle_ticks.store(u64::from(idle.get()), Relaxed);
+        let home = if own { Home::Local } else { Home::Remote };
+        idle.surplus(home, guard.count(), self.high_limits(zone, guard, own))
+    }
+
+    /// Moves a CPU's counter differences to the totals.
+    fn fold(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) {
+        zone.counters().fold(&guard.zone_diffs, guard);
+        self.nodes[zone.node].counters().fold(&guard.node_diffs, guard);
+    }
+
+    /// Gives everything a pageset holds back, counters included.
+    pub(crate) fn empty(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) {
+        self.drain(zone, guard, StackId::PAGES, guard.count());
+        self.fold(zone, guard);
+    }
+
+    /// After limits changed: every open pageset's `high` is clamped to them, and differences beyond
+    /// lowered thresholds are folded.
+    pub(crate) fn reopen_pagesets(&self) {
+        for seat in self.seats.iter().copied().filter(|&seat| seat.exists() && self.is_online(seat)) {
+            for zone in self.zones {
+                let guard = zone.pageset(seat);
+                guard.set_open(true);
+                guard.set_high(self.high_limits(zone, &guard, zone.is_own(seat)).clamp(guard.high()));
+                self.fold(zone, &guard);
+            }
+        }
+    }
+
+    /// Starts tuning afresh everywhere.
+    pub(crate) fn reset_tuning(&self) {
+        for seat in self.seats.iter().copied().filter(Seat::exists) {
+            self.zones.iter().for_each(|zone| self.restart_tuning(zone, &zone.pageset(seat), seat));
+        }
+    }
+
+    /// Starts the tuning of one pageset afresh, from its lower limit.
+    pub(crate) fn restart_tuning(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+        guard.depth().reset(guard);
+        guard.stepwise().reset(guard);
+        guard.set_high(self.high_limits(zone, guard, zone.is_own(seat)).min());
+    }
+}
+
+/// What changes with every use of a pageset, nearly always: its count and its counters.
+fn seen<P: Platform>(guard: &PagesetGuard<'_, P>) -> u64 {
+    guard.zone_diffs.load(Relaxed)
+        ^ guard.node_diffs.load(Relaxed).rotate_left(17)
+        ^ guard.count().get() << 40
+}

@@ -1,0 +1,187 @@
+//! The full consistency walk: every frame, block, pageset and counter against each other.
+//!
+//! For quiescent moments: nothing may allocate or free meanwhile. Neighbours: `buddy_verify.rs`
+//! checks the bitmaps in themselves.
+
+use core::fmt;
+
+use crate::Allocator;
+use crate::buddy_verify::BuddyFault;
+use crate::counters::ZoneItem;
+use crate::frame_table::FrameState;
+use crate::pageset::CachedOrders;
+use crate::platform::Platform;
+use crate::snapshot::Books;
+use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::zone::Zone;
+
+/// What does not hold, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerifyError {
+    /// Node of the zone.
+    pub node: NodeId,
+    /// Kind of the zone.
+    pub kind: ZoneKind,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The buddy's bitmaps, counts or indexes contradict each other.
+    Buddy,
+    /// A frame is free and allocated, or in two places at once.
+    FrameTwice(Pfn),
+    /// An allocated block starts inside another, or is misaligned.
+    BlocksOverlap(Pfn),
+    /// A pageset holds a frame that is not of its zone or not managed.
+    StrangeFrame(Pfn),
+    /// The books of a zone do not balance: managed, then the sum of the three others.
+    Unbalanced(PageCount, PageCount),
+    /// A counter differs from what was counted: counter, then counted.
+    Counter(PageCount, PageCount),
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} {}: ", self.node, self.kind)?;
+        match self.fault {
+            Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
+            Fault::FrameTwice(frame) => write!(f, "frame {frame} is in two places at once"),
+            Fault::BlocksOverlap(frame) => write!(f, "allocated blocks overlap at frame {frame}"),
+            Fault::StrangeFrame(frame) => write!(f, "a pageset holds the strange frame {frame}"),
+            Fault::Unbalanced(managed, sum) => write!(f, "{managed} frames managed, {sum} accounted for"),
+            Fault::Counter(counter, counted) => write!(f, "a counter says {counter}, counted are {counted}"),
+        }
+    }
+}
+
+impl core::error::Error for VerifyError {}
+
+impl From<BuddyFault> for Fault {
+    fn from(_: BuddyFault) -> Self {
+        Self::Buddy
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Walks everything and gives the books. Nothing may be under way meanwhile.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn verify(&self) -> Result<Books, VerifyError> {
+        let mut sum = Books::default();
+        for (place, node) in self.nodes.iter().enumerate() {
+            let mut allocated = PageCount::ZERO;
+            for zone in self.node_zones(place) {
+                let books = self.verify_zone(zone).map_err(|fault| at(zone, fault))?;
+                sum.managed = sum.managed.plus(books.managed);
+                sum.free = sum.free.plus(books.free);
+                sum.in_pagesets = sum.in_pagesets.plus(books.in_pagesets);
+                sum.allocated = sum.allocated.plus(books.allocated);
+                allocated = allocated.plus(books.allocated);
+            }
+            let counted =
+                self.nodes().nth(place).map_or(PageCount::ZERO, |node| node.allocated.into_iter().sum());
+            if counted != allocated
+                && let Some(zone) = self.node_zones(place).first()
+            {
+                return Err(VerifyError {
+                    node: node.id,
+                    kind: zone.kind,
+                    fault: Fault::Counter(counted, allocated),
+                });
+            }
+        }
+        Ok(sum)
+    }
+
+    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Books, Fault> {
+        zone.buddy.verify(&zone.lock())?;
+        let managed = zone.managed();
+        let free = PageCount::new(zone.buddy.free_pages());
+        let counter = PageCount::new(zone.snapshot(ZoneItem::Free));
+        if counter != free {
+            return Err(Fault::Counter(counter, free));
+        }
+        let in_pagesets = self.verify_pagesets(zone)?;
+        let allocated = verify_frames(zone)?;
+        let sum = free.plus(in_pagesets).plus(allocated);
+        if sum != managed {
+            return Err(Fault::Unbalanced(managed, sum));
+        }
+        Ok(Books { managed, free, in_pagesets, allocated })
+    }
+
+    /// Frames in pagesets; each must be managed, not allocated, not free.
+    fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
+        let mut total = PageCount::ZERO;
+        for &seat in self.seats.iter().filter(|seat| seat.exists()) {
+            let guard = zone.pageset(seat);
+            let mut held = PageCount::ZERO;
+            for stack in CachedOrders::stacks_downwards() {
+                let order = self.cached.order(stack);
+                for frame in guard.blocks(stack) {
+                    check_kept(zone, frame, order)?;
+                    held = held.plus(order.pages());
+                }
+            }
+            if held != guard.count() {
+                return Err(Fault::Counter(guard.count(), held));
+            }
+            total = total.plus(held);
+        }
+        Ok(total)
+    }
+}
+
+fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
+    VerifyError { node: zone.node_id, kind: zone.kind, fault }
+}
+
+/// A block in a pageset: within the zone, and nobody's.
+fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Result<(), Fault> {
+    let first = zone.pfn(frame);
+    if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
+        return Err(Fault::StrangeFrame(first));
+    }
+    let held = zone.lock();
+    for frame in frame..frame + order.pages().get() as u32 {
+        if zone.frames.state(frame) != FrameState::NotAllocated
+            || zone.buddy.is_free(&held, frame, Order::PAGE)
+        {
+            return Err(Fault::FrameTwice(zone.pfn(frame)));
+        }
+    }
+    Ok(())
+}
+
+/// Frames in allocated blocks: aligned, disjoint, none of them free.
+fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
+    let (mut allocated, mut block_end) = (0, 0);
+    let held = zone.lock();
+    let end = u64::from(zone.offset(zone.span.start)) + zone.span.count.get();
+    for frame in u64::from(zone.offset(zone.span.start))..end {
+        let frame = frame as u32;
+        let first = zone.pfn(frame);
+        match zone.frames.state(frame) {
+            FrameState::Allocated(order, _) | FrameState::Quarantined(order, _) => {
+                let pages = order.pages().get();
+                if u64::from(frame) < block_end || !first.is_aligned_to(order) {
+                    return Err(Fault::BlocksOverlap(first));
+                }
+                if zone.buddy.count_free(&held, frame, pages) != 0 {
+                    return Err(Fault::FrameTwice(first));
+                }
+                block_end = u64::from(frame) + pages;
+                allocated += pages;
+            }
+            FrameState::NotManaged if zone.buddy.is_free(&held, frame, Order::PAGE) => {
+                return Err(Fault::StrangeFrame(first));
+            }
+            FrameState::NotManaged | FrameState::NotAllocated => {}
+        }
+    }
+    Ok(PageCount::new(allocated))
+}

@@ -1,0 +1,320 @@
+//! Watermarks and lowmem reserves: how much of each zone is kept free, and for whom.
+//!
+//! Pure arithmetic. Every zone has three marks: background reclaim wakes below *low* and rests at
+//! *high*; below *min* only urgent requests are served. A *reserve* keeps a zone for the requests
+//! that can use nothing higher: it grows with the memory a request could have used instead.
+//! Neighbours: `zone.rs` holds the marks, `slow_path.rs` says which one a scan asks for.
+
+use crate::units::{Order, PageCount, ZoneKind};
+
+/// How a zone's minimum is found for movable memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum MovableMin {
+    /// 1/1024 of the zone, within 32..=128 frames, outside the shared minimum: Linux 6.12.
+    #[default]
+    OwnMinimum,
+    /// Its share of the minimum, as any zone: Linux 5.10 and 6.1.
+    Ordinary,
+}
+
+/// What an administrator sets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WatermarkSettings {
+    /// Frames kept free over all zones; `None` follows from the machine's size
+    /// ([`default_min_free`]). Linux: `vm.min_free_kbytes`.
+    pub min_free: Option<PageCount>,
+    /// Least distance between marks, in 1/10000 of a zone. Linux: `vm.watermark_scale_factor`.
+    pub scale_factor: u32,
+    /// For each kind of zone, the divisor of its reserve; 0 = none. Linux: `vm.lowmem_reserve_ratio`.
+    pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
+    /// The rule for movable zones.
+    pub movable_min: MovableMin,
+}
+
+impl Default for WatermarkSettings {
+    fn default() -> Self {
+        Self {
+            min_free: None,
+            scale_factor: 10,
+            lowmem_reserve_ratio: [256, 256, 32, 0],
+            movable_min: MovableMin::default(),
+        }
+    }
+}
+
+impl WatermarkSettings {
+    /// What a zone's marks depend on beyond the zone: computed once, over all zones of the machine.
+    pub fn basis(
+        &self,
+        zones: impl Iterator<Item = (ZoneKind, PageCount)>,
+        page_bytes: u32,
+    ) -> WatermarkBasis {
+        let (mut all, mut ordinary) = (PageCount::ZERO, PageCount::ZERO);
+        for (kind, managed) in zones {
+            all = all.plus(managed);
+            if kind != ZoneKind::Movable {
+                ordinary = ordinary.plus(managed);
+            }
+        }
+        let sharing = if self.movable_min == MovableMin::Ordinary { all } else { ordinary };
+        let min_free = self.min_free.unwrap_or_else(|| default_min_free(ordinary, page_bytes));
+        WatermarkBasis { min_free, sharing, scale_factor: self.scale_factor, movable_min: self.movable_min }
+    }
+
+    /// Frames of `zone` that a request limited to `limit` must leave.
+    ///
+    /// `managed` are the frames of the node's zones, by kind.
+    #[must_use]
+    pub fn reserve(
+        &self,
+        managed: &[PageCount; ZoneKind::COUNT],
+        zone: ZoneKind,
+        limit: ZoneKind,
+    ) -> PageCount {
+        let ratio = u64::from(self.lowmem_reserve_ratio[zone.index()]);
+        if limit <= zone || ratio == 0 || managed[zone.index()] == PageCount::ZERO {
+            return PageCount::ZERO;
+        }
+        let above: PageCount = managed[zone.index() + 1..=limit.index()].iter().copied().sum();
+        PageCount::new(above.get() / ratio)
+    }
+}
+
+/// The default for [`WatermarkSettings::min_free`]: the root of 16 times the KiB outside movable
+/// zones, in KiB, within 128 KiB ..= 256 MiB.
+#[must_use]
+pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
+    let page_bytes = u128::from(page_bytes);
+    let kib = u128::from(ordinary.get()) * page_bytes / 1024;
+    let min_kib = (16 * kib).isqrt().clamp(128, 262_144);
+    PageCount::new((min_kib * 1024 / page_bytes) as u64)
+}
+
+/// What the marks of every zone have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WatermarkBasis {
+    min_free: PageCount,
+    sharing: PageCount,
+    scale_factor: u32,
+    movable_min: MovableMin,
+}
+
+impl WatermarkBasis {
+    /// Frames kept free over all zones.
+    #[must_use]
+    pub const fn min_free(&self) -> PageCount {
+        self.min_free
+    }
+
+    /// The marks of a zone of `kind` with `managed` frames.
+    #[must_use]
+    pub fn watermarks(&self, kind: ZoneKind, managed: PageCount) -> Watermarks {
+        let managed_wide = u128::from(managed.get());
+        let share = match self.sharing.get() {
+            0 => 0,
+            sharing => u128::from(self.min_free.get()) * managed_wide / u128::from(sharing),
+        };
+        let own = kind == ZoneKind::Movable && self.movable_min == MovableMin::OwnMinimum;
+        let min = if own { (managed_wide / 1024).clamp(32, 128) } else { share };
+        let gap = (share / 4).max(managed_wide * u128::from(self.scale_factor) / 10_000);
+        let mark = |pages: u128| PageCount::new(u64::try_from(pages).unwrap_or(u64::MAX));
+        Watermarks { min: mark(min), low: mark(min + gap), high: mark(min + 2 * gap) }
+    }
+}
+
+/// The marks of one zone. Invariant: `min <= low <= high`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Watermarks {
+    /// Below it only urgent requests are served.
+    pub min: PageCount,
+    /// Below it background reclaim is woken.
+    pub low: PageCount,
+    /// Above it background reclaim rests.
+    pub high: PageCount,
+}
+
+/// The mark a scan asks for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Mark {
+    /// The last before requests fail or reclaim.
+    Min,
+    /// That of a first scan.
+    Low,
+}
+
+/// How deep into a zone's last frames a request may reach.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Urgency {
+    /// Not below `min`.
+    #[default]
+    Normal,
+    /// To half of `min`. Linux: `__GFP_HIGH`.
+    High,
+    /// To 3/8 of `min`, three quarters of that half, whatever the cpuset says. Linux: `GFP_ATOMIC`.
+    Atomic,
+    /// To the last frame: for those who free memory. Linux: `PF_MEMALLOC`.
+    Reserve,
+}
+
+impl Watermarks {
+    /// Whether a zone with `free` frames can give a block of `order` and stay above `mark`.
+    ///
+    /// `reserve` is what the request's zone limit must leave; no urgency but
+    /// [`Urgency::Reserve`] reaches into it. That a free block is large enough is not asked here.
+    #[must_use]
+    pub fn allow(
+        &self,
+        free: PageCount,
+        order: Order,
+        mark: Mark,
+        urgency: Urgency,
+        reserve: PageCount,
+    ) -> bool {
+        if urgency == Urgency::Reserve {
+            return true;
+        }
+        let left = free.saturating_minus(order.pages().saturating_minus(PageCount::new(1)));
+        left > self.discounted(mark, urgency).plus(reserve)
+    }
+
+    /// `mark` in frames, lowered by the request's urgency; only `min` is ever lowered.
+    #[must_use]
+    pub fn discounted(&self, mark: Mark, urgency: Urgency) -> PageCount {
+        if mark == Mark::Low {
+            return self.low;
+        }
+        let min = self.min.get();
+        let half = min - min / 2;
+        PageCount::new(match urgency {
+            Urgency::Normal => min,
+            Urgency::High => half,
+            Urgency::Atomic => half - half / 4,
+            Urgency::Reserve => 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn pages(count: u64) -> PageCount {
+        PageCount::new(count)
+    }
+
+    fn marks(min: u64, low: u64, high: u64) -> Watermarks {
+        Watermarks { min: pages(min), low: pages(low), high: pages(high) }
+    }
+
+    /// A quad with movable nodes as Linux 6.1 and 7.2 reported it.
+    const MOVABLE_61: [(ZoneKind, u64); 7] = [
+        (ZoneKind::Dma, 3840),
+        (ZoneKind::Dma32, 242_462),
+        (ZoneKind::Dma32, 241_463),
+        (ZoneKind::Normal, 1024),
+        (ZoneKind::Movable, 256_856),
+        (ZoneKind::Normal, 1024),
+        (ZoneKind::Movable, 251_537),
+    ];
+    const MOVABLE_72: [(ZoneKind, u64); 7] = [
+        (ZoneKind::Dma, 3840),
+        (ZoneKind::Dma32, 243_108),
+        (ZoneKind::Dma32, 241_460),
+        (ZoneKind::Normal, 1024),
+        (ZoneKind::Movable, 256_854),
+        (ZoneKind::Normal, 1024),
+        (ZoneKind::Movable, 250_768),
+    ];
+
+    fn basis(zones: &[(ZoneKind, u64)], min_free_kib: u64, movable_min: MovableMin) -> WatermarkBasis {
+        let min_free = Some(pages(min_free_kib / 4));
+        let settings = WatermarkSettings { min_free, movable_min, ..Default::default() };
+        settings.basis(zones.iter().map(|&(kind, managed)| (kind, pages(managed))), 4096)
+    }
+
+    #[test]
+    fn marks_of_linux_6_1() {
+        let basis = basis(&MOVABLE_61, 97_180, MovableMin::Ordinary);
+        assert_eq!(basis.watermarks(ZoneKind::Dma, pages(3840)), marks(93, 116, 139));
+        assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(242_462)), marks(5901, 7376, 8851));
+        assert_eq!(basis.watermarks(ZoneKind::Movable, pages(256_856)), marks(6251, 7813, 9375));
+    }
+
+    #[test]
+    fn marks_of_linux_7_2() {
+        let basis = basis(&MOVABLE_72, 97_140, MovableMin::OwnMinimum);
+        assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(243_108)), marks(12037, 15046, 18055));
+        assert_eq!(basis.watermarks(ZoneKind::Normal, pages(1024)), marks(50, 62, 74));
+        assert_eq!(basis.watermarks(ZoneKind::Movable, pages(256_854)), marks(128, 3307, 6486));
+        assert_eq!(basis.watermarks(ZoneKind::Movable, pages(1000)).min, pages(32));
+    }
+
+    #[test]
+    fn reserves_of_linux_7_2() {
+        let settings = WatermarkSettings::default();
+        let node = [pages(0), pages(0), pages(1024), pages(256_854)];
+        assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Movable), pages(8026));
+        assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Normal), pages(0));
+        assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(0));
+        // A node with three zones, of Linux 6.1: 899 and 1387 of DMA, 487 of DMA32.
+        let node = [pages(3840), pages(230_313), pages(124_818), pages(0)];
+        assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Dma32), pages(899));
+        assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(1387));
+        assert_eq!(settings.reserve(&node, ZoneKind::Dma32, ZoneKind::Normal), pages(487));
+        let open = WatermarkSettings { lowmem_reserve_ratio: [0, 256, 32, 0], ..settings };
+        assert_eq!(open.reserve(&node, ZoneKind::Dma, ZoneKind::Normal), pages(0));
+    }
+
+    #[test]
+    fn default_minimum() {
+        // isqrt(16 * 4 GiB in KiB) = 8192 KiB.
+        assert_eq!(default_min_free(pages(1 << 20), 4096), pages(2048));
+        assert_eq!(default_min_free(pages(1), 4096), pages(32));
+        assert_eq!(default_min_free(pages(1 << 40), 4096), pages(65_536));
+        assert_eq!(default_min_free(pages(1 << 16), 65_536), pages(128));
+        // Movable memory counts for nothing here.
+        let zones = [(ZoneKind::Normal, pages(1 << 20)), (ZoneKind::Movable, pages(1 << 30))];
+        let basis = WatermarkSettings::default().basis(zones.into_iter(), 4096);
+        assert_eq!(basis.min_free(), pages(2048));
+    }
+
+    #[test]
+    fn petabytes_and_nothing() {
+        let huge = pages(1 << 52);
+        let settings =
+            WatermarkSettings { min_free: Some(pages(1 << 50)), scale_factor: 3000, ..Default::default() };
+        let basis = settings.basis([(ZoneKind::Normal, huge)].into_iter(), 4096);
+        let gap = (1u64 << 52) / 10 * 3;
+        let found = basis.watermarks(ZoneKind::Normal, huge);
+        assert_eq!(found.min, pages(1 << 50));
+        assert!(found.low.get().abs_diff((1 << 50) + gap) < 10, "{found:?}");
+        let none = settings.basis(core::iter::empty(), 4096);
+        assert_eq!(none.watermarks(ZoneKind::Normal, pages(0)), marks(0, 0, 0));
+    }
+
+    #[test]
+    fn check_at_the_edge() {
+        let zone = marks(100, 125, 150);
+        let page = Order::PAGE;
+        let ask = |free, order, mark, urgency, reserve| {
+            zone.allow(pages(free), order, mark, urgency, pages(reserve))
+        };
+        assert!(
+            !ask(125, page, Mark::Low, Urgency::Normal, 0) && ask(126, page, Mark::Low, Urgency::Normal, 0)
+        );
+        assert!(!ask(135, page, Mark::Low, Urgency::Normal, 10));
+        assert!(ask(136, page, Mark::Low, Urgency::Atomic, 10));
+        assert!(!ask(135, page, Mark::Low, Urgency::Atomic, 10));
+        let huge = Order::new(9).unwrap();
+        assert!(
+            !ask(611, huge, Mark::Min, Urgency::Normal, 0) && ask(612, huge, Mark::Min, Urgency::Normal, 0)
+        );
+        assert!(!ask(400, huge, Mark::Min, Urgency::High, 0));
+        assert!(!ask(50, page, Mark::Min, Urgency::High, 0) && ask(51, page, Mark::Min, Urgency::High, 0));
+        assert!(
+            !ask(38, page, Mark::Min, Urgency::Atomic, 0) && ask(39, page, Mark::Min, Urgency::Atomic, 0)
+        );
+        assert!(!ask(48, page, Mark::Min, Urgency::Atomic, 10));
+        assert!(ask(0, page, Mark::Min, Urgency::Reserve, 10));
+    }
+}

@@ -1,0 +1,263 @@
+//! One zone: its lock, buddy, frame states, watermarks, pagesets and counters, seen together.
+//!
+//! A [`Zone`] is a process-local view; all that changes lies in cells. Vocabulary: the *base* is
+//! the zone's start rounded down so that blocks align, an *offset* is a frame's distance from it;
+//! a *seat* is what the allocator knows of a CPU. Neighbours: `refill.rs` moves frames between
+//! pagesets and buddy, `settings.rs` writes the limits.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::Buddy;
+use crate::carve::{Fresh, copy_view};
+use crate::counters::{TOTAL_CELLS, ZoneItem, ZonedCounters};
+use crate::frame_table::FrameTable;
+use crate::lock::Held;
+use crate::machine::FrameRange;
+use crate::pageset::{Pageset, PagesetGuard, StackShape};
+use crate::pageset_limits::PagesetLimits;
+use crate::platform::{Atomic, Platform, RawLock};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
+use crate::watermarks::{Mark, Urgency, Watermarks};
+
+/// A CPU as the allocator knows it: the node it is on, and how many of that node's CPUs come
+/// before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seat {
+    pub(crate) cpu: CpuId,
+    pub(crate) node: u16,
+    pub(crate) rank: u16,
+}
+
+impl Seat {
+    const NO_NODE: u16 = u16::MAX;
+
+    /// The seat of a CPU id that the machine does not have.
+    pub(crate) const fn absent(cpu: CpuId) -> Self {
+        Self { cpu, node: Self::NO_NODE, rank: 0 }
+    }
+
+    pub(crate) const fn exists(&self) -> bool {
+        self.node != Self::NO_NODE
+    }
+}
+
+/// A value on cache lines of its own.
+#[repr(C, align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// What changes in a zone beside its buddy, frames and pagesets. Frames unless said otherwise.
+///
+/// Invariant: `min <= low <= high`, `managed` = frames whose state is not "not managed".
+#[repr(C)]
+pub(crate) struct ZoneCells<P: Platform> {
+    /// Read on every path, written by changes of settings only.
+    pub(crate) rules: Line<ZoneRules<P>>,
+    /// Guards buddy and frame states, and `managed`.
+    pub(crate) lock: Line<P::Lock>,
+    /// Totals of the zone's counters.
+    totals: Line<[P::U64; TOTAL_CELLS]>,
+    /// Reclaims of this zone that are under way; not 0 holds pagesets down.
+    pub(crate) reclaims: Line<P::U64>,
+    /// When node reclaim last marked the zone full, in clock nanoseconds + 1; 0 = never.
+    pub(crate) reclaim_failed_at: P::U64,
+    /// 1 while fewer than 1/64 of the zone's 2 MiB blocks are free.
+    pub(crate) huge_scarce: P::U64,
+    /// 1 when the zone is marked in some zonelist cache.
+    pub(crate) marked: P::U64,
+    /// Frames that ever entered quarantine, and that left it.
+    pub(crate) quarantine_in: P::U64,
+    pub(crate) quarantine_out: P::U64,
+}
+
+#[repr(C)]
+pub(crate) struct ZoneRules<P: Platform> {
+    pub(crate) managed: P::U64,
+    pub(crate) min: P::U64,
+    pub(crate) low: P::U64,
+    pub(crate) high: P::U64,
+    pub(crate) reserve: [P::U64; ZoneKind::COUNT],
+    /// Reading of free frames below which a check counts exactly; 0 = never.
+    pub(crate) drift_mark: P::U64,
+    pub(crate) threshold: P::U64,
+    pub(crate) batch: P::U64,
+    /// Limits of `pageset.high` on the zone's own CPUs, then on others.
+    pub(crate) high_min: [P::U64; 2],
+    pub(crate) high_max: [P::U64; 2],
+}
+
+// SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for ZoneCells<P> {
+    fn fresh() -> Self {
+        let zero = || P::U64::new(0);
+        Self {
+            rules: Line(ZoneRules {
+                managed: zero(),
+                min: zero(),
+                low: zero(),
+                high: zero(),
+                reserve: core::array::from_fn(|_| zero()),
+                drift_mark: zero(),
+                threshold: zero(),
+                batch: zero(),
+                high_min: [zero(), zero()],
+                high_max: [zero(), zero()],
+            }),
+            lock: Line(P::Lock::new()),
+            totals: Line(core::array::from_fn(|_| zero())),
+            reclaims: Line(zero()),
+            reclaim_failed_at: zero(),
+            huge_scarce: zero(),
+            marked: zero(),
+            quarantine_in: zero(),
+            quarantine_out: zero(),
+        }
+    }
+}
+
+/// View of one zone.
+///
+/// Invariant at every quiescent point: `managed = free in buddy + Σ pageset.count + allocated`.
+pub(crate) struct Zone<'m, P: Platform> {
+    pub(crate) id: ZoneId,
+    /// Place of its node in the machine.
+    pub(crate) node: usize,
+    pub(crate) node_id: NodeId,
+    pub(crate) kind: ZoneKind,
+    pub(crate) span: FrameRange,
+    pub(crate) base: Pfn,
+    pub(crate) cells: &'m ZoneCells<P>,
+    pub(crate) buddy: Buddy<'m, P>,
+    pub(crate) frames: FrameTable<'m, P>,
+    /// By CPU id.
+    pub(crate) pagesets: &'m [Pageset<P>],
+    pub(crate) slots: &'m [P::U32],
+    /// A ring of offsets of freed frames that are kept back.
+    pub(crate) quarantine: &'m [P::U32],
+    pub(crate) own_cpus: usize,
+    pub(crate) own_stacks: &'m StackShape,
+    pub(crate) foreign_stacks: &'m StackShape,
+    /// Bit for each node (by place) in whose zonelist cache the zone is marked.
+    pub(crate) marked_by: &'m [P::U64],
+}
+
+copy_view!(Zone);
+
+// Loads of rules are relaxed throughout: each is a figure of its own, and a stale one is as good
+// as having come a moment earlier.
+impl<'m, P: Platform> Zone<'m, P> {
+    /// Takes the pageset of the CPU at `seat`, unless somebody has it.
+    #[inline]
+    pub(crate) fn try_pageset(&self, seat: Seat) -> Option<PagesetGuard<'_, P>> {
+        let (slots, shape) = self.stacks(seat);
+        self.pagesets[seat.cpu.index()].try_enter(slots, shape)
+    }
+
+    /// Waits for the pageset of the CPU at `seat`. Not for the owner itself.
+    pub(crate) fn pageset(&self, seat: Seat) -> PagesetGuard<'_, P> {
+        let (slots, shape) = self.stacks(seat);
+        self.pagesets[seat.cpu.index()].enter(slots, shape)
+    }
+
+    /// Whether the CPU at `seat` is on the zone's node.
+    #[inline]
+    pub(crate) const fn is_own(&self, seat: Seat) -> bool {
+        seat.node as usize == self.node
+    }
+
+    #[inline]
+    fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
+        let own = self.own_stacks.slots();
+        if self.is_own(seat) {
+            (&self.slots[usize::from(seat.rank) * own..][..own], self.own_stacks)
+        } else {
+            let foreign = self.foreign_stacks.slots();
+            let start = self.own_cpus * own + seat.cpu.index() * foreign;
+            (&self.slots[start..][..foreign], self.foreign_stacks)
+        }
+    }
+
+    /// The zone's counters.
+    #[inline]
+    pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
+        ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold)
+    }
+
+    /// Waits for the zone's lock.
+    pub(crate) fn lock(&self) -> Held<'m, P::Lock> {
+        Held::wait(&self.cells.lock.0)
+    }
+
+    /// Frames managed.
+    pub(crate) fn managed(&self) -> PageCount {
+        PageCount::new(self.cells.rules.0.managed.load(Relaxed))
+    }
+
+    /// The three watermarks.
+    pub(crate) fn watermarks(&self) -> Watermarks {
+        let rules = &self.cells.rules.0;
+        let frames = |cell: &P::U64| PageCount::new(cell.load(Relaxed));
+        Watermarks { min: frames(&rules.min), low: frames(&rules.low), high: frames(&rules.high) }
+    }
+
+    /// What requests limited to `limit` must leave.
+    pub(crate) fn reserve(&self, limit: ZoneKind) -> PageCount {
+        PageCount::new(self.cells.rules.0.reserve[limit.index()].load(Relaxed))
+    }
+
+    /// Limits of pagesets on CPUs of the zone's node, or on others.
+    pub(crate) fn pageset_limits(&self, own: bool) -> PagesetLimits {
+        let (rules, at) = (&self.cells.rules.0, usize::from(!own));
+        PagesetLimits {
+            batch: PageCount::new(rules.batch.load(Relaxed)),
+            high_min: PageCount::new(rules.high_min[at].load(Relaxed)),
+            high_max: PageCount::new(rules.high_max[at].load(Relaxed)),
+        }
+    }
+
+    /// Free frames as a check sees them: the total, or the exact count below the drift mark.
+    pub(crate) fn free(&self) -> PageCount {
+        let free = self.counters().approximate(ZoneItem::Free);
+        let exact = free < self.cells.rules.0.drift_mark.load(Relaxed);
+        PageCount::new(if exact { self.snapshot(ZoneItem::Free) } else { free })
+    }
+
+    /// A counter with the differences of all CPUs.
+    pub(crate) fn snapshot(&self, item: ZoneItem) -> u64 {
+        self.counters().snapshot(item, self.pagesets.iter().map(|pageset| &pageset.zone_diffs))
+    }
+
+    /// Frames in pagesets of all CPUs.
+    pub(crate) fn in_pagesets(&self) -> PageCount {
+        self.pagesets.iter().map(Pageset::count).sum()
+    }
+
+    /// Whether the zone may serve a block of `order` at `mark`, and has one that large.
+    pub(crate) fn passes(&self, order: Order, mark: Mark, urgency: Urgency, limit: ZoneKind) -> bool {
+        let marks_allow = self.watermarks().allow(self.free(), order, mark, urgency, self.reserve(limit));
+        marks_allow && (order == Order::PAGE || self.has_block(order))
+    }
+
+    /// Whether a free block at least this large exists, in the buddy or in a pageset.
+    fn has_block(&self, order: Order) -> bool {
+        self.buddy.has_block(order)
+    }
+
+    /// Whether pagesets are held down to 4 batches because the zone is being reclaimed.
+    #[inline]
+    pub(crate) fn is_reclaimed(&self) -> bool {
+        self.cells.reclaims.0.load(Relaxed) != 0
+    }
+
+    /// The frame at `offset`.
+    #[inline]
+    pub(crate) const fn pfn(&self, offset: u32) -> Pfn {
+        self.base.plus(PageCount::new(offset as u64))
+    }
+
+    /// Offset of a frame of the span.
+    #[inline]
+    pub(crate) const fn offset(&self, frame: Pfn) -> u32 {
+        (frame.get() - self.base.get()) as u32
+    }
+}

@@ -1,0 +1,171 @@
+//! The zonelist cache (M1, M3): which positions of a zonelist were found full in the last second.
+//!
+//! A hint: marks are set and cleared without a lock, may be lost or stale, and are all wiped after
+//! a second. A *mark* binds the scans that would fail for the same reason; each kind of scan
+//! ([`ScanClass`]) has a bitmap of its own, and marking sets every bitmap the mark binds, so that
+//! a scan reads just one and skips 64 full zones at a time. As published, there is one bitmap for
+//! all. Source: Jackson 2006, Linux 9276b1bc96a1. Neighbours: `zonelist.rs`, `scan.rs`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::carve::{Carver, Measure, copy_view};
+use crate::platform::{Atomic, Platform};
+use crate::units::{Moment, Order, SECOND_NS, ZoneKind};
+use crate::watermarks::{Mark, Urgency};
+
+const ORDER_CLASSES: usize = 3;
+const MARKS: usize = 2;
+/// Normal, high, atomic; `Reserve` looks at no watermark and so never at a mark.
+const URGENCIES: usize = 3;
+const CLASSES: usize = ORDER_CLASSES * MARKS * URGENCIES * ZoneKind::COUNT;
+
+/// What decides whether a mark binds a scan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ScanClass {
+    order_class: usize,
+    mark: Mark,
+    urgency: usize,
+    limit: usize,
+}
+
+impl ScanClass {
+    pub(crate) fn new(order: Order, mark: Mark, urgency: Urgency, limit: ZoneKind) -> Self {
+        let order_class = match order.get() {
+            0 => 0,
+            1..=3 => 1,
+            _ => 2,
+        };
+        let urgency = (urgency as usize).min(URGENCIES - 1);
+        Self { order_class, mark, urgency, limit: limit.index() }
+    }
+
+    /// The class of every scan of the cache as published.
+    pub(crate) const fn published() -> Self {
+        Self { order_class: 0, mark: Mark::Min, urgency: 0, limit: 0 }
+    }
+
+    const fn index(self) -> usize {
+        let at = self.limit * URGENCIES + self.urgency;
+        (at * MARKS + self.mark as usize) * ORDER_CLASSES + self.order_class
+    }
+
+    /// The classes a mark set by this scan binds: the same or higher order class, watermark and
+    /// zone limit, the same or lower urgency.
+    fn bound(self) -> impl Iterator<Item = Self> {
+        let marks = match self.mark {
+            Mark::Min => &[Mark::Min, Mark::Low][..],
+            Mark::Low => &[Mark::Low][..],
+        };
+        (self.limit..ZoneKind::COUNT).flat_map(move |limit| {
+            (0..=self.urgency).flat_map(move |urgency| {
+                marks.iter().flat_map(move |&mark| {
+                    (self.order_class..ORDER_CLASSES).map(move |order_class| Self {
+                        order_class,
+                        mark,
+                        urgency,
+                        limit,
+                    })
+                })
+            })
+        })
+    }
+}
+
+/// The marks of one zonelist.
+pub(crate) struct FullMarks<'m, P: Platform> {
+    /// `CLASSES` bitmaps of `words` words each.
+    bitmaps: &'m [P::U64],
+    words: usize,
+    /// When the marks were last wiped, in clock nanoseconds.
+    wiped_at: &'m P::U64,
+}
+
+copy_view!(FullMarks);
+
+// All accesses are relaxed: a mark carries no data, and a lost or late one corrects itself.
+impl<'m, P: Platform> FullMarks<'m, P> {
+    pub(crate) fn measure(measure: &mut Measure, positions: usize) {
+        measure.add::<P::U64>(CLASSES * positions.div_ceil(64) + 1);
+    }
+
+    pub(crate) fn carve(carver: &mut Carver<'m>, positions: usize) -> Self {
+        let words = positions.div_ceil(64);
+        let cells = carver.u64s::<P>(CLASSES * words + 1);
+        Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }
+    }
+
+    /// Prepares a scan: wipes all marks when the last wipe is more than a second ago. Says whether
+    /// it wiped.
+    pub(crate) fn set_up(&self, now: Moment) -> bool {
+        let wiped_at = Moment::from_ns(self.wiped_at.load(Relaxed));
+        let stale = now.ns_since(wiped_at) > SECOND_NS || now < wiped_at;
+        if stale {
+            self.wiped_at.store(now.ns(), Relaxed);
+            self.wipe();
+        }
+        stale
+    }
+
+    /// Clears every mark.
+    pub(crate) fn wipe(&self) {
+        for word in self.bitmaps {
+            if word.load(Relaxed) != 0 {
+                word.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// First position from `from` up that is not marked for `class`; may lie past the list's end.
+    pub(crate) fn next_candidate(&self, class: ScanClass, from: usize) -> usize {
+        let bitmap = self.bitmap(class);
+        let mut below = (1 << (from % 64)) - 1;
+        for (at, word) in bitmap.iter().enumerate().skip(from / 64) {
+            let open = !(word.load(Relaxed) | below);
+            if open != 0 {
+                return at * 64 + open.trailing_zeros() as usize;
+            }
+            below = 0;
+        }
+        bitmap.len() * 64
+    }
+
+    /// Whether `position` is marked for `class`.
+    pub(crate) fn is_full(&self, class: ScanClass, position: usize) -> bool {
+        self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
+    }
+
+    /// Marks `position` for every scan that `class` binds.
+    pub(crate) fn mark(&self, class: ScanClass, position: usize) {
+        for bound in class.bound() {
+            self.set(bound, position);
+        }
+    }
+
+    /// Marks `position` in the one bitmap of the cache as published.
+    pub(crate) fn mark_published(&self, position: usize) {
+        self.set(ScanClass::published(), position);
+    }
+
+    /// Drops all marks of `position`.
+    pub(crate) fn clear(&self, position: usize) {
+        let bit = 1 << (position % 64);
+        for class in 0..CLASSES {
+            let word = &self.bitmaps[class * self.words + position / 64];
+            if word.load(Relaxed) & bit != 0 {
+                word.fetch_and(!bit, Relaxed);
+            }
+        }
+    }
+
+    fn set(&self, class: ScanClass, position: usize) {
+        let word = &self.bitmap(class)[position / 64];
+        let bit = 1 << (position % 64);
+        if word.load(Relaxed) & bit == 0 {
+            word.fetch_or(bit, Relaxed);
+        }
+    }
+
+    fn bitmap(&self, class: ScanClass) -> &[P::U64] {
+        &self.bitmaps[class.index() * self.words..][..self.words]
+    }
+}
