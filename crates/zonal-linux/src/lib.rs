@@ -42,6 +42,7 @@ mod split;
 mod topology;
 mod wake;
 mod workers;
+pub mod workload;
 
 pub use builder::{PoolBuilder, Prefault};
 pub use change::{ActError, OfflineError, PoolPolicy};

@@ -1,0 +1,275 @@
+//! Reading what people type: sizes, times, node lists, policies.
+//!
+//! Each reader gives a checked value or one line that says what is wrong and what would be right.
+//! Neighbours: `run.rs` resolves the values against a machine.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use zonal::units::{MAX_NODES, NodeId};
+
+/// Longest run: a year.
+const SECONDS_MAX: f64 = 31_536_000.0;
+
+/// Units of a size and the power of two they stand for.
+const SIZE_UNITS: [(&str, u32); 14] = [
+    ("", 0),
+    ("b", 0),
+    ("k", 10),
+    ("ki", 10),
+    ("kib", 10),
+    ("m", 20),
+    ("mi", 20),
+    ("mib", 20),
+    ("g", 30),
+    ("gi", 30),
+    ("gib", 30),
+    ("t", 40),
+    ("ti", 40),
+    ("tib", 40),
+];
+
+/// A size in bytes, more than zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Size(pub(crate) u64);
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, unit) = (&text[..digits], text[digits..].trim().to_lowercase());
+        let unknown = || format!("`{text}` is not a size; write a whole number and a unit, as in 64MiB, 1GiB or 2M");
+        let (_, shift) = SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(unknown)?;
+        if number.is_empty() {
+            return Err(unknown());
+        }
+        let too_large = || format!("`{text}` is more than any machine has");
+        let number: u64 = number.parse().map_err(|_| too_large())?;
+        let bytes = number.checked_mul(1 << shift).ok_or_else(too_large)?;
+        if bytes == 0 {
+            return Err("a pool of 0 bytes holds nothing; ask for 64MiB or more".into());
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// A time to run: more than zero, at most a year.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time to run; write seconds above 0, as in 5 or 0.5");
+    let seconds: f64 = text.trim().parse().map_err(|_| wrong())?;
+    if !(seconds > 0.0 && seconds.is_finite()) {
+        return Err(wrong());
+    }
+    if seconds > SECONDS_MAX {
+        return Err(format!("{text} seconds are more than a year"));
+    }
+    Ok(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)))
+}
+
+/// Nodes such as `0,2-3`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Nodes(pub(crate) Vec<NodeId>);
+
+impl FromStr for Nodes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut nodes = Vec::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (node(first)?, node(last)?);
+            if first > last {
+                return Err(format!("`{part}` runs backwards; write {last}-{first}"));
+            }
+            nodes.extend((first.get()..=last.get()).filter_map(NodeId::new));
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        Ok(Self(nodes))
+    }
+}
+
+/// `node 3`, `nodes 0,2-3`.
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.len() == 1 { "node " } else { "nodes " })?;
+        for (at, run) in self.0.chunk_by(|a, b| a.get() + 1 == b.get()).enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            match run {
+                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
+                _ => write!(f, "{comma}{}", run[0])?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn node(text: &str) -> Result<NodeId, String> {
+    let id = text.trim().parse().ok().and_then(NodeId::new);
+    id.ok_or_else(|| format!("`{text}` is not a node; nodes are numbers from 0 to {}", MAX_NODES - 1))
+}
+
+/// Where requests go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum PolicyChoice {
+    Local,
+    Preferred(NodeId),
+    Bind(Nodes),
+    Interleave(Nodes),
+    Weighted(Vec<(NodeId, u8)>),
+}
+
+impl PolicyChoice {
+    /// The nodes it names.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        match self {
+            Self::Local => Vec::new(),
+            Self::Preferred(node) => vec![*node],
+            Self::Bind(nodes) | Self::Interleave(nodes) => nodes.0.clone(),
+            Self::Weighted(weights) => weights.iter().map(|(node, _)| *node).collect(),
+        }
+    }
+}
+
+impl FromStr for PolicyChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        match (name, rest) {
+            ("local", "") => Ok(Self::Local),
+            ("preferred", one) if !one.is_empty() => node(one).map(Self::Preferred),
+            ("bind", list) if !list.is_empty() => list.parse().map(Self::Bind),
+            ("interleave", list) if !list.is_empty() => list.parse().map(Self::Interleave),
+            ("weighted", list) if !list.is_empty() => weights(list).map(Self::Weighted),
+            _ => Err(format!(
+                "`{text}` is not a policy; there are local, preferred:1, bind:0,2-3, interleave:0-3 and weighted:0=3,1=1"
+            )),
+        }
+    }
+}
+
+fn weights(list: &str) -> Result<Vec<(NodeId, u8)>, String> {
+    let mut weights: Vec<(NodeId, u8)> = Vec::new();
+    for part in list.split(',') {
+        let (id, weight) =
+            part.split_once('=').ok_or_else(|| format!("`{part}` is not NODE=WEIGHT, as in 0=3"))?;
+        let id = node(id)?;
+        let weight = weight.trim().parse();
+        let weight = weight.map_err(|_| format!("`{part}`: a weight is a number from 0 to {}", u8::MAX))?;
+        if weights.iter().any(|(other, _)| *other == id) {
+            return Err(format!("node {id} has two weights; give it one"));
+        }
+        weights.push((id, weight));
+    }
+    if weights.iter().all(|(_, weight)| *weight == 0) {
+        return Err("all weights are 0; give at least one node more".into());
+    }
+    Ok(weights)
+}
+
+/// A number of threads, at least one.
+pub(crate) fn threads(text: &str) -> Result<std::num::NonZeroUsize, String> {
+    let wrong = || format!("`{text}` is not a number of threads; ask for 1 to {THREADS_MAX}");
+    let threads: usize = text.trim().parse().map_err(|_| wrong())?;
+    std::num::NonZeroUsize::new(threads).filter(|threads| threads.get() <= THREADS_MAX).ok_or_else(wrong)
+}
+
+/// More threads than this tell nothing new on any machine there is.
+const THREADS_MAX: usize = 8192;
+
+/// A number of emulated nodes.
+pub(crate) fn fake_nodes(text: &str) -> Result<usize, String> {
+    let count = text.trim().parse().ok().filter(|count| (1..=MAX_NODES).contains(count));
+    count.ok_or_else(|| format!("`{text}` emulated nodes cannot be; ask for 1 to {MAX_NODES}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(node: u16) -> NodeId {
+        NodeId::new(node).unwrap()
+    }
+
+    fn ids(nodes: &[u16]) -> Nodes {
+        Nodes(nodes.iter().map(|&node| id(node)).collect())
+    }
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("4096", 4096),
+            ("64MiB", 64 << 20),
+            ("1GiB", 1 << 30),
+            ("2M", 2 << 20),
+            (" 3 g ", 3 << 30),
+            ("1TiB", 1 << 40),
+            ("512kib", 512 << 10),
+        ] {
+            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "GiB", "1.5G", "-1G", "1 GB", "one", "1G2", "0x10", "99999999999999999999", "17000000T", "0", "0M"] {
+            let error = text.parse::<Size>().unwrap_err();
+            assert!(!error.contains('\n') && error.len() < 120, "{error}");
+        }
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(seconds("1e-300"), Ok(Duration::from_nanos(1)));
+        for text in ["0", "-1", "NaN", "inf", "", "five", "1e12", "5s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn node_lists() {
+        assert_eq!("0,2-3".parse(), Ok(ids(&[0, 2, 3])));
+        assert_eq!("3,0-1,1".parse(), Ok(ids(&[0, 1, 3])));
+        for text in ["", "a", "1,", "3-1", "1024", "-1", "1-", "0--1"] {
+            assert!(text.parse::<Nodes>().is_err(), "{text}");
+        }
+        assert_eq!(ids(&[0, 2, 3, 4, 7]).to_string(), "nodes 0,2-4,7");
+        assert_eq!(ids(&[5]).to_string(), "node 5");
+    }
+
+    #[test]
+    fn policies() {
+        let all = [
+            ("local", PolicyChoice::Local),
+            ("preferred:1", PolicyChoice::Preferred(id(1))),
+            ("bind:0,2-3", PolicyChoice::Bind(ids(&[0, 2, 3]))),
+            ("interleave:0-3", PolicyChoice::Interleave(ids(&[0, 1, 2, 3]))),
+            ("weighted:0=3,1=1", PolicyChoice::Weighted(vec![(id(0), 3), (id(1), 1)])),
+        ];
+        for (text, policy) in all {
+            assert_eq!(text.parse(), Ok(policy), "{text}");
+        }
+        for text in [
+            "", "Local", "local:", "local:1", "preferred", "preferred:", "preferred:0,1", "bind", "bind:", "bind:x",
+            "interleave:3-1", "weighted:0", "weighted:0=256", "weighted:0=1,0=2", "weighted:0=0", "random",
+        ] {
+            // `local:` says the same as `local`.
+            assert_eq!(text.parse::<PolicyChoice>().is_ok(), text == "local:", "{text}");
+        }
+        assert_eq!("weighted:4=1,2=0".parse::<PolicyChoice>().unwrap().nodes(), [id(4), id(2)]);
+    }
+
+    #[test]
+    fn counts() {
+        assert_eq!(threads("8").unwrap().get(), 8);
+        for text in ["0", "-1", "8193", "many", "1.5"] {
+            assert!(threads(text).is_err(), "{text}");
+        }
+        assert_eq!(fake_nodes("1024"), Ok(1024));
+        for text in ["0", "1025", "-4", "x"] {
+            assert!(fake_nodes(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Routines that take a number of frames and give them all back: `pair`, `batch`, `batch-random`,
+//! `repeat` and `touch`.
+
+use std::hint::black_box;
+
+use zonal::units::Order;
+
+use super::held::Held;
+use super::lane::{Lane, Operation, Routine};
+use super::{PageSource, Plan};
+
+/// Frames of a batch.
+const BATCH: usize = 512;
+/// Frames of a round of `repeat`: 128 MiB of 4 KiB frames.
+const REPEAT: usize = 32768;
+/// Pairs between two looks at whether the run is over.
+const PAIRS: usize = 4096;
+
+/// One frame out and back.
+struct OutAndBack;
+
+impl<P> Operation<P> for OutAndBack {
+    const MOVES: u64 = 2;
+
+    #[inline]
+    fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        let Some(page) = source.take(Order::PAGE) else { return false };
+        // Without this a compiler that sees through the source drops the whole pair.
+        source.give(black_box(page), Order::PAGE);
+        true
+    }
+}
+
+/// `pair`.
+pub(super) struct Pair;
+
+impl<P> Routine<P> for Pair {
+    fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        if lane.each(PAIRS, OutAndBack) == 0 {
+            std::thread::yield_now(); // others hold everything
+        }
+    }
+
+    fn finish<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {}
+}
+
+/// `batch` and `batch-random`.
+pub(super) struct Batch<P> {
+    held: Held<P>,
+    size: usize,
+    /// Places of a full batch in the order they go back; empty for the last first.
+    way_back: Vec<u32>,
+}
+
+impl<P: Copy + Default> Batch<P> {
+    /// `batch`.
+    pub(super) fn last_first(plan: &Plan) -> Self {
+        Self { held: Held::nothing(), size: plan.batch(BATCH), way_back: Vec::new() }
+    }
+
+    /// `batch-random`: an order of its own for each lane.
+    pub(super) fn shuffled(plan: &Plan, lane: usize) -> Self {
+        let mut batch = Self::last_first(plan);
+        batch.way_back = (0..batch.size as u32).collect();
+        plan.random(lane).shuffle(&mut batch.way_back);
+        batch
+    }
+}
+
+impl<P: Copy + Default + Send> Routine<P> for Batch<P> {
+    fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {
+        self.held.make_room(self.size);
+    }
+
+    fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        let taken = self.held.take::<false, _>(lane, self.size);
+        if taken == 0 {
+            std::thread::yield_now(); // others hold everything
+        } else if taken == self.way_back.len() {
+            self.held.give_all_listed(lane, &self.way_back);
+        } else {
+            self.held.give_last(lane, taken);
+        }
+    }
+
+    fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        self.held.give_last(lane, self.held.count());
+    }
+}
+
+/// `repeat`, and `touch` with `TOUCH`.
+pub(super) struct Repeat<P, const TOUCH: bool> {
+    held: Held<P>,
+    size: usize,
+}
+
+impl<P: Copy + Default, const TOUCH: bool> Repeat<P, TOUCH> {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { held: Held::nothing(), size: plan.batch(REPEAT) }
+    }
+}
+
+impl<P: Copy + Default + Send, const TOUCH: bool> Routine<P> for Repeat<P, TOUCH> {
+    fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {
+        self.held.make_room(self.size);
+    }
+
+    fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        if self.held.take::<TOUCH, _>(lane, self.size) == 0 {
+            std::thread::yield_now(); // others hold everything
+        }
+        // In the order taken, as unmapping a range does.
+        self.held.give_all_in_order(lane);
+    }
+
+    fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        self.held.give_last(lane, self.held.count());
+    }
+}

@@ -1,0 +1,187 @@
+//! Starting, watching and stopping the lanes of a run, and adding up what they did.
+//!
+//! Lanes prepare, wait at a gate until all are ready, then repeat their routine until the run is
+//! over; only that part is measured. Neighbours: `lane.rs` is what runs on each thread.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use super::lane::{Lane, Routine, Tally};
+use super::{Latency, PageSource, Plan};
+
+/// Time between two reports of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Time since the measured part began.
+    pub elapsed: Duration,
+    /// Pairs so far, on all threads.
+    pub pairs: u64,
+}
+
+/// What came out of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement {
+    /// Time of the measured part.
+    pub elapsed: Duration,
+    /// The same, added up over all threads.
+    pub thread_time: Duration,
+    /// Pairs on all threads: half the takes and gives that succeeded.
+    pub pairs: u64,
+    /// Requests that found no block.
+    pub failed: u64,
+    /// Of single takes and gives.
+    pub latency: Latency,
+    /// Threads that shared the work of one pair.
+    pub threads_per_pair: usize,
+}
+
+impl Measurement {
+    /// Time of a pair on the thread, or the couple of threads, that did it; `None` without pairs.
+    #[must_use]
+    pub fn ns_per_pair(&self) -> Option<f64> {
+        let time_ns = self.thread_time.as_secs_f64() * 1e9 / self.threads_per_pair as f64;
+        (self.pairs > 0).then(|| time_ns / self.pairs as f64)
+    }
+
+    /// Pairs in a second, on all threads together.
+    #[must_use]
+    pub fn pairs_per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64();
+        if seconds > 0.0 { self.pairs as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// A run to be driven.
+pub(super) struct Run<'a, M> {
+    pub(super) plan: &'a Plan,
+    pub(super) make_source: &'a M,
+    pub(super) stop: &'a AtomicBool,
+}
+
+/// What the lanes and their driver share.
+struct Shared {
+    ready: AtomicUsize,
+    open: AtomicBool,
+    over: AtomicBool,
+    counts: Vec<Count>,
+}
+
+/// Operations of one lane so far, on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
+
+struct Finished {
+    start: Instant,
+    end: Instant,
+    tally: Tally,
+}
+
+impl<M> Run<'_, M> {
+    /// Runs one routine on each lane.
+    pub(super) fn drive<S, R>(&self, routines: Vec<R>, on_progress: impl FnMut(Progress)) -> Measurement
+    where
+        S: PageSource,
+        M: Fn(usize) -> S + Sync,
+        R: Routine<S::Page>,
+    {
+        let shared = Shared {
+            ready: AtomicUsize::new(0),
+            open: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            counts: routines.iter().map(|_| Count::default()).collect(),
+        };
+        let finished = thread::scope(|scope| {
+            let start = |(index, mut routine)| {
+                let shared = &shared;
+                scope.spawn(move || shared.work((self.make_source)(index), &mut routine, index))
+            };
+            let lanes: Vec<_> = routines.into_iter().enumerate().map(start).collect();
+            self.watch(&shared, &lanes, on_progress);
+            let ended = |lane: ScopedJoinHandle<'_, Finished>| {
+                lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            lanes.into_iter().map(ended).collect::<Vec<_>>()
+        });
+        self.sum(&finished)
+    }
+
+    /// Opens the gate when all lanes are ready, and ends the run when it is time.
+    fn watch<T>(
+        &self,
+        shared: &Shared,
+        lanes: &[ScopedJoinHandle<'_, T>],
+        mut on_progress: impl FnMut(Progress),
+    ) {
+        let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // panicked: none ends before the gate
+        let stopped = || self.stop.load(Ordering::Relaxed); // nothing but the flag itself is read
+        // Acquire pairs with the lanes' release: they are prepared.
+        while shared.ready.load(Ordering::Acquire) < lanes.len() && !broken() {
+            if stopped() {
+                shared.over.store(true, Ordering::Relaxed); // a hint; lanes also see it later
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let start = Instant::now();
+        shared.open.store(true, Ordering::Release); // pairs with the acquire at the gate
+        lanes.iter().for_each(|lane| lane.thread().unpark());
+        while start.elapsed() < self.plan.duration && !stopped() && !broken() {
+            thread::sleep(PROGRESS_EVERY.min(self.plan.duration.saturating_sub(start.elapsed())));
+            on_progress(Progress { elapsed: start.elapsed(), pairs: shared.operations() / 2 });
+        }
+        shared.over.store(true, Ordering::Relaxed); // lanes read nothing but the flag
+    }
+
+    fn sum(&self, finished: &[Finished]) -> Measurement {
+        let mut all = Tally::new();
+        for lane in finished {
+            all.operations += lane.tally.operations;
+            all.failed += lane.tally.failed;
+            all.latency += &lane.tally.latency;
+        }
+        let start = finished.iter().map(|lane| lane.start).min();
+        let end = finished.iter().map(|lane| lane.end).max();
+        Measurement {
+            elapsed: start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start),
+            thread_time: finished.iter().map(|lane| lane.end - lane.start).sum(),
+            pairs: all.operations / 2,
+            failed: all.failed,
+            latency: Latency::from(&all.latency),
+            threads_per_pair: self.plan.workload.threads_per_pair(),
+        }
+    }
+}
+
+impl Shared {
+    fn work<S: PageSource, R: Routine<S::Page>>(&self, source: S, routine: &mut R, index: usize) -> Finished {
+        let mut lane = Lane::new(source, &self.over);
+        routine.prepare(&mut lane);
+        lane.tally = Tally::new();
+        self.wait_at_gate();
+        let start = Instant::now();
+        while !lane.is_over() {
+            routine.round(&mut lane);
+            self.counts[index].0.store(lane.tally.operations, Ordering::Relaxed); // for progress only
+        }
+        let end = Instant::now();
+        let tally = std::mem::replace(&mut lane.tally, Tally::new());
+        routine.finish(&mut lane);
+        Finished { start, end, tally }
+    }
+
+    fn wait_at_gate(&self) {
+        self.ready.fetch_add(1, Ordering::Release); // pairs with the acquire in `watch`
+        // Acquire pairs with the release that opens the gate.
+        while !self.open.load(Ordering::Acquire) {
+            thread::park();
+        }
+    }
+
+    fn operations(&self) -> u64 {
+        self.counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum() // for progress only
+    }
+}

@@ -1,0 +1,56 @@
+//! `fill`: the whole pool out, then back, again and again.
+
+use super::held::Held;
+use super::lane::{Lane, Routine};
+use super::{PageSource, Plan};
+
+/// Frames between two looks at whether the run is over.
+const STEPS: usize = 16384;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Out,
+    Back,
+}
+
+/// `fill`. A lane's share is out when it is all held, or when a request fails: watermarks keep
+/// the last frames of a pool back.
+pub(super) struct Fill<P> {
+    held: Held<P>,
+    share: usize,
+    direction: Direction,
+}
+
+impl<P: Copy + Default> Fill<P> {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { held: Held::nothing(), share: plan.share().max(1), direction: Direction::Out }
+    }
+}
+
+impl<P: Copy + Default + Send> Routine<P> for Fill<P> {
+    fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {
+        self.held.make_room(self.share);
+    }
+
+    fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        if self.direction == Direction::Out {
+            let missing = (self.share - self.held.count()).min(STEPS);
+            let taken = self.held.take::<false, _>(lane, missing);
+            if taken < missing || self.held.count() == self.share {
+                self.direction = Direction::Back;
+            }
+        } else {
+            self.held.give_last(lane, STEPS);
+            if self.held.count() == 0 {
+                self.direction = Direction::Out;
+            }
+        }
+        if self.held.count() == 0 {
+            std::thread::yield_now(); // others may hold everything
+        }
+    }
+
+    fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        self.held.give_last(lane, self.held.count());
+    }
+}

@@ -1,0 +1,117 @@
+//! `handoff`: one thread takes frames, another gives them back, through a ring of their own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+use zonal::units::Order;
+
+use super::lane::{Lane, Operation, Routine};
+use super::{PageSource, Plan};
+
+/// Frames a ring holds.
+const RING: usize = 1024;
+/// Frames moved between two looks at how full the ring is.
+const STEPS: usize = 64;
+/// Waits in a row that keep the CPU.
+const SPINS: u32 = 100;
+
+/// One side of a couple.
+pub(super) struct Handoff<P> {
+    side: Side<P>,
+    patience: Patience,
+}
+
+/// Whether a ring will get no more.
+type Closed = Arc<AtomicBool>;
+
+enum Side<P> {
+    Taker { ring: Producer<P>, _close: CloseAtEnd },
+    Giver(Consumer<P>, Closed),
+}
+
+/// Closes the ring when its taker is gone, be it by a panic: the giver waits for that.
+struct CloseAtEnd(Closed);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release); // pairs with the acquire in `finish`
+    }
+}
+
+/// Takers and givers in turn, a ring for each couple.
+pub(super) fn couples<P: Copy + Send>(plan: &Plan) -> Vec<Handoff<P>> {
+    let threads = plan.threads.get();
+    assert!(threads % 2 == 0, "handoff needs an even number of threads, not {threads}");
+    let couple = |_| {
+        let (into, out) = RingBuffer::new(plan.batch(RING));
+        let closed = Closed::default();
+        let taker = Side::Taker { ring: into, _close: CloseAtEnd(closed.clone()) };
+        [taker, Side::Giver(out, closed)].map(|side| Handoff { side, patience: Patience::default() })
+    };
+    (0..threads / 2).flat_map(couple).collect()
+}
+
+/// Waiting for the other side: first on the CPU, then by leaving it to others.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        self.0 += 1;
+        if self.0 < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+    }
+}
+
+struct TakeInto<'a, P>(&'a mut Producer<P>);
+
+impl<P> Operation<P> for TakeInto<'_, P> {
+    const MOVES: u64 = 1;
+
+    #[inline]
+    fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        let Some(page) = source.take(Order::PAGE) else { return false };
+        self.0.push(page).is_ok()
+    }
+}
+
+struct GiveFrom<'a, P>(&'a mut Consumer<P>);
+
+impl<P> Operation<P> for GiveFrom<'_, P> {
+    const MOVES: u64 = 1;
+
+    #[inline]
+    fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        self.0.pop().map(|page| source.give(page, Order::PAGE)).is_ok()
+    }
+}
+
+impl<P: Copy + Send> Routine<P> for Handoff<P> {
+    fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        let moved = match &mut self.side {
+            // No more than the ring has room for: what is taken must go in.
+            Side::Taker { ring, .. } => lane.each(ring.slots().min(STEPS), TakeInto(ring)),
+            Side::Giver(ring, _) => lane.each(ring.slots().min(STEPS), GiveFrom(ring)),
+        };
+        if moved == 0 {
+            self.patience.wait();
+        } else {
+            self.patience = Patience::default();
+        }
+    }
+
+    fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        let Side::Giver(ring, closed) = &mut self.side else {
+            return;
+        };
+        loop {
+            // Acquire pairs with the release of `CloseAtEnd`: the last look at the ring sees all it holds.
+            let is_last = closed.load(Ordering::Acquire);
+            lane.each(ring.slots(), GiveFrom(ring));
+            if is_last {
+                return;
+            }
+            self.patience.wait();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `orders`: blocks of random orders come and go at 50 to 70 % occupancy.
+
+use fastrand::Rng;
+use zonal::units::Order;
+
+use super::lane::{Lane, Operation, Routine};
+use super::{PageSource, Plan};
+
+/// The largest order asked for.
+const ORDER_MAX: u8 = 9;
+/// Steps between two looks at whether the run is over.
+const STEPS: usize = 1024;
+
+/// Takes below the lower bound, gives above the upper one, tosses a coin between them.
+struct ComeAndGo<'a, P>(&'a mut Orders<P>);
+
+impl<P: Copy> Operation<P> for ComeAndGo<'_, P> {
+    const MOVES: u64 = 1;
+
+    #[inline]
+    fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        let own = &mut *self.0;
+        let gives = own.pages >= own.pages_max || (own.pages > own.pages_min && own.random.bool());
+        if gives {
+            own.give_one(source);
+            return true;
+        }
+        own.take_one(source)
+    }
+}
+
+/// Takes a block of a random order.
+struct TakeOne<'a, P>(&'a mut Orders<P>);
+
+impl<P: Copy> Operation<P> for TakeOne<'_, P> {
+    const MOVES: u64 = 1;
+
+    #[inline]
+    fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        self.0.take_one(source)
+    }
+}
+
+/// Gives a held block at random back.
+struct GiveOne<'a, P>(&'a mut Orders<P>);
+
+impl<P: Copy> Operation<P> for GiveOne<'_, P> {
+    const MOVES: u64 = 1;
+
+    #[inline]
+    fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        self.0.give_one(source);
+        true
+    }
+}
+
+/// `orders`. `pages` = the frames of all blocks in `held`.
+pub(super) struct Orders<P> {
+    held: Vec<(P, Order)>,
+    pages: u64,
+    pages_min: u64,
+    pages_max: u64,
+    orders: Vec<Order>,
+    random: Rng,
+}
+
+impl<P: Copy> Orders<P> {
+    pub(super) fn new(plan: &Plan, lane: usize) -> Self {
+        let share = plan.share() as u64;
+        let (pages_min, pages_max) = (share / 2, (share * 7 / 10).max(1));
+        // A block must fit between the bounds, even where a lane's share is small.
+        let fits = |order: &Order| order.pages().get() <= (pages_max - pages_min).max(1);
+        let orders = (0..=ORDER_MAX).filter_map(Order::new).filter(fits).collect();
+        Self { held: Vec::new(), pages: 0, pages_min, pages_max, orders, random: plan.random(lane) }
+    }
+
+    #[inline]
+    fn take_one<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        let order = self.orders[self.random.usize(..self.orders.len())];
+        let Some(page) = source.take(order) else { return false };
+        self.held.push((page, order));
+        self.pages += order.pages().get();
+        true
+    }
+
+    #[inline]
+    fn give_one<S: PageSource<Page = P>>(&mut self, source: &mut S) {
+        let at = self.random.usize(..self.held.len());
+        let (page, order) = self.held.swap_remove(at);
+        source.give(page, order);
+        self.pages -= order.pages().get();
+    }
+}
+
+impl<P: Copy + Send> Routine<P> for Orders<P> {
+    fn prepare<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        while self.pages < self.pages_min && !lane.is_over() {
+            if lane.each(1, TakeOne(self)) == 0 {
+                return; // the pool gives no more: work with what is held
+            }
+        }
+    }
+
+    fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        if lane.each(STEPS, ComeAndGo(self)) == STEPS {
+            return;
+        }
+        // No block of that order: make room for one.
+        if self.held.is_empty() {
+            std::thread::yield_now();
+        } else {
+            lane.each(1, GiveOne(self));
+        }
+    }
+
+    fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        let count = self.held.len();
+        lane.each(count, GiveOne(self));
+    }
+}

@@ -1,0 +1,81 @@
+//! `random`: half the pool is held; one frame at random goes back, one comes out.
+
+use fastrand::Rng;
+use zonal::units::Order;
+
+use super::held::Held;
+use super::lane::{Lane, Operation, Routine};
+use super::{PageSource, Plan};
+
+/// Steps between two looks at whether the run is over.
+const STEPS: usize = 4096;
+
+/// Gives a held frame at random back and takes another in its place; when there is none, holds one
+/// frame less.
+struct Exchange<'a, P> {
+    held: &'a mut Held<P>,
+    random: &'a mut Rng,
+}
+
+impl<P: Copy + Default> Operation<P> for Exchange<'_, P> {
+    const MOVES: u64 = 2;
+
+    #[inline]
+    fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+        let frames = self.held.frames();
+        let place = self.random.usize(..frames.len());
+        source.give(frames[place], Order::PAGE);
+        if let Some(page) = source.take(Order::PAGE) {
+            frames[place] = page;
+            return true;
+        }
+        self.held.forget(place);
+        false
+    }
+}
+
+/// `random`.
+pub(super) struct Random<P> {
+    held: Held<P>,
+    target: usize,
+    random: Rng,
+}
+
+impl<P: Copy + Default> Random<P> {
+    pub(super) fn new(plan: &Plan, lane: usize) -> Self {
+        let target = (plan.share() / 2).max(1);
+        Self { held: Held::nothing(), target, random: plan.random(lane) }
+    }
+
+    /// Takes a few of the frames that are missing to half the pool; whether all of the few came.
+    fn take_missing<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) -> bool {
+        let missing = (self.target - self.held.count()).min(STEPS);
+        self.held.take::<false, _>(lane, missing) == missing
+    }
+}
+
+impl<P: Copy + Default + Send> Routine<P> for Random<P> {
+    fn prepare<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        self.held.make_room(self.target);
+        while self.held.count() < self.target && !lane.is_over() {
+            if !self.take_missing(lane) {
+                break; // the pool gives no more: work with what is held
+            }
+        }
+        // A pool in use has no order left.
+        self.random.shuffle(self.held.frames());
+    }
+
+    fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        self.take_missing(lane);
+        if self.held.count() == 0 {
+            std::thread::yield_now(); // others hold everything
+        } else {
+            lane.each(STEPS, Exchange { held: &mut self.held, random: &mut self.random });
+        }
+    }
+
+    fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        self.held.give_last(lane, self.held.count());
+    }
+}

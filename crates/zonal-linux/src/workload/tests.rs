@@ -1,0 +1,228 @@
+//! Every workload over a pool that notices what no allocator should ever be asked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::*;
+
+/// A pool of frames that remembers the blocks that are out, and the first requests in turn.
+struct Pool(Mutex<State>);
+
+/// Requests remembered.
+const LOG: usize = 8192;
+
+struct State {
+    free: u64,
+    free_least: u64,
+    /// The number of the block taken last: they are numbered from 1.
+    taken: u64,
+    out: HashMap<u64, Order>,
+    touched: u64,
+    log: Vec<Request>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Request {
+    Take(Order),
+    /// How many blocks ago the block was taken.
+    Give(u64),
+}
+
+impl Pool {
+    fn new(pages: u64) -> Self {
+        let (out, log) = (HashMap::new(), Vec::new());
+        Self(Mutex::new(State { free: pages, free_least: pages, taken: 0, out, touched: 0, log }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl State {
+    fn note(&mut self, request: Request) {
+        if self.log.len() < LOG {
+            self.log.push(request);
+        }
+    }
+}
+
+impl PageSource for &Pool {
+    type Page = u64;
+
+    fn take(&mut self, order: Order) -> Option<u64> {
+        let mut state = self.state();
+        state.note(Request::Take(order));
+        state.free = state.free.checked_sub(order.pages().get())?;
+        state.free_least = state.free_least.min(state.free);
+        state.taken += 1;
+        let page = state.taken;
+        state.out.insert(page, order);
+        Some(page)
+    }
+
+    fn give(&mut self, page: u64, order: Order) {
+        let mut state = self.state();
+        assert_eq!(state.out.remove(&page), Some(order), "block {page} was not out with this order");
+        state.free += order.pages().get();
+        let ago = state.taken - page;
+        state.note(Request::Give(ago));
+    }
+
+    fn touch(&mut self, page: u64) {
+        let mut state = self.state();
+        assert!(state.out.contains_key(&page));
+        state.touched += 1;
+    }
+}
+
+fn plan(workload: Workload, threads: usize, pages: u64) -> Plan {
+    let threads = NonZeroUsize::new(threads).unwrap();
+    Plan { workload, threads, duration: Duration::from_secs(3600), seed: 7, pages: PageCount::new(pages) }
+}
+
+/// Runs the plan until the pool has had [`LOG`] requests.
+fn measure(plan: &Plan, pool: &Pool) -> Measurement {
+    let stop = AtomicBool::new(false);
+    let watch = |_| stop.store(pool.state().log.len() == LOG, Ordering::Relaxed); // only the flag is read
+    run(plan, |_| pool, &stop, watch)
+}
+
+#[test]
+fn every_workload_gives_everything_back() {
+    for workload in Workload::ALL {
+        for (threads, pages) in [(2, 65536), (2, 4), (8, 300), (8, 3)] {
+            let pool = Pool::new(pages);
+            let measured = measure(&plan(workload, threads, pages), &pool);
+            let state = pool.0.into_inner().unwrap();
+            let case = format!("{} with {threads} threads on {pages} frames", workload.name());
+            assert_eq!((state.free, state.out.len()), (pages, 0), "{case}");
+            assert!(measured.pairs > 0, "{case}");
+            // A lane times its 62nd step at the latest, and a step is a pair at most.
+            assert!(measured.latency.samples > 0 || measured.pairs < 62 * threads as u64, "{case}");
+            assert_eq!(state.touched > 0, workload == Workload::Touch, "{case}");
+            assert!(state.taken >= measured.pairs, "{case}: {} of {}", measured.pairs, state.taken);
+        }
+    }
+}
+
+#[test]
+fn a_pool_without_frames_ends_too() {
+    for workload in Workload::ALL {
+        let measured = measure(&plan(workload, 2, 0), &Pool::new(0));
+        assert_eq!((measured.pairs, measured.ns_per_pair()), (0, None), "{}", workload.name());
+        assert!(measured.failed > 0, "{}", workload.name());
+    }
+}
+
+#[test]
+fn the_seed_decides_what_is_asked_for() {
+    for workload in [Workload::BatchRandom, Workload::Random, Workload::Orders] {
+        let log = |seed| {
+            let pool = Pool::new(4096);
+            measure(&Plan { seed, ..plan(workload, 1, 4096) }, &pool);
+            pool.0.into_inner().unwrap().log
+        };
+        assert!(log(1) == log(1), "{}", workload.name());
+        assert!(log(1) != log(2), "{}", workload.name());
+    }
+}
+
+#[test]
+fn lanes_of_one_run_ask_for_different_blocks() {
+    let plan = plan(Workload::Random, 3, 1);
+    let mut first: Vec<u64> = (0..3).map(|lane| plan.random(lane).u64(..)).collect();
+    first.dedup();
+    assert_eq!(first.len(), 3);
+}
+
+#[test]
+fn orders_keeps_its_occupancy_and_asks_for_every_order() {
+    let pages = 1 << 15;
+    let pool = Pool::new(pages);
+    measure(&plan(Workload::Orders, 1, pages), &pool);
+    let state = pool.0.into_inner().unwrap();
+    let most_out = pages - state.free_least;
+    assert!((pages / 2..pages * 7 / 10 + 512).contains(&most_out), "{most_out} of {pages} frames were out");
+    let asked = |order: u8| state.log.contains(&Request::Take(Order::new(order).unwrap()));
+    assert!((0..10).all(asked) && !asked(10));
+}
+
+#[test]
+fn a_run_ends_when_its_time_is_over() {
+    let plan = Plan { duration: Duration::from_millis(1), ..plan(Workload::Pair, 2, 64) };
+    let pool = Pool::new(64);
+    let measured = run(&plan, |_| &pool, &AtomicBool::new(false), |_| ());
+    assert!(measured.elapsed > Duration::ZERO);
+}
+
+#[test]
+fn a_stopped_run_ends_at_once_and_leaves_nothing_out() {
+    for workload in Workload::ALL {
+        let pool = Pool::new(65536);
+        let plan = plan(workload, 2, 65536);
+        let stop = AtomicBool::new(false);
+        let reports = AtomicU64::new(0);
+        run(
+            &plan,
+            |_| &pool,
+            &stop,
+            |_| {
+                reports.fetch_add(1, Ordering::Relaxed); // one thread reports
+                stop.store(true, Ordering::Relaxed); // only the flag is read
+            },
+        );
+        assert_eq!(reports.into_inner(), 1, "{}", workload.name());
+        assert!(pool.0.into_inner().unwrap().out.is_empty(), "{}", workload.name());
+    }
+}
+
+#[test]
+fn a_panic_in_a_source_ends_the_run() {
+    struct Broken<'a>(&'a Pool);
+    impl PageSource for Broken<'_> {
+        type Page = u64;
+        fn take(&mut self, order: Order) -> Option<u64> {
+            let taken = self.0.state().taken;
+            assert!(taken < 100, "the pool broke");
+            self.0.take(order)
+        }
+        fn give(&mut self, page: u64, order: Order) {
+            self.0.give(page, order);
+        }
+        fn touch(&mut self, page: u64) {
+            self.0.touch(page);
+        }
+    }
+    for workload in Workload::ALL {
+        let pool = Pool::new(4096);
+        let plan = plan(workload, 2, 4096);
+        let ended =
+            std::panic::catch_unwind(|| run(&plan, |_| Broken(&pool), &AtomicBool::new(false), |_| ()));
+        assert_eq!(ended.unwrap_err().downcast_ref(), Some(&"the pool broke"), "{}", workload.name());
+    }
+}
+
+#[test]
+fn times_add_up() {
+    let measured = Measurement {
+        elapsed: Duration::from_secs(2),
+        thread_time: Duration::from_secs(8),
+        pairs: 4_000_000,
+        failed: 0,
+        latency: Latency::default(),
+        threads_per_pair: 2,
+    };
+    assert_eq!(measured.ns_per_pair(), Some(1000.0));
+    assert!((measured.pairs_per_second() - 2e6).abs() < 1e-6);
+}
+
+#[test]
+fn names_are_found_again() {
+    for workload in Workload::ALL {
+        assert_eq!(Workload::from_name(workload.name()), Some(workload));
+    }
+    assert_eq!(Workload::from_name("paint"), None);
+    assert_eq!(Workload::ALL[0], Workload::default());
+}

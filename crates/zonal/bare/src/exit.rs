@@ -1,0 +1,27 @@
+//! How the program starts and ends on Linux, without a C library.
+
+use core::arch::{asm, global_asm};
+
+// The stack pointer is aligned as a called function expects it, which the kernel does not do.
+#[cfg(target_arch = "x86_64")]
+global_asm!(".globl _start", "_start:", "xor ebp, ebp", "and rsp, -16", "call {main}", "ud2", main = sym main);
+#[cfg(target_arch = "aarch64")]
+global_asm!(".globl _start", "_start:", "mov x29, xzr", "bl {main}", "udf #0", main = sym main);
+
+extern "C" fn main() -> ! {
+    with(u8::from(crate::run().is_err()))
+}
+
+/// Ends the program with `status`.
+pub(crate) fn with(status: u8) -> ! {
+    // SAFETY: `exit_group` ends the process; it takes one number and touches no memory.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!("syscall", in("rax") 231, in("rdi") u64::from(status), options(noreturn, nostack));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("svc #0", in("x8") 94, in("x0") u64::from(status), options(noreturn, nostack));
+    }
+}

@@ -1,0 +1,107 @@
+//! Which crate may use which: arrows point one way, and the core uses nothing at all.
+//!
+//! Reads the manifests: tests and build scripts are held to the same arrows, but may use crates
+//! from outside. Neighbours: `style.rs` checks the sources themselves.
+
+use std::path::Path;
+
+use toml::Table;
+
+/// Each crate of the house and the crates of the house it may use.
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("zonal", &[]),
+    ("zonal-machine", &["zonal"]),
+    ("zonal-linux", &["zonal", "zonal-machine"]),
+    ("zonal-lab", &["zonal", "zonal-machine"]),
+    ("zonal-cli", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("xtask", &[]),
+];
+
+/// Every dependency that points the wrong way, and every crate without a place.
+pub(crate) fn violations(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.join("xtask")];
+    match std::fs::read_dir(root.join("crates")) {
+        Ok(entries) => folders.extend(entries.flatten().map(|entry| entry.path())),
+        Err(error) => found.push(format!("crates: {error}")),
+    }
+    folders.sort();
+    for manifest in folders.iter().map(|folder| folder.join("Cargo.toml")).filter(|file| file.exists()) {
+        let name = manifest.strip_prefix(root).unwrap_or(&manifest).display().to_string();
+        match std::fs::read_to_string(&manifest).map_err(|e| e.to_string()).and_then(|text| check(&text)) {
+            Ok(wrong) => found.extend(wrong.iter().map(|what| format!("{name}: {what}"))),
+            Err(error) => found.push(format!("{name}: {}", error.lines().next().unwrap_or_default())),
+        }
+    }
+    found
+}
+
+fn check(manifest: &str) -> Result<Vec<String>, String> {
+    let manifest: Table = manifest.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    let name =
+        manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str()).unwrap_or_default();
+    let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+        return Ok(vec![format!("crate `{name}` has no place among the arrows of xtask/src/arrows.rs")]);
+    };
+    let mut wrong = Vec::new();
+    for (kind, used) in dependencies(&manifest) {
+        if ARROWS.iter().any(|(known, _)| *known == used) && !allowed.contains(&used.as_str()) {
+            wrong.push(format!("`{name}` must not use `{used}`"));
+        }
+        if name == "zonal" && kind != "dev-dependencies" {
+            wrong.push(format!("the core has no dependency, yet uses `{used}`"));
+        }
+    }
+    Ok(wrong)
+}
+
+/// Kind and crate of every dependency, those of single targets included.
+fn dependencies(manifest: &Table) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (key, value) in manifest {
+        let Some(table) = value.as_table() else { continue };
+        if key == "target" {
+            found.extend(table.values().filter_map(|v| v.as_table()).flat_map(dependencies));
+        } else if key.ends_with("dependencies") {
+            let real = |(name, entry): (&String, &toml::Value)| {
+                entry.get("package").and_then(|p| p.as_str()).unwrap_or(name).to_owned()
+            };
+            found.extend(table.iter().map(|entry| (key.clone(), real(entry))));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, rest: &str) -> Vec<String> {
+        check(&format!("[package]\nname = \"{name}\"\n{rest}")).unwrap()
+    }
+
+    #[test]
+    fn arrows_point_one_way() {
+        assert!(of("zonal-linux", "[dependencies]\nzonal.workspace = true\nrustix = \"1\"").is_empty());
+        assert_eq!(of("zonal-linux", "[dependencies]\nzonal-lab.workspace = true").len(), 1);
+        assert_eq!(of("zonal-lab", "[dev-dependencies]\nzonal-linux.workspace = true").len(), 1);
+        assert_eq!(of("zonal-machine", "[target.'cfg(unix)'.dependencies]\nzonal-cli = \"0\"").len(), 1);
+        assert_eq!(
+            of("zonal-lab", "[dependencies]\nhost = { package = \"zonal-linux\", path = \"x\" }").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn the_core_uses_nothing() {
+        assert!(of("zonal", "[dev-dependencies]\nproptest = \"1\"").is_empty());
+        assert_eq!(of("zonal", "[dependencies]\nspin = \"0.9\"").len(), 1);
+    }
+
+    #[test]
+    fn a_new_crate_needs_a_place() {
+        assert_eq!(of("zonal-new", "").len(), 1);
+    }
+}

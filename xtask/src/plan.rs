@@ -1,0 +1,91 @@
+//! The steps of each command, in the order that tells a mistake soonest.
+//!
+//! All of them run offline once the dependencies are there, and none needs a tool beyond the Rust
+//! toolchain and its linker. Neighbours: `steps.rs` runs what is listed here.
+
+use std::path::Path;
+
+use crate::steps::{Outcome, Step, cargo, succeeds};
+use crate::{arrows, bare, style};
+
+/// Everything.
+pub(crate) fn all(root: &Path) -> Vec<Step> {
+    let mut steps = vec![Step::new("format", format), Step::new("lints", lints)];
+    steps.extend(style(root));
+    steps.push(Step::new("tests", tests));
+    steps.push(Step::new("documentation", documentation));
+    steps.extend(bare(root));
+    steps.extend(examples(root));
+    steps
+}
+
+/// The house rules.
+pub(crate) fn style(_root: &Path) -> Vec<Step> {
+    vec![
+        Step::new("house rules", |root| report(style::violations(root))),
+        Step::new("arrows between crates", |root| report(arrows::violations(root))),
+    ]
+}
+
+/// The core without std.
+pub(crate) fn bare(_root: &Path) -> Vec<Step> {
+    vec![
+        Step::new("core without std: build, symbols, run", bare::proves_itself),
+        Step::new(format!("core for {}", bare::KERNEL_TARGET), bare::builds_for_a_kernel),
+    ]
+}
+
+fn format(root: &Path) -> Outcome {
+    both(
+        || succeeds(&mut cargo(root, ["fmt", "--all", "--check"])),
+        || succeeds(cargo(root, ["fmt", "--check", "--manifest-path"]).arg(bare::MANIFEST)),
+    )
+}
+
+fn lints(root: &Path) -> Outcome {
+    both(
+        || succeeds(&mut cargo(root, ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        || succeeds(&mut bare::cargo(root, ["clippy"], &["--", "-D", "warnings"])),
+    )
+}
+
+fn tests(root: &Path) -> Outcome {
+    succeeds(&mut cargo(root, ["test", "--workspace"]))
+}
+
+fn documentation(root: &Path) -> Outcome {
+    let mut command = cargo(root, ["doc", "--no-deps", "--workspace"]);
+    succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// One step for each file in an `examples` folder. Each is run with `--short`, which an example
+/// takes as the wish to do the same on less.
+fn examples(root: &Path) -> Vec<Step> {
+    let mut found = Vec::new();
+    for file in style::sources(root) {
+        let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
+        let ["crates", package, "examples", example] = parts[..] else { continue };
+        let (package, example) = (package.to_owned(), example.trim_end_matches(".rs").to_owned());
+        found.push(Step::new(format!("example {package}/{example}"), move |root| {
+            succeeds(&mut cargo(root, ["run", "-q", "-p", &package, "--example", &example, "--", "--short"]))
+        }));
+    }
+    found
+}
+
+fn both(first: impl FnOnce() -> Outcome, second: impl FnOnce() -> Outcome) -> Outcome {
+    match (first(), second()) {
+        (Outcome::Passed, other) => other,
+        (failed, _) => failed,
+    }
+}
+
+fn report(violations: Vec<String>) -> Outcome {
+    for violation in &violations {
+        println!("{violation}");
+    }
+    match violations.len() {
+        0 => Outcome::Passed,
+        count => Outcome::Failed(format!("{count} found, listed above")),
+    }
+}

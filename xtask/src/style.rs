@@ -1,0 +1,169 @@
+//! The house rules that no compiler checks, read off the text of every file.
+//!
+//! Files have one subject: they begin with `//!` and stay under [`LINES_MAX`] lines. Nothing is
+//! left for later, nothing names the machine it was written on, nothing unsafe goes without a
+//! reason: clippy sees only the code of this target, this sees all of it. Function lengths and
+//! missing documentation are the compiler's and clippy's. Neighbours: `arrows.rs`.
+
+use std::path::{Path, PathBuf};
+
+use walkdir::WalkDir;
+
+/// Longest file, in lines: about 500 with a little grace.
+const LINES_MAX: usize = 520;
+/// Longest `//!` header, in lines.
+const HEADER_LINES_MAX: usize = 20;
+/// How far above an unsafe block its reason may stand, in lines.
+const REASON_LINES_MAX: usize = 10;
+
+/// Words of work left undone. Written in two parts here and below, to be lawful themselves.
+const UNDONE: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+/// Beginnings of paths that exist on one machine only.
+const ELSEWHERE: [&str; 4] =
+    [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
+const UNSAFE: [&str; 4] = [
+    concat!("unsafe", " {"),
+    concat!("unsafe", " impl"),
+    concat!("unsafe", " extern"),
+    concat!("unsafe", "("),
+];
+
+/// Everything in the workspace that breaks a rule, as `file:line: what`.
+pub(crate) fn violations(root: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in texts(root) {
+        let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
+        let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+        let wrong = if is_rust { check_source(&text) } else { check_text(&text) };
+        found.extend(wrong.iter().map(|(line, what)| format!("{}:{line}: {what}", file.display())));
+    }
+    found
+}
+
+/// The Rust sources, as paths below the root, in order.
+pub(crate) fn sources(root: &Path) -> Vec<PathBuf> {
+    texts(root).into_iter().filter(|file| file.extension().is_some_and(|e| e == "rs")).collect()
+}
+
+/// All files but build output, version control and lock files.
+fn texts(root: &Path) -> Vec<PathBuf> {
+    let walk = WalkDir::new(root).sort_by_file_name().into_iter();
+    let kept = walk.filter_entry(|entry| {
+        let name = entry.file_name().to_string_lossy();
+        !matches!(&*name, "target" | ".git" | "Cargo.lock")
+    });
+    let files = kept.flatten().filter(|entry| entry.file_type().is_file());
+    files.filter_map(|entry| entry.path().strip_prefix(root).ok().map(Path::to_path_buf)).collect()
+}
+
+type Violation = (usize, String);
+
+/// Rules for every text.
+fn check_text(text: &str) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        for word in UNDONE.iter().filter(|word| has_word(line, word)) {
+            found.push((number, format!("`{word}`: do it or drop it")));
+        }
+        for path in ELSEWHERE.iter().filter(|path| line.contains(*path)) {
+            found.push((number, format!("`{path}` is a path of one machine")));
+        }
+    }
+    found
+}
+
+/// Rules for Rust sources.
+fn check_source(text: &str) -> Vec<Violation> {
+    let mut found = check_text(text);
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() > LINES_MAX {
+        found.push((lines.len(), format!("{} lines; a file has at most {LINES_MAX}", lines.len())));
+    }
+    match lines.iter().take_while(|line| line.starts_with("//!")).count() {
+        0 => found.push((1, "a file begins with `//!`: purpose, vocabulary, neighbours".into())),
+        long if long > HEADER_LINES_MAX => {
+            found.push((1, format!("header of {long} lines, at most {HEADER_LINES_MAX}")));
+        }
+        _ => {}
+    }
+    for (at, line) in lines.iter().enumerate() {
+        let above = &lines[at.saturating_sub(REASON_LINES_MAX)..=at];
+        if is_unsafe(line) && !above.iter().any(|line| line.contains("SAFETY:")) {
+            found.push((at + 1, "unsafe without a `SAFETY:` comment above it".into()));
+        }
+    }
+    found
+}
+
+/// Whether the line's code, not a comment or a text in quotes, has an unsafe block, implementation,
+/// foreign block or attribute.
+fn is_unsafe(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    UNSAFE.iter().any(|form| {
+        code.match_indices(form).any(|(at, _)| {
+            let before = &code[..at];
+            let whole = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            whole && before.matches('"').count() % 2 == 0
+        })
+    })
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let part_of = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        !part_of(line[..at].chars().next_back()) && !part_of(line[at + word.len()..].chars().next())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaints(text: &str) -> Vec<usize> {
+        check_source(text).iter().map(|(line, _)| *line).collect()
+    }
+
+    #[test]
+    fn a_lawful_file_passes() {
+        let text =
+            "//! Purpose.\n\n// SAFETY: nothing is touched.\nunsafe { nothing() };\nlet unsafe_name = 1;\n";
+        assert_eq!(complaints(text), []);
+    }
+
+    #[test]
+    fn header_and_length() {
+        assert_eq!(complaints("use core::fmt;\n"), [1]);
+        assert_eq!(complaints(&"//! line\n".repeat(HEADER_LINES_MAX + 1)), [1]);
+        let long = format!("//! Purpose.\n{}", "\n".repeat(LINES_MAX));
+        assert_eq!(complaints(&long), [LINES_MAX + 1]);
+    }
+
+    #[test]
+    fn undone_work_and_private_paths() {
+        for word in UNDONE {
+            assert_eq!(complaints(&format!("//! Purpose.\n// {word}: later\n")), [2]);
+            assert_eq!(complaints(&format!("//! Purpose.\nlet {word}_LIST = 1;\n")), []);
+        }
+        for path in ELSEWHERE {
+            assert_eq!(complaints(&format!("//! Purpose.\n// see {path}x\n")), [2]);
+        }
+    }
+
+    #[test]
+    fn unsafe_needs_its_reason_near() {
+        for form in UNSAFE {
+            assert_eq!(complaints(&format!("//! Purpose.\n{form}x\n")), [2], "{form}");
+            assert_eq!(complaints(&format!("//! Purpose.\n// SAFETY: why\n{form}x\n")), []);
+            assert_eq!(complaints(&format!("//! Purpose.\n// {form}x\nlet s = \"{form}\";\n")), []);
+            let far = "\n".repeat(REASON_LINES_MAX);
+            assert_eq!(complaints(&format!("//! Purpose.\n// SAFETY: why{far}\n{form}x\n")).len(), 1);
+        }
+    }
+
+    #[test]
+    fn this_workspace_is_walked() {
+        let files = sources(&crate::workspace_root());
+        assert!(files.contains(&PathBuf::from("xtask/src/style.rs")));
+        assert!(!files.iter().any(|file| file.starts_with("target")));
+    }
+}
