@@ -118,7 +118,12 @@ fn release(tree: &Tree) -> String {
 /// that is what the columns of its reserve ratios mean.
 fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     let number = |name: &str| -> Option<u64> {
-        tree.note_missing(&format!("proc/sys/vm/{name}"))?.trim().parse().ok()
+        let text = tree.note_missing(&format!("proc/sys/vm/{name}"))?;
+        let value = text.trim().parse().ok();
+        if value.is_none() {
+            tree.note(&format!("proc/sys/vm/{name} is no number: its default is assumed"));
+        }
+        value
     };
     let narrow = |name: &str| number(name).and_then(|value| u32::try_from(value).ok());
     let fraction = if tree.has("proc/sys/vm/percpu_pagelist_fraction") {

@@ -107,6 +107,9 @@ impl Topology {
                 continue;
             };
             let pages = kib / page_kib;
+            if pages == 0 {
+                continue;
+            }
             let kind = FileKind::Normal;
             zones.push(FileZone { node, kind, start, spanned: pages, present: pages, managed: pages });
             start += pages;
