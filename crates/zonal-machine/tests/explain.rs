@@ -107,7 +107,7 @@ fn each_remark_comes_when_deserved() {
         (quad(new, &star), "node 0 is the first substitute of 3 of the 3 other nodes"),
         (
             desktop(&|model| model.settings.min_free_kib = Some(2 << 20)),
-            "keeps 2 GiB free, 12 % of the 16 GiB",
+            "keeps 2 GiB free, 12 % of the 15.8 GiB",
         ),
         (desktop(&|model| model.settings.min_free_kib = Some(1024)), "less than a quarter"),
         (desktop(&|model| model.settings.watermark_scale_factor = 1), "node 0 (4.0 MiB for 8 CPUs)"),
