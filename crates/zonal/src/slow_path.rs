@@ -74,7 +74,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Some(block);
             }
             let costly = reach.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
-            if !reach.may_retry || costly || idle >= IDLE_ROUNDS {
+            let hopeless = idle > 0 && !self.has_reclaimable(reach);
+            if !reach.may_retry || costly || hopeless || idle >= IDLE_ROUNDS {
                 break;
             }
             if idle > 0 {
@@ -84,6 +85,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         }
         None
+    }
+
+    /// Whether a reclaimer has frames of a node in reach to give up.
+    fn has_reclaimable(&self, reach: &Reach<'_>) -> bool {
+        self.nodes_in_reach(reach).iter().any(|node| self.platform.reclaimer().count(node) != PageCount::ZERO)
     }
 
     /// Gives back what all CPUs keep of the zones in reach.
