@@ -77,7 +77,7 @@ impl<P: Platform> Allocator<'_, P> {
             }
             PagesetTuning::Fixed => {}
         }
-        if guard.count() >= self.high_now(zone, guard) {
+        if guard.count() >= self.high_now(zone, guard, seat) {
             self.drain_surplus(zone, guard, seat, stack);
         }
         true
@@ -112,7 +112,7 @@ impl<P: Platform> Allocator<'_, P> {
             guard.set_high(resize.high);
             size = resize.size;
         }
-        let surplus = figures.count.saturating_minus(self.high_now(zone, guard));
+        let surplus = figures.count.saturating_minus(self.high_now(zone, guard, seat));
         self.drain(zone, guard, stack, size.max(surplus).min(figures.count));
         // While large blocks are scarce, or limits fell, `high` itself follows.
         guard.set_high(self.high_limits(zone, guard, own).clamp(guard.high()));

@@ -4,15 +4,13 @@
 //! together, and taken apart, outside the lock. Neighbours: `alloc.rs` refills, `free.rs` drains,
 //! `pageset_tuning.rs` says how much.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::Allocator;
 use crate::counters::ZoneItem;
 use crate::events::Event;
 use crate::lock::Held;
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
 use crate::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
-use crate::platform::{Atomic, Platform};
+use crate::platform::Platform;
 use crate::units::{Order, PageCount};
 use crate::zone::{Seat, Zone};
 
@@ -71,6 +69,12 @@ impl<P: Platform> Allocator<'_, P> {
         spare: PageCount,
     ) -> u32 {
         let order = self.cached.order(stack);
+        let spare = if zone.is_reclaimed() {
+            let small_high = zone.pageset_limits(own).small_high();
+            spare.min(small_high.saturating_minus(guard.count()))
+        } else {
+            spare
+        };
         let size = self.refill_size(zone, guard, own, order).min(spare);
         let blocks = (blocks_of(size, order) as u32).min(guard.room(stack));
         if blocks == 0 {
@@ -127,7 +131,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// The limits within which `pageset.high` may move now: those of the zone, held at the lower
-    /// one while large blocks are scarce, and within the pageset's slots.
+    /// one while large blocks are scarce or nothing is tuned, and within the pageset's slots.
     pub(crate) fn high_limits(
         &self,
         zone: &Zone<'_, P>,
@@ -137,14 +141,21 @@ impl<P: Platform> Allocator<'_, P> {
         let limits = zone.pageset_limits(own);
         let within = |high: PageCount| high.min(guard.capacity());
         let limits = HighLimits::new(within(limits.high_min), within(limits.high_max));
-        // Relaxed: a hint that the next refill or drain renews.
-        if zone.cells.huge_scarce.load(Relaxed) != 0 { limits.held_at_min() } else { limits }
+        let held = zone.is_huge_scarce() || self.tuning() == PagesetTuning::Fixed;
+        if held { limits.held_at_min() } else { limits }
     }
 
-    /// Frames the pageset may hold now. While the zone is reclaimed: 4 batches.
+    /// Frames the pageset may hold now.
     #[inline]
-    pub(crate) fn high_now(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) -> PageCount {
-        let high = guard.high();
+    pub(crate) fn high_now(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
+        if zone.holds_pagesets_down() { self.high_held_down(zone, guard, seat) } else { guard.high() }
+    }
+
+    /// As [`Self::high_now`]: while large blocks are scarce the lower limit, and while the zone is
+    /// reclaimed 4 batches.
+    #[cold]
+    fn high_held_down(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
+        let high = guard.high().min(self.high_limits(zone, guard, zone.is_own(seat)).max());
         if zone.is_reclaimed() { high.min(zone.pageset_limits(true).small_high()) } else { high }
     }
 
@@ -228,11 +239,7 @@ impl<P: Platform> Allocator<'_, P> {
                 zone.buddy.free_blocks(Order::new(order).expect("up to the largest")) << (order - huge)
             })
             .sum();
-        let scarce = u64::from(free < (zone.managed().get() >> huge) / 64);
-        // Relaxed: a hint. Read before it is written to leave the line shared.
-        if zone.cells.huge_scarce.load(Relaxed) != scarce {
-            zone.cells.huge_scarce.store(scarce, Relaxed);
-        }
+        zone.note_huge_scarce(free < (zone.managed().get() >> huge) / 64);
     }
 }
 

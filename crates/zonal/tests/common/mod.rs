@@ -2,6 +2,8 @@
 //! that the test steers.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
+pub mod effects;
+
 use core::mem::MaybeUninit;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
