@@ -281,7 +281,8 @@ fn every_order_by_itself() {
             let tuning = TUNINGS[(seed as usize + round as usize) % 3];
             let misuse = if seed & 1 == 0 { Misuse::Checked } else { Misuse::Exact };
             let frames = [256, 1024, 8192][usize::from(wanted) / 4] + Random(seed).below(64);
-            let stress = Stress { seed, threads: 2, cpus: 2, steps: 8000, orders: (wanted, wanted), changes: false };
+            let stress =
+                Stress { seed, threads: 2, cpus: 2, steps: 8000, orders: (wanted, wanted), changes: false };
             run(&Plan::even(1, 2, frames), &config(tuning, misuse), stress);
             run(&Plan::even(2, 1, frames), &config(tuning, misuse), Stress { changes: true, ..stress });
         }
@@ -294,7 +295,8 @@ fn all_orders_mixed_under_every_rule() {
         for (at, tuning) in TUNINGS.into_iter().enumerate() {
             for misuse in [Misuse::Checked, Misuse::Exact] {
                 let seed = 0x1000 | round << 16 | (at as u64) << 1 | misuse as u64;
-                let stress = Stress { seed, threads: 2, cpus: 2, steps: 20_000, orders: (0, 10), changes: true };
+                let stress =
+                    Stress { seed, threads: 2, cpus: 2, steps: 20_000, orders: (0, 10), changes: true };
                 run(&Plan::even(2, 1, 2048), &config(tuning, misuse), stress);
                 run(&Plan::even(1, 2, 8192), &config(tuning, misuse), Stress { orders: (0, 3), ..stress });
             }
