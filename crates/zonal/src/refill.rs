@@ -82,12 +82,15 @@ impl<P: Platform> Allocator<'_, P> {
         }
         let mut left = blocks;
         while left > 0 {
+            let kept_before = guard.len(stack);
             let came = if order == Order::PAGE {
                 let most = guard.room(stack).min(spare.get().clamp(1, u64::from(u32::MAX)) as u32);
                 refill_frames(zone, guard, stack, left.min(BATCH_MAX as u32), most)
             } else {
                 refill_blocks(zone, guard, stack, order, left.min(BATCH_MAX as u32))
             };
+            let withheld = came - (guard.len(stack) - kept_before);
+            self.count_withheld(zone, guard, u64::from(withheld) << order.get());
             guard.bump(|pageset| &pageset.refills);
             if came == 0 {
                 break;
@@ -202,7 +205,8 @@ impl<P: Platform> Allocator<'_, P> {
         if order == Order::PAGE {
             let mut batch = Batch::new();
             let frames = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-            refused += frames.filter(|&frame| !batch.add(frame)).count() as u64;
+            let add = |frame| zone.frames.let_go(frame, order) && batch.add(frame);
+            refused += frames.map(add).filter(|&added| !added).count() as u64;
             let held = zone.lock();
             refused +=
                 batch.iter().map(|(first, frames)| give_frames(zone, &held, first, frames)).sum::<u64>();
@@ -210,7 +214,8 @@ impl<P: Platform> Allocator<'_, P> {
             let held = zone.lock();
             for _ in 0..blocks {
                 let Some(frame) = guard.pop(stack, order) else { break };
-                refused += u64::from(!zone.buddy.give(&held, frame, order));
+                let given = zone.frames.let_go(frame, order) && zone.buddy.give(&held, frame, order);
+                refused += u64::from(!given);
             }
         }
         let moved = u64::from(blocks) << order.get();
@@ -248,6 +253,7 @@ pub(crate) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
     if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
 }
 
+/// Takes single frames; gives how many left the buddy. Those that are somebody's are not kept.
 fn refill_frames<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
@@ -263,7 +269,9 @@ fn refill_frames<P: Platform>(
     for (first, mut frames) in batch.iter().rev() {
         while frames != 0 {
             let bit = 63 - frames.leading_zeros();
-            guard.push(stack, Order::PAGE, first + bit);
+            if zone.frames.keep(first + bit, Order::PAGE) {
+                guard.push(stack, Order::PAGE, first + bit);
+            }
             frames &= !(1 << bit);
         }
     }
@@ -271,6 +279,7 @@ fn refill_frames<P: Platform>(
     came
 }
 
+/// As [`refill_frames`], for larger blocks.
 fn refill_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
@@ -283,7 +292,9 @@ fn refill_blocks<P: Platform>(
     while came < want
         && let Some(frame) = zone.buddy.take(&held, order)
     {
-        guard.push(stack, order, frame);
+        if zone.frames.keep(frame, order) {
+            guard.push(stack, order, frame);
+        }
         came += 1;
     }
     drop(held);

@@ -64,9 +64,11 @@ pub(crate) struct ZoneCells<P: Platform> {
     pub(crate) reclaim_failed_at: [P::U64; OrderClasses::COUNT],
     /// Order classes for which the zone is marked in some zonelist cache.
     pub(crate) marked: P::U64,
-    /// Frames that ever entered quarantine, and that left it.
+    /// Blocks that ever entered quarantine, and that left it.
     pub(crate) quarantine_in: P::U64,
     pub(crate) quarantine_out: P::U64,
+    /// Frames in quarantine.
+    pub(crate) quarantine_frames: P::U64,
 }
 
 /// Bit of `held_down`, above any number of reclaims.
@@ -113,6 +115,7 @@ unsafe impl<P: Platform> Fresh<P> for ZoneCells<P> {
             marked: zero(),
             quarantine_in: zero(),
             quarantine_out: zero(),
+            quarantine_frames: zero(),
         }
     }
 }
@@ -134,7 +137,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     /// By CPU id.
     pub(crate) pagesets: &'m [Pageset<P>],
     pub(crate) slots: &'m [P::U32],
-    /// A ring of offsets of freed frames that are kept back.
+    /// A ring of freed blocks that are kept back: offset and order of each.
     pub(crate) quarantine: &'m [P::U32],
     pub(crate) own_cpus: usize,
     pub(crate) own_stacks: &'m StackShape,
