@@ -8,6 +8,7 @@ use std::path::Path;
 
 use zonal::Config;
 use zonal::units::NodeId;
+use zonal_machine::MachineModel;
 
 use crate::core::PoolCore;
 use crate::error::{Limit, PoolError, Warning, Warnings};
@@ -90,6 +91,15 @@ impl<'a> PoolBuilder<'a> {
         Self { source: Source::Given(topology), ..self }
     }
 
+    /// Emulates a machine that was read, captured or taken from a preset; see
+    /// [`Topology::of_machine`].
+    ///
+    /// # Errors
+    /// When the machine has no CPU.
+    pub fn machine(self, model: &MachineModel) -> Result<Self, PoolError> {
+        Ok(self.topology(Topology::of_machine(model)?))
+    }
+
     /// The allocator's own settings.
     pub fn config(self, config: Config) -> Self {
         Self { config, ..self }
@@ -136,7 +146,7 @@ impl<'a> PoolBuilder<'a> {
 
     fn resolve_topology(&self) -> Result<Topology, PoolError> {
         let topology = match &self.source {
-            Source::Live => Topology::live()?,
+            Source::Live => Topology::live(),
             Source::Fake(count) => Topology::fake(*count)?,
             Source::Given(topology) => topology.clone(),
         };

@@ -1,19 +1,20 @@
-//! Reads the running machine's topology from `/sys`, with no more than a pool needs.
+//! The running machine's topology: what `zonal-machine` captures, with the memory that is free now.
 //!
 //! Paths hang below a root, so that captured trees can be read as well. Where the kernel has no
 //! notion of nodes, or hides it, the machine is one node and says why.
 //! Neighbours: `topology.rs` gives the result its meaning.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use zonal::machine::LOCAL_DISTANCE;
 use zonal::units::{CpuId, NodeId, ZoneKind};
+use zonal_machine::{MachineModel, capture};
 
-use crate::error::PoolError;
 use crate::limits::meminfo_field;
-use crate::topology::{TopologyNode, ZoneShare};
+use crate::topology::{TopologyNode, ZoneShare, nodes_of};
+
+const NODES: &str = "sys/devices/system/node";
 
 /// What was read. `room` is empty where nodes' numbers do not add up to the machine's.
 pub(crate) struct Found {
@@ -23,60 +24,52 @@ pub(crate) struct Found {
 }
 
 /// Reads the topology below `root`.
-pub(crate) fn read(root: &Path) -> Result<Found, PoolError> {
-    let dir = root.join("sys/devices/system/node");
-    let online = match fs::read_to_string(dir.join("online")) {
-        Ok(online) => online,
-        Err(e) => return one_node(root, &e.to_string()),
-    };
-    let ids = parse_list(&online).map_err(|why| bad(&dir.join("online"), &why))?;
-    let mut nodes = Vec::new();
-    let (mut room, mut total) = (Vec::new(), 0);
-    for id in ids {
-        let node = read_node(&dir, id)?;
-        total += node.total;
-        room.push((node.topology.id, node.available));
-        nodes.push(node.topology);
+pub(crate) fn read(root: &Path) -> Found {
+    match capture(root) {
+        Err(why) => one_node(&why.to_string()),
+        Ok(_) if !root.join(NODES).exists() => one_node(&format!("there is no {NODES}")),
+        Ok(captured) => with_memory(root, &captured.model),
     }
+}
+
+/// The nodes of `model` with what each has available as the weight of one zone.
+fn with_memory(root: &Path, model: &MachineModel) -> Found {
+    let mut nodes = nodes_of(model);
     if nodes.iter().all(|node| node.cpus.is_empty()) {
-        return one_node(root, "no node has a CPU");
+        return one_node("no node has a CPU");
+    }
+    let (mut room, mut total) = (Vec::new(), 0);
+    for node in &mut nodes {
+        let managed = model.managed_of(node.id).get() * u64::from(model.page_bytes);
+        let file = root.join(NODES).join(format!("node{}/meminfo", node.id));
+        let memory = fs::read_to_string(file)
+            .map_or_else(|_| Memory { total: managed, available: managed }, |text| Memory::parse(&text));
+        node.zones = match memory.total {
+            0 => Vec::new(),
+            _ => vec![ZoneShare { kind: ZoneKind::Normal, weight: memory.available.max(1) }],
+        };
+        total += memory.total;
+        room.push((node.id, memory.available));
     }
     if !covers_machine(root, total) {
         room.clear();
     }
-    Ok(Found { nodes, room, missing: None })
+    Found { nodes, room, missing: None }
 }
 
-struct NodeRead {
-    topology: TopologyNode,
+/// A node's memory in bytes.
+struct Memory {
     total: u64,
     available: u64,
 }
 
-fn read_node(dir: &Path, id: u32) -> Result<NodeRead, PoolError> {
-    let dir = dir.join(format!("node{id}"));
-    let text = |name: &str| {
-        let path = dir.join(name);
-        fs::read_to_string(&path).map_err(|source| PoolError::Unreadable { path, source })
-    };
-    let node = u16::try_from(id).ok().and_then(NodeId::new);
-    let node = node.ok_or_else(|| bad(&dir, "more nodes than can be told apart"))?;
-    let cpus = parse_list(&text("cpulist")?).map_err(|why| bad(&dir.join("cpulist"), &why))?;
-    let distances = text("distance")?;
-    let distances: Result<Vec<u8>, _> = distances.split_whitespace().map(str::parse).collect();
-    let distances = distances.map_err(|why| bad(&dir.join("distance"), &why.to_string()))?;
-    let memory = text("meminfo")?;
-    let field = |name| meminfo_field(&memory, name).unwrap_or(0);
-    let total = field("MemTotal");
-    // Free memory and file pages, which go when asked; shared memory counts as file pages but stays.
-    let available =
-        field("MemFree") + field("FilePages").saturating_sub(field("Shmem") + field("Unevictable"));
-    let zones = match total {
-        0 => Vec::new(),
-        _ => vec![ZoneShare { kind: ZoneKind::Normal, weight: available.max(1) }],
-    };
-    let cpus = cpus.into_iter().map(CpuId::new).collect();
-    Ok(NodeRead { topology: TopologyNode { id: node, cpus, distances, zones }, total, available })
+impl Memory {
+    fn parse(meminfo: &str) -> Self {
+        let field = |name| meminfo_field(meminfo, name).unwrap_or(0);
+        // Free memory and file pages, which go when asked; shared memory counts as file pages but stays.
+        let file_pages = field("FilePages").saturating_sub(field("Shmem") + field("Unevictable"));
+        Self { total: field("MemTotal"), available: field("MemFree") + file_pages }
+    }
 }
 
 /// Whether the nodes' memory adds up to the machine's: virtual machines whose memory grew can
@@ -86,38 +79,14 @@ fn covers_machine(root: &Path, nodes_total: u64) -> bool {
     meminfo_field(&text, "MemTotal").is_some_and(|total| nodes_total >= total - total / 16)
 }
 
-fn one_node(root: &Path, why: &str) -> Result<Found, PoolError> {
-    let path = root.join("sys/devices/system/cpu/online");
-    let online = fs::read_to_string(&path).ok().and_then(|text| parse_list(&text).ok());
-    let known = online.filter(|cpus| !cpus.is_empty());
-    let cpus = known.unwrap_or_else(|| {
-        let count = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        (0..count as u32).collect()
-    });
-    let cpus = cpus.into_iter().map(CpuId::new).collect();
+/// All CPUs and memory as one node.
+fn one_node(why: &str) -> Found {
+    // SAFETY: no preconditions.
+    let possible = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let cpus = (0..u32::try_from(possible).unwrap_or(1).max(1)).map(CpuId::new).collect();
     let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];
     let node = TopologyNode { id: NodeId::default(), cpus, distances: vec![LOCAL_DISTANCE], zones };
-    Ok(Found { nodes: vec![node], room: Vec::new(), missing: Some(why.into()) })
-}
-
-/// Numbers of a list such as `0-3,8`, ascending.
-fn parse_list(text: &str) -> Result<Vec<u32>, String> {
-    let mut numbers = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.parse::<u32>(), last.parse::<u32>()) {
-            (Ok(first), Ok(last)) if first <= last && last < 1 << 20 => numbers.extend(first..=last),
-            _ => return Err(format!("`{part}` is no range of numbers")),
-        }
-    }
-    numbers.sort_unstable();
-    numbers.dedup();
-    Ok(numbers)
-}
-
-fn bad(path: &Path, why: &str) -> PoolError {
-    let source = io::Error::new(io::ErrorKind::InvalidData, why);
-    PoolError::Unreadable { path: path.into(), source }
+    Found { nodes: vec![node], room: Vec::new(), missing: Some(why.into()) }
 }
 
 #[cfg(test)]
@@ -154,7 +123,7 @@ mod tests {
     #[test]
     fn reads_sparse_nodes_without_cpus_or_memory() {
         let tree = tree("sparse", 1000);
-        let found = read(&tree.0).unwrap();
+        let found = read(&tree.0);
         let [first, last] = found.nodes.as_slice() else { panic!("two nodes") };
         assert_eq!(first.cpus, [0, 1, 4].map(CpuId::new));
         assert_eq!(first.zones, [ZoneShare { kind: ZoneKind::Normal, weight: 650 * 1024 }]);
@@ -167,22 +136,15 @@ mod tests {
     #[test]
     fn numbers_that_do_not_add_up_are_no_limits() {
         let tree = tree("grown", 4000);
-        assert!(read(&tree.0).unwrap().room.is_empty());
-    }
-
-    #[test]
-    fn bad_files_are_named() {
-        let tree = tree("bad", 1000);
-        fs::write(tree.0.join(NODE).join("node0/cpulist"), "3-x").unwrap();
-        let error = read(&tree.0).err().unwrap().to_string();
-        assert!(error.contains("node0/cpulist") && error.contains("3-x"), "{error}");
+        assert!(read(&tree.0).room.is_empty());
     }
 
     #[test]
     fn without_nodes_it_is_one() {
-        let tree = Tree::new("nodeless", &[("sys/devices/system/cpu/online", "0-2\n")]);
-        let found = read(&tree.0).unwrap();
-        assert_eq!(found.nodes[0].cpus.len(), 3);
-        assert!(found.missing.is_some());
+        let tree = Tree::new("nodeless", &[("proc/meminfo", "MemTotal: 1000 kB\n")]);
+        let found = read(&tree.0);
+        assert_eq!(found.nodes.len(), 1);
+        assert!(!found.nodes[0].cpus.is_empty() && found.missing.is_some());
+        assert!(read(Path::new("/nonexistent")).missing.is_some());
     }
 }

@@ -1,58 +1,78 @@
-//! The zone lock of user space: spins briefly, then sleeps, since its holder may be preempted.
+//! The lock of user space: spins briefly, then sleeps, since its holder may be preempted.
+//!
+//! Taking it is one exchange and freeing it one plain store, which is what pagesets and zones pay
+//! on each visit. A lock that wakes its waiters (futex, parking lot) needs a second exchange to
+//! learn of them; here those who wait long look again by themselves after a short sleep.
 
-use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use parking_lot::lock_api::RawMutex as _;
 use zonal::platform::{RawLock, ZeroedCells};
 
-/// A lock of one byte that spins for a few dozen cycles and then waits in the kernel.
-pub struct SleepingLock(parking_lot::RawMutex);
+/// Looks at a held lock that only spin: longer than zones are held, shorter than a time slice.
+const LOOKS_SPINNING: u32 = 100;
+/// Looks after which the processor was offered to others and the holder is off its own.
+const LOOKS_YIELDING: u32 = 110;
+/// Sleep between all further looks.
+const NAP: Duration = Duration::from_micros(50);
 
-impl fmt::Debug for SleepingLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SleepingLock").field("locked", &self.0.is_locked()).finish()
-    }
-}
+/// A lock for short sections whose holder may lose its processor at any time.
+/// Invariant: 1 while held, else 0.
+#[derive(Debug)]
+pub struct SleepingLock(AtomicU32);
 
 impl RawLock for SleepingLock {
     fn new() -> Self {
-        Self(parking_lot::RawMutex::INIT)
+        Self(AtomicU32::new(0))
     }
 
     #[inline]
     fn lock(&self) {
-        self.0.lock();
+        if !self.try_lock() {
+            self.wait();
+        }
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        self.0.try_lock()
+        // Acquire pairs with the release in `unlock`.
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[inline]
     fn unlock(&self) {
-        // SAFETY: the contract of `RawLock::unlock` is that the caller holds the lock.
-        unsafe { self.0.unlock() };
+        self.0.store(0, Ordering::Release); // pairs with the acquire in `try_lock`
     }
 }
 
-// That a free lock is a zero byte is not in parking_lot's documentation, so the build asserts it.
-const _: () = {
-    assert!(size_of::<parking_lot::RawMutex>() == 1 && !std::mem::needs_drop::<parking_lot::RawMutex>());
-    // SAFETY: of one byte, as just asserted, and that byte is an initialised atomic.
-    let free: u8 = unsafe { std::mem::transmute(parking_lot::RawMutex::INIT) };
-    assert!(free == 0);
-};
+impl SleepingLock {
+    #[cold]
+    fn wait(&self) {
+        let mut looks = 0_u32;
+        loop {
+            // Relaxed: a look only; the exchange acquires.
+            if self.0.load(Ordering::Relaxed) == 0 && self.try_lock() {
+                return;
+            }
+            match looks {
+                0..LOOKS_SPINNING => std::hint::spin_loop(),
+                LOOKS_SPINNING..LOOKS_YIELDING => std::thread::yield_now(),
+                _ => std::thread::sleep(NAP),
+            }
+            looks = looks.saturating_add(1);
+        }
+    }
+}
 
 /// Zeroed buffers hold valid cells of this platform.
 // SAFETY: the cells are `core` atomics, documented to have the representation of their integer and
-// to need no drop; the lock is one byte, zero when free, needing no drop: asserted above.
+// to need no drop; the lock is one such atomic, zero when free.
 pub(crate) const ZEROED_CELLS: ZeroedCells = unsafe { ZeroedCells::promise() };
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn excludes() {
@@ -75,5 +95,21 @@ mod tests {
         assert!(lock.try_lock());
         assert!(!lock.try_lock());
         lock.unlock();
+    }
+
+    #[test]
+    fn waits_for_a_holder_that_sleeps() {
+        let lock = SleepingLock::new();
+        lock.lock();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                lock.lock();
+                lock.unlock();
+            });
+            // Long enough for the waiter to go through all ways of waiting; nothing depends on it.
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!waiter.is_finished());
+            lock.unlock();
+        });
     }
 }

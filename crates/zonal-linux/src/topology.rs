@@ -8,6 +8,8 @@
 use zonal::machine::LOCAL_DISTANCE;
 use zonal::units::{CpuId, MAX_NODES, NodeId, ZoneKind};
 
+use zonal_machine::{MachineModel, Presence};
+
 use crate::error::{PoolError, node_list};
 use crate::live;
 
@@ -68,16 +70,14 @@ pub struct Topology {
 
 impl Topology {
     /// The topology of the running machine. A machine that does not tell is one node.
-    ///
-    /// # Errors
-    /// [`PoolError::Unreadable`] when the kernel tells of nodes but not what they are.
-    pub fn live() -> Result<Self, PoolError> {
-        let found = live::read(std::path::Path::new("/"))?;
+    #[must_use]
+    pub fn live() -> Self {
+        let found = live::read(std::path::Path::new("/"));
         let mut real_cpus: Vec<CpuId> =
             found.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
         real_cpus.sort_unstable();
         let (nodes, room, missing) = (found.nodes, found.room, found.missing);
-        Ok(Self { origin: Origin::Live, nodes, real_cpus, room, missing })
+        Self { origin: Origin::Live, nodes, real_cpus, room, missing }
     }
 
     /// The running machine's memory and CPUs as `count` nodes on a ring. CPUs are dealt round, so with
@@ -86,7 +86,7 @@ impl Topology {
     /// # Errors
     /// [`PoolError::FakeNodes`] for no node or more than there can be.
     pub fn fake(count: usize) -> Result<Self, PoolError> {
-        Self::live()?.faked(count)
+        Self::live().faked(count)
     }
 
     fn faked(self, count: usize) -> Result<Self, PoolError> {
@@ -113,7 +113,16 @@ impl Topology {
         if nodes.iter().all(|node| node.cpus.is_empty()) {
             return Err(PoolError::NoCpu);
         }
-        Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..Self::live()? })
+        Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..Self::live() })
+    }
+
+    /// A machine that was read, captured or taken from a preset, emulated as by
+    /// [`Topology::emulated`]: its online nodes, and zones that share the pool as they share memory.
+    ///
+    /// # Errors
+    /// As [`Topology::emulated`].
+    pub fn of_machine(model: &MachineModel) -> Result<Self, PoolError> {
+        Self::emulated(nodes_of(model))
     }
 
     /// The same machine with memory only of `wanted` nodes. All CPUs stay.
@@ -184,6 +193,24 @@ impl Topology {
     }
 }
 
+/// The online nodes of a machine, with zones that weigh what they manage.
+pub(crate) fn nodes_of(model: &MachineModel) -> Vec<TopologyNode> {
+    let online = |place: &usize| model.nodes[*place].presence == Presence::Online;
+    let places: Vec<usize> = (0..model.nodes.len()).filter(online).collect();
+    let nodes = places.iter().map(|&place| &model.nodes[place]);
+    nodes
+        .map(|node| TopologyNode {
+            id: node.id,
+            cpus: node.cpus.clone(),
+            distances: places.iter().map(|&to| node.distances[to]).collect(),
+            zones: model
+                .zones_of(node.id)
+                .map(|zone| ZoneShare { kind: zone.kind, weight: zone.managed.get() })
+                .collect(),
+        })
+        .collect()
+}
+
 /// Distance on a ring of `count`: steps on the shorter way, of ten while they fit the table.
 fn ring_distance(from: usize, to: usize, count: usize) -> u8 {
     let apart = from.abs_diff(to);
@@ -208,13 +235,29 @@ mod tests {
         topology
     }
 
+    #[test]
+    fn described_machines_share_as_their_zones() {
+        let text = r#"{ "name": "two", "page_bytes": 4096, "possible_offline": [1],
+            "nodes": [ {"id": 0, "cpus": [0, 1], "distances": {"0": 10, "5": 31}},
+                       {"id": 5, "cpus": [], "distances": {"0": 17, "5": 10}} ],
+            "zones": [ {"node": 0, "kind": "DMA32", "start": 16, "spanned": 90, "present": 80, "managed": 70},
+                       {"node": 5, "kind": "Movable", "start": 900, "spanned": 9, "present": 9, "managed": 9} ] }"#;
+        let model = MachineModel::from_json(text, "test").unwrap();
+        let topology = Topology::of_machine(&model).unwrap();
+        assert!(topology.is_emulated());
+        let [near, far] = topology.nodes() else { panic!("two nodes are online") };
+        assert_eq!((near.distances.as_slice(), far.distances.as_slice()), (&[10, 31][..], &[17, 10][..]));
+        assert_eq!(near.zones, [ZoneShare { kind: ZoneKind::Dma32, weight: 70 }]);
+        assert_eq!((far.id.get(), far.zones[0].kind), (5, ZoneKind::Movable));
+    }
+
     fn ids(cpus: Vec<CpuId>) -> Vec<u32> {
         cpus.into_iter().map(CpuId::get).collect()
     }
 
     #[test]
     fn the_live_machine_has_memory_and_cpus() {
-        let live = Topology::live().unwrap();
+        let live = Topology::live();
         assert!(live.nodes().iter().any(TopologyNode::has_memory));
         for cpu in &live.real_cpus {
             assert_eq!(live.stands_for()[cpu.index()], *cpu);
@@ -223,7 +266,7 @@ mod tests {
 
     #[test]
     fn fake_nodes_form_a_ring_and_share_the_cpus() {
-        let live = with_real_cpus(Topology::live().unwrap(), &[0, 1, 4]);
+        let live = with_real_cpus(Topology::live(), &[0, 1, 4]);
         let fake = live.faked(4).unwrap();
         let first = &fake.nodes()[0];
         assert_eq!(first.distances, [10, 20, 30, 20]);
