@@ -4,7 +4,6 @@
 //! one line on standard error; standard output has results alone. Neighbours: `run.rs` and
 //! `machine.rs` are the commands, `outcome.rs` has what they share.
 
-mod emulate;
 mod interrupt;
 mod machine;
 mod outcome;

@@ -22,10 +22,11 @@ use zonal::policy::WeightTable;
 use zonal::units::NodeId;
 use zonal_linux::workload::{Plan, PoolReport, Workload, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
+use zonal_machine::MachineModel;
 
+use crate::interrupt;
 use crate::outcome::{Failure, print};
 use crate::values::{self, Nodes, PolicyChoice, Size};
-use crate::{emulate, interrupt};
 
 /// Run a workload on a pool of this machine's memory, and check the books
 #[derive(Args, Clone, Debug)]
@@ -176,12 +177,12 @@ fn resolve(args: &RunArgs) -> Result<Options, Failure> {
     config.node_reclaim = args.node_reclaim.into();
     let topology = match (&args.machine, args.fake_nodes) {
         (Some(file), _) => {
-            let (topology, page_bytes) = emulate::machine(file)?;
-            config.page_bytes = page_bytes;
-            topology
+            let model = MachineModel::read(file).map_err(Failure::bad_input)?;
+            config.page_bytes = model.page_bytes;
+            Topology::of_machine(&model).map_err(refused)?
         }
         (None, Some(count)) => Topology::fake(count).map_err(refused)?,
-        (None, None) => Topology::live().map_err(refused)?,
+        (None, None) => Topology::live(),
     };
     for node in args.policy.nodes() {
         if !topology.nodes().iter().any(|one| one.id == node) {

@@ -185,11 +185,9 @@ fn a_machine_file_is_emulated() {
 fn people_get_units_and_the_books() {
     let output = zonal(&["run", "pair", "--pool", "64MiB", "--seconds", "0.05", "--threads", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        output.stderr.is_empty(),
-        "progress is for terminals: {:?}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    // Progress is for terminals; warnings may be due on this machine.
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.lines().all(|line| line.starts_with("zonal: warning: ")), "{errors}");
     for part in [
         "pair: 1 thread for",
         "pool of 64 MiB",
@@ -219,7 +217,7 @@ fn ctrl_c_ends_the_run_with_its_books() {
     assert_eq!(output.status.code(), Some(130));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["books"]["balanced"], true);
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "zonal: interrupted; the books balance\n");
+    assert!(String::from_utf8(output.stderr).unwrap().ends_with("zonal: interrupted; the books balance\n"));
 }
 
 #[test]
