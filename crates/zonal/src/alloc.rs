@@ -181,12 +181,15 @@ fn count_numa<P: Platform>(
     }
 }
 
+/// Frames that come at once at most: 32 batches, and what rounding to whole words adds.
+const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
+
 /// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at `low` even
 /// where the request may go further: what lies below is for requests that are urgent, and those
 /// cannot look into the pagesets of other CPUs.
 fn spare<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> PageCount {
     let keep = zone.watermarks().low.plus(zone.reserve(reach.limit));
-    zone.free().saturating_minus(keep)
+    zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 
 impl PageKind {

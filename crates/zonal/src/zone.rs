@@ -222,8 +222,15 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Free frames as a check sees them: the total, or the exact count below the drift mark.
     pub(crate) fn free(&self) -> PageCount {
+        self.free_before(PageCount::ZERO)
+    }
+
+    /// Free frames as one who is about to take up to `frames` sees them: drift must not hide how
+    /// many of those lie above a mark.
+    pub(crate) fn free_before(&self, frames: PageCount) -> PageCount {
         let free = self.counters().approximate(ZoneItem::Free);
-        let exact = free < self.cells.rules.0.drift_mark.load(Relaxed);
+        let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
+        let exact = drift_mark != 0 && free < drift_mark + frames.get();
         PageCount::new(if exact { self.snapshot(ZoneItem::Free) } else { free })
     }
 

@@ -258,7 +258,7 @@ fn history(seed: u64, mode: ZonelistCache) -> Vec<bool> {
     let config = Config { zonelist_cache: mode, ..with_min(20) };
     let world = one_cpu(&[700, 600, 900, 800], ZoneKind::Normal).build(&config);
     let (mut random, mut held, mut outcomes) = (Random(seed), Vec::new(), Vec::new());
-    for _ in 0..300 {
+    for _ in 0..800 {
         if random.below(100) < 60 {
             for _ in 0..random.below(64) {
                 let block = world.allocator.alloc(&Request::page().no_wait());

@@ -82,6 +82,22 @@ impl World {
         held
     }
 
+    /// Leaves a node with exactly `free` frames, its first ones, free in its zone; gives the others as
+    /// single pages.
+    pub fn leave_free(&self, id: u16, free: usize) -> Vec<Block> {
+        let policy = Policy::preferred(&self.allocator, node(id)).unwrap();
+        let request = Request::page().policy(&policy).this_node().no_wait();
+        self.allocator.platform().set_reclaiming(true);
+        let mut held = self.take_all(&request);
+        self.allocator.platform().set_reclaiming(false);
+        self.controls.take_woken();
+        held.sort_by_key(|block| block.first);
+        self.free(held.drain(..free));
+        self.allocator.drain_pagesets();
+        assert_eq!(self.zone(id).free, pages(free as u64));
+        held
+    }
+
     /// Takes pages as `request` asks until it fails.
     pub fn take_all(&self, request: &TestRequest<'_>) -> Vec<Block> {
         std::iter::from_fn(|| self.allocator.alloc(request).ok()).collect()
