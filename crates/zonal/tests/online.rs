@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Plan, World, node, order, range, run_on};
-use zonal::error::OnlineError;
+use zonal::error::{ConfigError, OnlineError};
 use zonal::policy::Policy;
+use zonal::request::Urgency;
 use zonal::snapshot::{Books, ZoneSnapshot};
 use zonal::threshold::stat_threshold;
 use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneKind};
@@ -285,4 +286,28 @@ fn marks_reserves_and_limits_follow_memory() {
     world.allocator.online_memory(upper).unwrap();
     expect([FRAMES, 2 * FRAMES]);
     world.allocator.verify().unwrap();
+}
+
+#[test]
+fn watermarks_that_no_memory_can_keep_are_refused() {
+    let world = Plan::even(2, 1, FRAMES).build(&Config::default());
+    let before = zone(&world, 0);
+    let managed = PageCount::new(2 * FRAMES);
+    let with = |frames| WatermarkSettings {
+        min_free: Some(PageCount::new(frames)),
+        scale_factor: 50,
+        ..WatermarkSettings::default()
+    };
+    let min_free = PageCount::new(2 * FRAMES + 1);
+    let refused = Err(ConfigError::MinFree { min_free, managed });
+    assert_eq!(world.allocator.set_watermarks(with(2 * FRAMES + 1)), refused);
+    assert_eq!(zone(&world, 0), before);
+    world.allocator.set_watermarks(with(2000)).unwrap();
+    let marks = zone(&world, 1).watermarks;
+    assert_eq!([marks.min, marks.low, marks.high].map(PageCount::get), [1000, 1250, 1500]);
+    // All of it kept free: everything but the reserve's own requests fails.
+    world.allocator.set_watermarks(with(2 * FRAMES)).unwrap();
+    run_on(0);
+    assert!(world.allocator.alloc(&Request::page()).is_err());
+    assert!(world.allocator.alloc(&Request::page().urgency(Urgency::Reserve)).is_ok());
 }

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Plan, TestPlatform, World, node, order, range, reclaim_on_this_thread, run_on};
 use zonal::error::{AllocError, PolicyError, Shortage};
+use zonal::pageset_tuning::PagesetTuning;
 use zonal::policy::{Policy, WeightTable};
 use zonal::request::{Block, Urgency};
 use zonal::snapshot::ZoneSnapshot;
@@ -197,8 +198,8 @@ fn policies_without_memory_are_refused_at_once_or_when_it_goes() {
     ];
     let served = |at: usize| a.alloc(&Request::page().policy(&policies[at])).map(|block| block.node);
     let memory = range(2 * FRAMES, FRAMES);
-    for at in 0..4 {
-        let block = a.alloc(&Request::page().policy(&policies[at])).unwrap();
+    for policy in &policies {
+        let block = a.alloc(&Request::page().policy(policy)).unwrap();
         assert_eq!(block.node, node(1));
         a.free(block.first, block.order).unwrap();
     }
@@ -357,4 +358,25 @@ fn every_block_of_the_largest_order_can_be_had() {
     let (blocks, _) = exhaust(&world, &request);
     assert_eq!(blocks.len() as u64, FRAMES / 1024);
     free_all(&world, &blocks);
+}
+
+#[test]
+fn pagesets_hold_nothing_that_urgent_requests_should_find() {
+    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed] {
+        run_on(0);
+        let world = Plan::even(1, 1, 1 << 18).build(&Config { tuning, ..Config::default() });
+        let mut blocks = Vec::new();
+        while let Ok(block) = world.allocator.alloc(&Request::page()) {
+            blocks.push(block);
+            if blocks.len() % 16 == 0 || blocks.len() > 250_000 {
+                let zone = zones(&world)[0];
+                let floor = zone.watermarks.low.get() - u64::from(zone.stat_threshold);
+                assert!(
+                    zone.free.get() >= floor || zone.in_pagesets == PageCount::ZERO,
+                    "{tuning:?} {zone:?}"
+                );
+            }
+        }
+        free_all(&world, &blocks);
+    }
 }
