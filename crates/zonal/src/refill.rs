@@ -80,11 +80,11 @@ impl<P: Platform> Allocator<'_, P> {
         if blocks == 0 {
             return 0;
         }
-        let mut left = blocks;
+        let (mut left, mut spare) = (blocks, spare.get());
         while left > 0 {
             let kept_before = guard.len(stack);
             let came = if order == Order::PAGE {
-                let most = guard.room(stack).min(spare.get().clamp(1, u64::from(u32::MAX)) as u32);
+                let most = guard.room(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
                 refill_frames(zone, guard, stack, left.min(BATCH_MAX as u32), most)
             } else {
                 refill_blocks(zone, guard, stack, order, left.min(BATCH_MAX as u32))
@@ -96,6 +96,7 @@ impl<P: Platform> Allocator<'_, P> {
                 break;
             }
             left = left.saturating_sub(came);
+            spare = spare.saturating_sub(u64::from(came) << order.get());
         }
         self.note_huge_blocks(zone);
         guard.len(stack)

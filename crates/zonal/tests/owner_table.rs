@@ -5,16 +5,18 @@
 
 mod common;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::ScopedJoinHandle;
 
 use common::{Owners, Plan, Random, TestPlatform, World, order, range, run_on, stress_rounds};
 use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
 use zonal::error::{FreeError, OnlineError};
 use zonal::machine::FrameRange;
 use zonal::pageset_tuning::PagesetTuning;
+use zonal::reclaim::Reclaimer;
 use zonal::request::{Block, PageKind, Urgency};
-use zonal::units::{CpuId, Order, PageCount, Pfn};
+use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, Request};
 
@@ -37,26 +39,66 @@ struct Stress {
 }
 
 /// A stress under way.
-struct Arena<'w> {
+struct Arena {
     stress: Stress,
-    world: &'w World,
+    world: World,
     owners: Owners,
     zones: Vec<FrameRange>,
-    /// Blocks that one thread took and another is to free.
+    frames: u64,
+    /// Blocks that one thread took and another is to free; reclaim takes them too.
     exchange: Mutex<Vec<(Block, u32)>>,
     taken: AtomicU64,
     done: AtomicBool,
 }
 
+impl Arena {
+    fn free(&self, block: Block, owner: u32) {
+        self.owners.give(block.first.get(), block.order.pages().get(), owner);
+        self.world.allocator.free(block.first, block.order).unwrap();
+    }
+
+    /// Frees a block that was passed on, of one node or any; gives its frames.
+    fn free_passed_on(&self, node: Option<NodeId>) -> Option<PageCount> {
+        let mut exchange = self.exchange.lock().unwrap();
+        let at = exchange.iter().position(|(block, _)| node.is_none_or(|node| block.node == node))?;
+        let (block, owner) = exchange.swap_remove(at);
+        drop(exchange);
+        self.free(block, owner);
+        Some(block.order.pages())
+    }
+}
+
+/// Gives up what was passed on.
+struct Cache(Weak<Arena>);
+
+impl Reclaimer for Cache {
+    fn count(&self, node: NodeId) -> PageCount {
+        let Some(arena) = self.0.upgrade() else { return PageCount::ZERO };
+        let exchange = arena.exchange.lock().unwrap();
+        exchange.iter().filter(|(block, _)| block.node == node).map(|(block, _)| block.order.pages()).sum()
+    }
+
+    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+        let Some(arena) = self.0.upgrade() else { return PageCount::ZERO };
+        let mut freed = PageCount::ZERO;
+        while freed < target
+            && let Some(more) = arena.free_passed_on(Some(node))
+        {
+            freed = freed.plus(more);
+        }
+        freed
+    }
+}
+
 /// What one thread holds.
-struct Worker<'a, 'w> {
-    arena: &'a Arena<'w>,
+struct Worker<'a> {
+    arena: &'a Arena,
     name: u32,
     random: Random,
     held: Vec<Block>,
 }
 
-impl Worker<'_, '_> {
+impl Worker<'_> {
     fn run(mut self) {
         let stress = self.arena.stress;
         let mut growing = true;
@@ -110,12 +152,7 @@ impl Worker<'_, '_> {
         let Some(last) = self.held.len().checked_sub(1) else { return };
         let at = if self.random.once_in(3) { self.random.below(last as u64 + 1) as usize } else { last };
         let block = self.held.swap_remove(at);
-        self.free(block, self.name + 1);
-    }
-
-    fn free(&self, block: Block, owner: u32) {
-        self.arena.owners.give(block.first.get(), block.order.pages().get(), owner);
-        self.arena.world.allocator.free(block.first, block.order).unwrap();
+        self.arena.free(block, self.name + 1);
     }
 
     fn pass_on(&mut self) {
@@ -125,9 +162,9 @@ impl Worker<'_, '_> {
     }
 
     fn take_over(&self) {
-        let passed = self.arena.exchange.lock().unwrap().pop();
-        if let Some((block, owner)) = passed {
-            self.free(block, owner);
+        // Half of them are left to reclaim.
+        if self.arena.exchange.lock().unwrap().len() > 10 {
+            self.arena.free_passed_on(None);
         }
     }
 
@@ -148,14 +185,14 @@ impl Worker<'_, '_> {
 }
 
 /// Changes everything that can be changed, until the workers are done.
-fn change_things(arena: &Arena<'_>, mut random: Random) {
+fn change_things(arena: &Arena, mut random: Random) {
     run_on(arena.stress.cpus - 1);
     let a = &arena.world.allocator;
     let mut offline = Vec::new();
     // Relaxed: only when to stop.
     while !arena.done.load(Relaxed) {
         let cpu = CpuId::new(random.below(u64::from(arena.stress.cpus)) as u32);
-        match random.below(12) {
+        match random.below(14) {
             0 => a.drain_pagesets(),
             1 => a.tick(),
             2 => arena.world.controls.advance_ms(random.below(3000)),
@@ -167,6 +204,13 @@ fn change_things(arena: &Arena<'_>, mut random: Random) {
             8 => a.offline_cpu(cpu).unwrap_or_default(),
             9 => a.online_cpu(cpu).unwrap_or_default(),
             10 => take_memory(arena, &mut random, &mut offline),
+            11 => {
+                let woken = arena.world.controls.take_woken();
+                for node in woken {
+                    a.background_reclaim(node);
+                }
+            }
+            12 => look(arena),
             _ => return_memory(arena, &mut offline),
         }
         std::thread::yield_now();
@@ -180,7 +224,19 @@ fn change_things(arena: &Arena<'_>, mut random: Random) {
     a.set_watermarks(WatermarkSettings::default()).unwrap();
 }
 
-fn change_watermarks(arena: &Arena<'_>, random: &mut Random) {
+/// Looks at everything, which must be possible at any time.
+fn look(arena: &Arena) {
+    let a = &arena.world.allocator;
+    let managed: u64 = a.zones().map(|zone| zone.managed.get()).sum();
+    assert!(a.books().managed.get().max(managed) <= arena.frames);
+    assert!(a.free_approximate().get() <= 2 * arena.frames);
+    a.shortage(&Request::page(), |zone| assert!(zone.managed.get() <= arena.frames)).unwrap();
+    a.fallback_order(NodeId::new(0).unwrap(), |node| assert!(node.get() < 2));
+    assert!(a.pagesets().all(|pageset| pageset.count.get() <= arena.frames));
+    assert!(a.events().failures <= a.events().probes);
+}
+
+fn change_watermarks(arena: &Arena, random: &mut Random) {
     let min_free = Some(PageCount::new(random.below(64)));
     let scale_factor = random.pick(&[0, 10, 100, 3000]);
     let settings = WatermarkSettings { min_free, scale_factor, ..WatermarkSettings::default() };
@@ -188,7 +244,7 @@ fn change_watermarks(arena: &Arena<'_>, random: &mut Random) {
     let _ = arena.world.allocator.set_watermarks(settings);
 }
 
-fn take_memory(arena: &Arena<'_>, random: &mut Random, offline: &mut Vec<FrameRange>) {
+fn take_memory(arena: &Arena, random: &mut Random, offline: &mut Vec<FrameRange>) {
     let zone = random.pick(&arena.zones);
     let count = 1 + random.below(zone.count.get());
     let start = zone.start.get() + random.below(zone.count.get() - count + 1);
@@ -206,7 +262,7 @@ fn take_memory(arena: &Arena<'_>, random: &mut Random, offline: &mut Vec<FrameRa
     }
 }
 
-fn return_memory(arena: &Arena<'_>, offline: &mut Vec<FrameRange>) {
+fn return_memory(arena: &Arena, offline: &mut Vec<FrameRange>) {
     if let Some(taken) = offline.pop() {
         arena.owners.give(taken.start.get(), taken.count.get(), OFFLINE);
         arena.world.allocator.online_memory(taken).unwrap();
@@ -218,16 +274,18 @@ fn run(plan: &Plan, config: &Config, stress: Stress) {
     let world = plan.build(config);
     let first = plan.frames().min().unwrap();
     let zones: Vec<FrameRange> = world.allocator.zones().map(|zone| zone.span).collect();
-    let arena = Arena {
+    let before = world.allocator.verify().unwrap();
+    let arena = Arc::new(Arena {
         stress,
-        world: &world,
+        world,
         owners: Owners::new(first, plan.frames().max().unwrap() + 1 - first),
         zones,
+        frames: before.managed.get(),
         exchange: Mutex::default(),
         taken: AtomicU64::new(0),
         done: AtomicBool::new(false),
-    };
-    let before = world.allocator.verify().unwrap();
+    });
+    arena.world.controls.set_reclaimer(Arc::new(Cache(Arc::downgrade(&arena))));
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..stress.threads)
             .map(|name| {
@@ -242,18 +300,15 @@ fn run(plan: &Plan, config: &Config, stress: Stress) {
         if stress.changes {
             scope.spawn(|| change_things(&arena, Random(!stress.seed)));
         }
-        let ends: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        let ends: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
         arena.done.store(true, Relaxed);
         assert!(ends.iter().all(Result::is_ok), "seed {:#x}", stress.seed);
     });
-    for (block, owner) in arena.exchange.lock().unwrap().drain(..) {
-        arena.owners.give(block.first.get(), block.order.pages().get(), owner);
-        world.allocator.free(block.first, block.order).unwrap();
-    }
+    while arena.free_passed_on(None).is_some() {}
     check_after(&arena, before);
 }
 
-fn check_after(arena: &Arena<'_>, before: zonal::snapshot::Books) {
+fn check_after(arena: &Arena, before: zonal::snapshot::Books) {
     let (a, seed) = (&arena.world.allocator, arena.stress.seed);
     assert_eq!(arena.owners.owned(), 0, "seed {seed:#x}");
     a.verify().unwrap_or_else(|error| panic!("seed {seed:#x}: {error}"));
@@ -282,7 +337,7 @@ fn every_order_by_itself() {
             let misuse = if seed & 1 == 0 { Misuse::Checked } else { Misuse::Exact };
             let frames = [256, 1024, 8192][usize::from(wanted) / 4] + Random(seed).below(64);
             let stress =
-                Stress { seed, threads: 2, cpus: 2, steps: 8000, orders: (wanted, wanted), changes: false };
+                Stress { seed, threads: 2, cpus: 2, steps: 5000, orders: (wanted, wanted), changes: false };
             run(&Plan::even(1, 2, frames), &config(tuning, misuse), stress);
             run(&Plan::even(2, 1, frames), &config(tuning, misuse), Stress { changes: true, ..stress });
         }
@@ -296,7 +351,7 @@ fn all_orders_mixed_under_every_rule() {
             for misuse in [Misuse::Checked, Misuse::Exact] {
                 let seed = 0x1000 | round << 16 | (at as u64) << 1 | misuse as u64;
                 let stress =
-                    Stress { seed, threads: 2, cpus: 2, steps: 20_000, orders: (0, 10), changes: true };
+                    Stress { seed, threads: 2, cpus: 2, steps: 10_000, orders: (0, 10), changes: true };
                 run(&Plan::even(2, 1, 2048), &config(tuning, misuse), stress);
                 run(&Plan::even(1, 2, 8192), &config(tuning, misuse), Stress { orders: (0, 3), ..stress });
             }
@@ -309,7 +364,7 @@ fn four_threads_on_two_nodes() {
     for round in stress_rounds() {
         for (at, tuning) in TUNINGS.into_iter().enumerate() {
             let seed = 0x2000 | round << 16 | at as u64;
-            let stress = Stress { seed, threads: 4, cpus: 4, steps: 15_000, orders: (0, 4), changes: true };
+            let stress = Stress { seed, threads: 4, cpus: 4, steps: 8000, orders: (0, 4), changes: true };
             run(&Plan::even(2, 2, 256), &config(tuning, Misuse::Checked), stress);
             run(&Plan::even(2, 2, 1500), &config(tuning, Misuse::Exact), stress);
             // Four threads that all run on one CPU, as threads do that are moved about.
