@@ -1,25 +1,59 @@
-//! The `zonal` command.
+//! The `zonal` command: reads arguments, lets the libraries work, prints what they say.
+//!
+//! Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 ended by Ctrl-C. Errors are
+//! one line on standard error; standard output has results alone. Neighbours: `run.rs` and
+//! `machine.rs` are the commands, `outcome.rs` has what they share.
 
+mod interrupt;
 mod machine;
+mod outcome;
+mod run;
+mod values;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use outcome::{Failure, one_line};
+
+/// A NUMA-aware page-frame allocator: run it on this machine's memory, explain machines to it.
+///
+/// Without a command, `zonal` does what `zonal run` does.
 #[derive(Parser)]
-#[command(name = "zonal", version, about = "A NUMA-aware page-frame allocator")]
+#[command(name = "zonal", version, args_conflicts_with_subcommands = true, after_help = run::examples())]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+
+    #[command(flatten)]
+    run: run::RunArgs,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::RunArgs),
     Machine(machine::MachineArgs),
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Machine(args) => machine::run(&args),
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match cli.command {
+        None => run::run(&cli.run),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Machine(args)) => machine::run(&args),
     }
+}
+
+/// Help and versions go out as they are; mistakes become one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return outcome::print(&error.to_string()).map_or_else(Failure::report, |()| ExitCode::SUCCESS);
+    }
+    let text = error.to_string();
+    let essence = text.split("\n\nUsage:").next().unwrap_or_default();
+    let essence = essence.split("\n\nFor more information").next().unwrap_or_default();
+    Failure::bad_input(one_line(essence.trim_start_matches("error: "))).report()
 }

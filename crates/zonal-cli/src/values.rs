@@ -41,7 +41,8 @@ impl FromStr for Size {
         let text = text.trim();
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (number, unit) = (&text[..digits], text[digits..].trim().to_lowercase());
-        let unknown = || format!("`{text}` is not a size; write a whole number and a unit, as in 64MiB, 1GiB or 2M");
+        let unknown =
+            || format!("`{text}` is not a size; write a whole number and a unit, as in 64MiB, 1GiB or 2M");
         let (_, shift) = SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(unknown)?;
         if number.is_empty() {
             return Err(unknown());
@@ -212,7 +213,20 @@ mod tests {
         ] {
             assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
         }
-        for text in ["", "GiB", "1.5G", "-1G", "1 GB", "one", "1G2", "0x10", "99999999999999999999", "17000000T", "0", "0M"] {
+        for text in [
+            "",
+            "GiB",
+            "1.5G",
+            "-1G",
+            "1 GB",
+            "one",
+            "1G2",
+            "0x10",
+            "99999999999999999999",
+            "17000000T",
+            "0",
+            "0M",
+        ] {
             let error = text.parse::<Size>().unwrap_err();
             assert!(!error.contains('\n') && error.len() < 120, "{error}");
         }
@@ -252,8 +266,22 @@ mod tests {
             assert_eq!(text.parse(), Ok(policy), "{text}");
         }
         for text in [
-            "", "Local", "local:", "local:1", "preferred", "preferred:", "preferred:0,1", "bind", "bind:", "bind:x",
-            "interleave:3-1", "weighted:0", "weighted:0=256", "weighted:0=1,0=2", "weighted:0=0", "random",
+            "",
+            "Local",
+            "local:",
+            "local:1",
+            "preferred",
+            "preferred:",
+            "preferred:0,1",
+            "bind",
+            "bind:",
+            "bind:x",
+            "interleave:3-1",
+            "weighted:0",
+            "weighted:0=256",
+            "weighted:0=1,0=2",
+            "weighted:0=0",
+            "random",
         ] {
             // `local:` says the same as `local`.
             assert_eq!(text.parse::<PolicyChoice>().is_ok(), text == "local:", "{text}");

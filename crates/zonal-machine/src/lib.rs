@@ -30,4 +30,6 @@ pub use model::{
 pub use owned::OwnedMachine;
 pub use predict::{Prediction, ZonePrediction, predict};
 pub use presets::{PRESETS, Preset, preset};
-pub use report::{Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain};
+pub use report::{
+    Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain, readable_size,
+};

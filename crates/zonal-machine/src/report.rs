@@ -238,3 +238,29 @@ impl Check {
         Self { what, predicted, observed, same }
     }
 }
+
+/// A length for people: `15.8 MiB`, `63 GiB`.
+#[must_use]
+pub fn readable_size(pages: PageCount, page_bytes: u32) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut size = pages.get() as f64 * f64::from(page_bytes) / 1024.0;
+    let mut unit = 0;
+    while size >= 1024.0 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    let digits = usize::from(size < 100.0 && size.fract() > 0.05);
+    format!("{size:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readable_sizes() {
+        let size = |pages| readable_size(PageCount::new(pages), 4096);
+        assert_eq!([size(0), size(1), size(3840), size(4031)], ["0 KiB", "4 KiB", "15 MiB", "15.7 MiB"]);
+        assert_eq!([size(1 << 18), size(1 << 52)], ["1 GiB", "16 EiB"]);
+    }
+}

@@ -153,7 +153,7 @@ impl<'a> Layout<'a> {
             slots: own_cpus * own.slots() + self.machine.cpu_ids() * foreign.slots(),
             own,
             foreign,
-            quarantine: self.config.hardening.quarantine.get() as usize,
+            quarantine: 2 * self.config.hardening.quarantine.get() as usize,
         }
     }
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
-use zonal_machine::{Check, MachineModel, Measured, Report, Rules, Severity};
+use zonal::units::PageCount;
+use zonal_machine::{Check, MachineModel, Measured, Report, Rules, Severity, readable_size};
 
 /// Largest machine whose distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
@@ -55,15 +56,7 @@ fn counted(count: usize, thing: &str) -> String {
 }
 
 fn size(pages: u64, page_bytes: u32) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut size = pages as f64 * f64::from(page_bytes) / 1024.0;
-    let mut unit = 0;
-    while size >= 1024.0 && unit + 1 < UNITS.len() {
-        size /= 1024.0;
-        unit += 1;
-    }
-    let digits = usize::from(size < 100.0 && size.fract() > 0.05);
-    format!("{size:.digits$} {}", UNITS[unit])
+    readable_size(PageCount::new(pages), page_bytes)
 }
 
 /// A table whose columns are numbers, except those listed as text.

@@ -3,6 +3,7 @@
 //! Lanes prepare, wait at a gate until all are ready, then repeat their routine until the run is
 //! over; only that part is measured. Neighbours: `lane.rs` is what runs on each thread.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -82,8 +83,12 @@ struct Finished {
 }
 
 impl<M> Run<'_, M> {
-    /// Runs one routine on each lane.
-    pub(super) fn drive<S, R>(&self, routines: Vec<R>, on_progress: impl FnMut(Progress)) -> Measurement
+    /// Runs one routine on each lane; an error when a thread cannot be started.
+    pub(super) fn drive<S, R>(
+        &self,
+        routines: Vec<R>,
+        on_progress: impl FnMut(Progress),
+    ) -> io::Result<Measurement>
     where
         S: PageSource,
         M: Fn(usize) -> S + Sync,
@@ -98,16 +103,26 @@ impl<M> Run<'_, M> {
         let finished = thread::scope(|scope| {
             let start = |(index, mut routine)| {
                 let shared = &shared;
-                scope.spawn(move || shared.work((self.make_source)(index), &mut routine, index))
+                let work = move || shared.work((self.make_source)(index), &mut routine, index);
+                thread::Builder::new().name(format!("lane {index}")).spawn_scoped(scope, work)
             };
-            let lanes: Vec<_> = routines.into_iter().enumerate().map(start).collect();
+            let mut lanes = Vec::new();
+            for routine in routines.into_iter().enumerate() {
+                match start(routine) {
+                    Ok(lane) => lanes.push(lane),
+                    Err(error) => {
+                        shared.end(&lanes); // the scope waits for those already there
+                        return Err(error);
+                    }
+                }
+            }
             self.watch(&shared, &lanes, on_progress);
             let ended = |lane: ScopedJoinHandle<'_, Finished>| {
                 lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            lanes.into_iter().map(ended).collect::<Vec<_>>()
-        });
-        self.sum(&finished)
+            Ok(lanes.into_iter().map(ended).collect::<Vec<_>>())
+        })?;
+        Ok(self.sum(&finished))
     }
 
     /// Opens the gate when all lanes are ready, and ends the run when it is time.
@@ -127,8 +142,7 @@ impl<M> Run<'_, M> {
             thread::sleep(Duration::from_millis(1));
         }
         let start = Instant::now();
-        shared.open.store(true, Ordering::Release); // pairs with the acquire at the gate
-        lanes.iter().for_each(|lane| lane.thread().unpark());
+        shared.open_gate(lanes);
         while start.elapsed() < self.plan.duration && !stopped() && !broken() {
             thread::sleep(PROGRESS_EVERY.min(self.plan.duration.saturating_sub(start.elapsed())));
             on_progress(Progress { elapsed: start.elapsed(), pairs: shared.operations() / 2 });
@@ -179,6 +193,17 @@ impl Shared {
         while !self.open.load(Ordering::Acquire) {
             thread::park();
         }
+    }
+
+    fn open_gate<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
+        self.open.store(true, Ordering::Release); // pairs with the acquire at the gate
+        lanes.iter().for_each(|lane| lane.thread().unpark());
+    }
+
+    /// Ends all lanes, those at the gate too.
+    fn end<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
+        self.over.store(true, Ordering::Relaxed); // lanes read nothing but the flag
+        self.open_gate(lanes);
     }
 
     fn operations(&self) -> u64 {

@@ -6,7 +6,8 @@
 //! the source and compiled for it: the measured path has no dynamic call.
 //!
 //! Neighbours: `driver.rs` starts and stops the lanes, `lane.rs` counts and times, `held.rs` moves frames, `batches.rs`,
-//! `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` are the routines.
+//! `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` are the routines;
+//! `pool_run.rs` is the source over our own pools.
 
 mod batches;
 mod driver;
@@ -15,10 +16,12 @@ mod handoff;
 mod held;
 mod lane;
 mod orders;
+mod pool_run;
 mod random;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -27,6 +30,7 @@ use zonal::units::{Order, PageCount};
 
 pub use self::driver::{Measurement, Progress};
 pub use self::lane::Latency;
+pub use self::pool_run::{PoolReport, run_on_pool};
 
 /// One thread's way to an allocator of pages.
 pub trait PageSource {
@@ -174,6 +178,9 @@ impl Plan {
 /// `make_source` makes there; `on_progress` is called about twenty times a second. Everything taken
 /// has been given back when this returns.
 ///
+/// # Errors
+/// When the system refuses a thread.
+///
 /// # Panics
 /// When a source panics, or when the number of threads does not suit the workload.
 pub fn run<S, M>(
@@ -181,7 +188,7 @@ pub fn run<S, M>(
     make_source: M,
     stop: &AtomicBool,
     on_progress: impl FnMut(Progress),
-) -> Measurement
+) -> io::Result<Measurement>
 where
     S: PageSource,
     M: Fn(usize) -> S + Sync,

@@ -86,7 +86,7 @@ fn plan(workload: Workload, threads: usize, pages: u64) -> Plan {
 fn measure(plan: &Plan, pool: &Pool) -> Measurement {
     let stop = AtomicBool::new(false);
     let watch = |_| stop.store(pool.state().log.len() == LOG, Ordering::Relaxed); // only the flag is read
-    run(plan, |_| pool, &stop, watch)
+    run(plan, |_| pool, &stop, watch).unwrap()
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn orders_keeps_its_occupancy_and_asks_for_every_order() {
 fn a_run_ends_when_its_time_is_over() {
     let plan = Plan { duration: Duration::from_millis(1), ..plan(Workload::Pair, 2, 64) };
     let pool = Pool::new(64);
-    let measured = run(&plan, |_| &pool, &AtomicBool::new(false), |_| ());
+    let measured = run(&plan, |_| &pool, &AtomicBool::new(false), |_| ()).unwrap();
     assert!(measured.elapsed > Duration::ZERO);
 }
 
@@ -164,15 +164,11 @@ fn a_stopped_run_ends_at_once_and_leaves_nothing_out() {
         let plan = plan(workload, 2, 65536);
         let stop = AtomicBool::new(false);
         let reports = AtomicU64::new(0);
-        run(
-            &plan,
-            |_| &pool,
-            &stop,
-            |_| {
-                reports.fetch_add(1, Ordering::Relaxed); // one thread reports
-                stop.store(true, Ordering::Relaxed); // only the flag is read
-            },
-        );
+        let watch = |_| {
+            reports.fetch_add(1, Ordering::Relaxed); // one thread reports
+            stop.store(true, Ordering::Relaxed); // only the flag is read
+        };
+        run(&plan, |_| &pool, &stop, watch).unwrap();
         assert_eq!(reports.into_inner(), 1, "{}", workload.name());
         assert!(pool.0.into_inner().unwrap().out.is_empty(), "{}", workload.name());
     }

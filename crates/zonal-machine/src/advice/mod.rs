@@ -11,7 +11,7 @@ use zonal::units::PageCount;
 use crate::kernel::Rules;
 use crate::model::{MachineModel, ZoneModel};
 use crate::predict::{Prediction, ZonePrediction};
-use crate::report::{Advice, Balance, Severity};
+use crate::report::{Advice, Balance, Severity, readable_size};
 
 /// All that a remark may rest on.
 struct View<'a> {
@@ -69,15 +69,7 @@ impl View<'_> {
 
     /// A length for people.
     fn size(&self, pages: PageCount) -> String {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        let mut size = pages.get() as f64 * f64::from(self.model.page_bytes) / 1024.0;
-        let mut unit = 0;
-        while size >= 1024.0 && unit + 1 < UNITS.len() {
-            size /= 1024.0;
-            unit += 1;
-        }
-        let digits = usize::from(size < 10.0 && size.fract() > 0.05);
-        format!("{size:.digits$} {}", UNITS[unit])
+        readable_size(pages, self.model.page_bytes)
     }
 }
 

@@ -52,18 +52,18 @@ fn ordinal(nth: usize) -> String {
 }
 
 pub(super) fn everyone_falls_back_to_one(view: &View<'_>) -> Option<Advice> {
-    let owners = view.model.online_nodes().count() as u32;
+    let others = view.model.online_nodes().count() as u32 - 1;
     let node = view.balance.iter().max_by_key(|node| node.times_nth.first())?;
     let times = *node.times_nth.first()?;
     // From three lists on, the first place of more than half of them is no coincidence.
-    if times < 3 || 2 * times <= owners - 1 {
+    if times < 3 || 2 * times <= others {
         return None;
     }
     let managed = NodeId::new(node.node).map_or(PageCount::ZERO, |id| view.model.managed_of(id));
     warn(format!(
         "node {} is the first substitute of {times} of the {} other nodes; its {} are all they share",
         node.node,
-        owners - 1,
+        others,
         view.size(managed)
     ))
 }

@@ -83,6 +83,7 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
     }
     observed.cpu_penalty = Some(log.rebuilt_after_boot());
     let settings = settings(tree, &names);
+    forget_unfounded(&mut observed, &settings, &topology);
     let file = FileMachine {
         name: tree.name(),
         page_bytes,
@@ -94,6 +95,28 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
     };
     let model = MachineModel::resolve(file, &tree.root().display().to_string())?;
     Ok(Capture { model, notes: tree.notes() })
+}
+
+/// Drops what the kernel reported where an input of the prediction is a guess: a difference would
+/// say nothing about the kernel.
+fn forget_unfounded(observed: &mut FileObserved, settings: &FileSettings, topology: &Topology) {
+    let marks = settings.min_free_kbytes.is_some();
+    let gaps = marks && settings.watermark_scale_factor.is_some();
+    let cpus = topology.knows_cpus();
+    let pagesets = cpus && settings.percpu_pagelist_high_fraction.is_some();
+    for zone in &mut observed.zones {
+        zone.min = zone.min.filter(|_| marks);
+        zone.low = zone.low.filter(|_| gaps);
+        zone.high = zone.high.filter(|_| gaps);
+        zone.protection = zone.protection.take().filter(|_| settings.lowmem_reserve_ratio.is_some());
+        zone.pageset_high = zone.pageset_high.filter(|_| gaps && pagesets);
+        zone.pageset_high_min = zone.pageset_high_min.filter(|_| gaps && pagesets);
+        zone.pageset_high_max = zone.pageset_high_max.filter(|_| pagesets);
+        zone.stat_threshold = zone.stat_threshold.filter(|_| cpus);
+    }
+    if !topology.knows_distances() {
+        observed.fallback_order.clear();
+    }
 }
 
 fn known_all(known: &BTreeSet<u64>, from: u64, order: &[u64]) -> bool {
@@ -118,7 +141,12 @@ fn release(tree: &Tree) -> String {
 /// that is what the columns of its reserve ratios mean.
 fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     let number = |name: &str| -> Option<u64> {
-        tree.note_missing(&format!("proc/sys/vm/{name}"))?.trim().parse().ok()
+        let text = tree.note_missing(&format!("proc/sys/vm/{name}"))?;
+        let value = text.trim().parse().ok();
+        if value.is_none() {
+            tree.note(&format!("proc/sys/vm/{name} is no number: its default is assumed"));
+        }
+        value
     };
     let narrow = |name: &str| number(name).and_then(|value| u32::try_from(value).ok());
     let fraction = if tree.has("proc/sys/vm/percpu_pagelist_fraction") {

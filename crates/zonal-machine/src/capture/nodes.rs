@@ -16,9 +16,10 @@ pub(super) struct Topology {
     possible: BTreeSet<u64>,
 }
 
+/// What is known of a node.
 #[derive(Default)]
 struct Found {
-    cpus: Vec<u64>,
+    cpus: Option<Vec<u64>>,
     distances: Option<Vec<i64>>,
 }
 
@@ -66,31 +67,41 @@ impl Topology {
     }
 
     pub(super) fn cpus(&self, id: u64) -> Vec<u64> {
-        self.nodes.get(&id).map_or_else(Vec::new, |node| node.cpus.clone())
+        self.nodes.get(&id).and_then(|node| node.cpus.clone()).unwrap_or_default()
+    }
+
+    /// Whether the CPUs of every node are known.
+    pub(super) fn knows_cpus(&self) -> bool {
+        self.nodes.values().all(|node| node.cpus.is_some())
+    }
+
+    /// Whether the distances of every node are known and make sense.
+    pub(super) fn knows_distances(&self) -> bool {
+        self.nodes.keys().all(|&id| self.known_row(id).is_some() || self.nodes.len() == 1)
     }
 
     /// Distances from node `id` to each online node, ascending; those of a kernel that knows none
     /// where they are missing or make no sense.
     pub(super) fn distances(&self, id: u64, tree: &Tree) -> Vec<i64> {
-        let usual =
-            || self.nodes.keys().map(|&to| if to == id { 10 } else { i64::from(NUMA_DEFAULT_DISTANCE) });
-        let Some(row) = self.nodes.get(&id).and_then(|node| node.distances.clone()) else {
-            if self.nodes.len() > 1 {
-                tree.note(&format!(
-                    "{NODES}/node{id}/distance is missing: 20 to every other node is assumed"
-                ));
-            }
-            return usual().collect();
-        };
-        let own = self.nodes.keys().position(|&to| to == id);
-        let sane = row.len() == self.nodes.len()
-            && own.is_some_and(|own| row[own] == 10)
-            && row.iter().all(|distance| (10..=255).contains(distance));
-        if sane {
-            return row;
+        if let Some(row) = self.known_row(id) {
+            return row.to_vec();
         }
-        tree.note(&format!("{NODES}/node{id}/distance makes no sense: 20 to every other node is assumed"));
-        usual().collect()
+        if self.nodes.len() > 1 {
+            let file = format!("{NODES}/node{id}/distance");
+            let what = if tree.has(&file) { "makes no sense" } else { "is missing" };
+            tree.note(&format!("{file} {what}: {NUMA_DEFAULT_DISTANCE} to every other node is assumed"));
+        }
+        let far = i64::from(NUMA_DEFAULT_DISTANCE);
+        self.nodes.keys().map(|&to| if to == id { 10 } else { far }).collect()
+    }
+
+    fn known_row(&self, id: u64) -> Option<&[i64]> {
+        let row = self.nodes.get(&id)?.distances.as_deref()?;
+        let own = self.nodes.keys().position(|&to| to == id)?;
+        let sane = row.len() == self.nodes.len()
+            && row[own] == 10
+            && row.iter().all(|distance| (10..=255).contains(distance));
+        sane.then_some(row)
     }
 
     /// One zone a node, for want of better.
@@ -107,6 +118,9 @@ impl Topology {
                 continue;
             };
             let pages = kib / page_kib;
+            if pages == 0 {
+                continue;
+            }
             let kind = FileKind::Normal;
             zones.push(FileZone { node, kind, start, spanned: pages, present: pages, managed: pages });
             start += pages;
@@ -117,26 +131,23 @@ impl Topology {
 
 fn read_node(tree: &Tree, id: u64) -> Found {
     let directory = format!("{NODES}/node{id}");
-    let cpus = match tree.read(&format!("{directory}/cpulist")) {
-        Some(text) => list(Some(&text)).into_iter().collect(),
-        None => {
-            let mut cpus: Vec<u64> = numbered(&tree.names(&directory), "cpu").collect();
-            cpus.sort_unstable();
-            let instead = if cpus.is_empty() { "no CPUs are assumed" } else { "its links to CPUs are used" };
-            tree.note(&format!("{directory}/cpulist is missing: {instead}"));
-            cpus
-        }
-    };
+    let listed = tree.read(&format!("{directory}/cpulist"));
+    let cpus = listed.map(|text| list(Some(&text)).into_iter().collect()).or_else(|| {
+        let linked: BTreeSet<u64> = numbered(&tree.names(&directory), "cpu").collect();
+        let instead = if linked.is_empty() { "no CPUs are assumed" } else { "its links to CPUs are used" };
+        tree.note(&format!("{directory}/cpulist is missing: {instead}"));
+        (!linked.is_empty()).then(|| linked.into_iter().collect())
+    });
     let row = tree.read(&format!("{directory}/distance"));
     let numbers = |text: String| text.split_whitespace().map(|word| word.parse().ok()).collect();
     Found { cpus, distances: row.and_then(numbers) }
 }
 
 /// The CPUs of a machine without node directories.
-fn all_cpus(tree: &Tree) -> Vec<u64> {
+fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
     let online = list(tree.read("sys/devices/system/cpu/online").as_deref());
     if !online.is_empty() {
-        return online.into_iter().collect();
+        return Some(online.into_iter().collect());
     }
     let text = tree.read("proc/cpuinfo").unwrap_or_default();
     let in_cpuinfo = text.lines().filter_map(|line| {
@@ -151,8 +162,9 @@ fn all_cpus(tree: &Tree) -> Vec<u64> {
     }
     if cpus.is_empty() {
         tree.note("the CPUs are unknown (sys/devices/system/cpu/online, proc/cpuinfo, proc/stat)");
+        return None;
     }
-    cpus
+    Some(cpus)
 }
 
 /// Numbers of names that are `prefix` and a number.

@@ -40,7 +40,9 @@ impl Tree {
     pub(super) fn note_missing(&self, file: &str) -> Option<String> {
         let text = self.read(file);
         if text.is_none() {
-            self.note(&format!("{file} is missing: its default is assumed"));
+            self.note(&format!(
+                "{file} is missing: its default is assumed, and what rests on it is not checked"
+            ));
         }
         text
     }

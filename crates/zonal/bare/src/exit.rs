@@ -4,12 +4,12 @@ use core::arch::{asm, global_asm};
 
 // The stack pointer is aligned as a called function expects it, which the kernel does not do.
 #[cfg(target_arch = "x86_64")]
-global_asm!(".globl _start", "_start:", "xor ebp, ebp", "and rsp, -16", "call {main}", "ud2", main = sym main);
+global_asm!(".globl _start", "_start:", "xor ebp, ebp", "and rsp, -16", "call {start}", "ud2", start = sym start);
 #[cfg(target_arch = "aarch64")]
-global_asm!(".globl _start", "_start:", "mov x29, xzr", "bl {main}", "udf #0", main = sym main);
+global_asm!(".globl _start", "_start:", "mov x29, xzr", "bl {start}", "udf #0", start = sym start);
 
-extern "C" fn main() -> ! {
-    with(u8::from(crate::run().is_err()))
+extern "C" fn start() -> ! {
+    with(crate::main())
 }
 
 /// Ends the program with `status`.

@@ -1,0 +1,313 @@
+//! `zonal run`: a pool over this machine's memory, a workload on it, and the books at the end.
+//!
+//! Arguments become checked [`Options`], these a pool, the workload's report is rendered.
+//! Neighbours: `zonal_linux::workload` does the work; `run/text.rs` and `run/json.rs` render,
+//! `run/progress.rs` shows how far it is.
+
+mod json;
+mod progress;
+mod text;
+
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use zonal::config::{Config, NodeReclaim, ZonelistCache};
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::policy::WeightTable;
+use zonal::units::NodeId;
+use zonal_linux::workload::{Plan, PoolReport, Workload, run_on_pool};
+use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
+use zonal_machine::MachineModel;
+
+use crate::interrupt;
+use crate::outcome::{Failure, print};
+use crate::values::{self, Nodes, PolicyChoice, Size};
+
+/// Run a workload on a pool of this machine's memory, and check the books
+#[derive(Args, Clone, Debug)]
+#[command(after_help = examples())]
+pub(crate) struct RunArgs {
+    /// What each thread does; see below
+    #[arg(value_parser = workload, default_value = Workload::default().name())]
+    workload: Workload,
+
+    /// Memory of the pool [default: 1GiB, or half of what is available]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pool: Option<Size>,
+
+    /// Threads at work [default: one for each CPU]
+    #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
+    threads: Option<NonZeroUsize>,
+
+    /// How long to measure
+    #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "5", allow_hyphen_values = true)]
+    seconds: Duration,
+
+    /// Take memory of this node alone; can be repeated, or be a list such as 0,2-3
+    #[arg(long = "node", value_name = "N", allow_hyphen_values = true)]
+    nodes: Vec<Nodes>,
+
+    /// Where requests go, as in local, preferred:1, bind:0,2-3, interleave:0-3 or weighted:0=3,1=1
+    #[arg(long, value_name = "P", default_value = "local")]
+    policy: PolicyChoice,
+
+    /// How the size of per-CPU pagesets is tuned
+    #[arg(long, value_name = "HOW", default_value = "depth")]
+    tuning: TuningArg,
+
+    /// How zones found full are remembered
+    #[arg(long, value_name = "HOW", default_value = "on")]
+    zonelist_cache: CacheArg,
+
+    /// Reclaim nearby nodes before falling back to others
+    #[arg(long, value_name = "SWITCH", default_value = "off")]
+    node_reclaim: SwitchArg,
+
+    /// Split this machine into N emulated nodes
+    #[arg(long, value_name = "N", value_parser = values::fake_nodes, allow_hyphen_values = true,
+          conflicts_with = "machine")]
+    fake_nodes: Option<usize>,
+
+    /// Emulate the nodes, CPUs and distances of a machine file
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+
+    /// Start of all random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print the result as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TuningArg {
+    Depth,
+    Stepwise,
+    Fixed,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CacheArg {
+    On,
+    Published,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SwitchArg {
+    On,
+    Off,
+}
+
+/// The workloads and a few calls, for the help.
+pub(crate) fn examples() -> String {
+    let mut text = String::from("Workloads, for each thread:\n");
+    for workload in Workload::ALL {
+        text.push_str(&format!("  {:<14}{}\n", workload.name(), workload.summary()));
+    }
+    text.push_str(
+        "\nExamples:\n  \
+         zonal run                              the default workload on all CPUs for 5 seconds\n  \
+         zonal run batch --threads 1 --json     one thread, the result as JSON\n  \
+         zonal run orders --fake-nodes 4 --policy interleave:0-3\n\n\
+         Ctrl-C ends the run early and still checks the books; a second one ends at once.",
+    );
+    text
+}
+
+fn workload(name: &str) -> Result<Workload, String> {
+    Workload::from_name(name).ok_or_else(|| {
+        let names = Workload::ALL.map(Workload::name).join(", ");
+        format!("there is no such workload or command; workloads are {names}")
+    })
+}
+
+/// Runs. Exits with 0; 1 if the books do not balance or nothing could be done; 2 if the arguments
+/// do not fit this machine; 130 if interrupted.
+pub(crate) fn run(args: &RunArgs) -> ExitCode {
+    match measure(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// What to do, checked as far as it can be without a pool.
+struct Options {
+    topology: Topology,
+    config: Config,
+    nodes: Vec<NodeId>,
+    threads: NonZeroUsize,
+}
+
+fn measure(args: &RunArgs) -> Result<(), Failure> {
+    let options = resolve(args)?;
+    let interrupted = interrupt::flag_on_interrupt()
+        .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
+    let pool = build(args, &options, &interrupted)?;
+    for warning in pool.warnings() {
+        eprintln!("zonal: warning: {warning}");
+    }
+    let plan = Plan {
+        workload: args.workload,
+        threads: options.threads,
+        duration: args.seconds,
+        seed: args.seed,
+        pages: pool.frames(),
+    };
+    let weights = WeightTable::new();
+    let policy = policy(&pool, &args.policy, &weights)?;
+    let bar = progress::of_run(&plan);
+    let report = run_on_pool(&pool, &policy, &plan, &interrupted, |now| bar.show(now))
+        .map_err(|error| Failure::failed(format!("cannot start {} threads: {error}", plan.threads)))?;
+    bar.clear();
+    print(&if args.json { json::render(&report) } else { text::render(&pool, &report) })?;
+    judge(&report, &interrupted)
+}
+
+fn resolve(args: &RunArgs) -> Result<Options, Failure> {
+    let mut config = Config { tuning: args.tuning.into(), ..Config::default() };
+    config.zonelist_cache = args.zonelist_cache.into();
+    config.node_reclaim = args.node_reclaim.into();
+    let topology = match (&args.machine, args.fake_nodes) {
+        (Some(file), _) => {
+            let model = MachineModel::read(file).map_err(Failure::bad_input)?;
+            config.page_bytes = model.page_bytes;
+            Topology::of_machine(&model).map_err(refused)?
+        }
+        (None, Some(count)) => Topology::fake(count).map_err(refused)?,
+        (None, None) => Topology::live(),
+    };
+    for node in args.policy.nodes() {
+        if !topology.nodes().iter().any(|one| one.id == node) {
+            let existing = Nodes(topology.nodes().iter().map(|one| one.id).collect());
+            let message = format!("--policy: node {node} does not exist; this machine has {existing}");
+            return Err(Failure::bad_input(message));
+        }
+    }
+    let nodes = args.nodes.iter().flat_map(|list| list.0.iter().copied()).collect();
+    Ok(Options { topology, config, nodes, threads: threads(args)? })
+}
+
+/// Threads asked for, or one for each CPU; whole couples where the workload needs them.
+fn threads(args: &RunArgs) -> Result<NonZeroUsize, Failure> {
+    let together = args.workload.threads_per_pair();
+    if let Some(threads) = args.threads {
+        if threads.get() % together != 0 {
+            let (name, next) = (args.workload.name(), threads.get().next_multiple_of(together));
+            let message =
+                format!("{name} needs {together} threads a pair; ask for --threads {next}, not {threads}");
+            return Err(Failure::bad_input(message));
+        }
+        return Ok(threads);
+    }
+    let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get();
+    Ok(NonZeroUsize::new(cpus / together * together)
+        .or(NonZeroUsize::new(together))
+        .unwrap_or(NonZeroUsize::MIN))
+}
+
+fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<Pool, Failure> {
+    let bar = progress::of_building();
+    let on_progress = |now| {
+        bar.show(now);
+        // Relaxed: nothing but the flag itself is read.
+        if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let mut builder = Pool::builder()
+        .topology(options.topology.clone())
+        .nodes(options.nodes.iter().copied())
+        .config(options.config);
+    if let Some(Size(bytes)) = args.pool {
+        builder = builder.size(bytes);
+    }
+    if args.workload == Workload::Touch {
+        // Page faults are the kernel's time, not the allocator's.
+        builder = builder.prefault(Prefault::AtOnce);
+    }
+    let pool = builder.on_progress(&on_progress).build().map_err(refused);
+    bar.clear();
+    pool
+}
+
+fn refused(error: PoolError) -> Failure {
+    match error {
+        PoolError::Interrupted => Failure::interrupted("interrupted before the pool was ready"),
+        PoolError::Unreadable { .. }
+        | PoolError::Map { .. }
+        | PoolError::Prefault { .. }
+        | PoolError::Thread(_) => Failure::failed(error),
+        _ => Failure::bad_input(error),
+    }
+}
+
+fn policy<'w>(
+    pool: &Pool,
+    choice: &PolicyChoice,
+    weights: &'w WeightTable<zonal_linux::LinuxPlatform>,
+) -> Result<PoolPolicy<'w>, Failure> {
+    let policy = match choice {
+        PolicyChoice::Local => Ok(PoolPolicy::local()),
+        PolicyChoice::Preferred(node) => pool.preferred(*node),
+        PolicyChoice::Bind(nodes) => pool.bind(nodes.0.iter().copied().collect()),
+        PolicyChoice::Interleave(nodes) => pool.interleave(nodes.0.iter().copied().collect()),
+        PolicyChoice::Weighted(pairs) => {
+            pairs.iter().for_each(|&(node, weight)| weights.set(node, weight));
+            pool.weighted_interleave(pairs.iter().map(|&(node, _)| node).collect(), weights)
+        }
+    };
+    policy.map_err(|error| Failure::bad_input(format!("--policy: {error}")))
+}
+
+fn judge(report: &PoolReport, interrupted: &AtomicBool) -> Result<(), Failure> {
+    if !report.is_balanced() {
+        let fault = report.fault.map_or_else(|| text::books(&report.books), |fault| fault.to_string());
+        return Err(Failure::failed(format!("the books do not balance: {fault}")));
+    }
+    // Relaxed: nothing but the flag itself is read.
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Failure::interrupted("interrupted; the books balance"));
+    }
+    if report.measured.pairs == 0 {
+        return Err(Failure::failed(format!(
+            "nothing was done, {} requests failed; give a larger --pool or fewer --threads",
+            report.measured.failed
+        )));
+    }
+    Ok(())
+}
+
+impl From<TuningArg> for PagesetTuning {
+    fn from(arg: TuningArg) -> Self {
+        match arg {
+            TuningArg::Depth => Self::Depth,
+            TuningArg::Stepwise => Self::Stepwise,
+            TuningArg::Fixed => Self::Fixed,
+        }
+    }
+}
+
+impl From<CacheArg> for ZonelistCache {
+    fn from(arg: CacheArg) -> Self {
+        match arg {
+            CacheArg::On => Self::On,
+            CacheArg::Published => Self::Published,
+            CacheArg::Off => Self::Off,
+        }
+    }
+}
+
+impl From<SwitchArg> for NodeReclaim {
+    fn from(arg: SwitchArg) -> Self {
+        match arg {
+            SwitchArg::On => Self::On,
+            SwitchArg::Off => Self::Off,
+        }
+    }
+}

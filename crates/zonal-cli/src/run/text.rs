@@ -1,0 +1,189 @@
+//! The report of a run for people: one subject a line, with units.
+
+use zonal::snapshot::Books;
+use zonal_linux::workload::PoolReport;
+use zonal_linux::{Placement, Pool};
+
+use crate::values::Nodes;
+
+/// Nodes whose names fit a line; of more only the count is told.
+const NODES_MAX: usize = 8;
+
+pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
+    let mut text = heading(pool, report);
+    let lines = [
+        ("speed", speed(report)),
+        ("latency", latency(report)),
+        ("failed", failed(report)),
+        ("locality", locality(report)),
+        ("zonelist", zonelist(report)),
+        ("reclaim", reclaim(report)),
+        ("pagesets", pagesets(report)),
+        ("metadata", format!("{:.3} bytes per frame", report.metadata_bytes_per_frame)),
+        ("books", format!("{}: {}", books(&report.books), verdict(report))),
+    ];
+    for (label, line) in lines.iter().filter(|(_, line)| !line.is_empty()) {
+        text.push_str(&format!("  {label:<10}{line}\n"));
+    }
+    text
+}
+
+fn heading(pool: &Pool, report: &PoolReport) -> String {
+    let plan = &report.plan;
+    let nodes: Vec<_> = pool.topology().nodes().iter().map(|node| node.id).collect();
+    let nodes = match nodes.len() {
+        count if count > NODES_MAX => format!("{count} nodes"),
+        _ => Nodes(nodes).to_string(),
+    };
+    let placement = match report.placement {
+        Placement::OnNodes => "memory on its own node",
+        Placement::NotBound => "memory not bound to nodes",
+        Placement::Emulated => "emulated",
+    };
+    let seconds = report.measured.elapsed.as_secs_f64();
+    let bytes = pool.frames().get() * pool.page_bytes() as u64;
+    format!(
+        "{}: {} for {seconds:.1} s on a pool of {}, {nodes} ({placement}), seed {}\n",
+        plan.workload.name(),
+        counted(plan.threads.get() as u64, "thread"),
+        size(bytes),
+        plan.seed
+    )
+}
+
+fn speed(report: &PoolReport) -> String {
+    let measured = &report.measured;
+    let each = match measured.ns_per_pair() {
+        Some(ns) => format!("{} a pair", time(ns)),
+        None => "no pair was done".into(),
+    };
+    format!("{} pairs/s, {each}", si(measured.pairs_per_second()))
+}
+
+fn latency(report: &PoolReport) -> String {
+    let latency = &report.measured.latency;
+    if latency.samples == 0 {
+        return "no operation was timed".into();
+    }
+    let [p50, p99, p999, max] =
+        [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| time(ns as f64));
+    let samples = si(latency.samples as f64);
+    format!("p50 {p50}, p99 {p99}, p99.9 {p999}, max {max} (one take or give; {samples} timed)")
+}
+
+fn failed(report: &PoolReport) -> String {
+    match report.measured.failed {
+        0 => String::new(),
+        failed => format!("{} found no block", counted(failed, "request")),
+    }
+}
+
+fn locality(report: &PoolReport) -> String {
+    let locality = &report.locality;
+    let served = (locality.hit + locality.miss).max(1) as f64;
+    format!(
+        "{:.2} % from the preferred node (hit {}, miss {}, foreign {}), local {}, other {}",
+        100.0 * locality.hit as f64 / served,
+        si(locality.hit as f64),
+        si(locality.miss as f64),
+        si(locality.foreign as f64),
+        si(locality.local as f64),
+        si(locality.other as f64)
+    )
+}
+
+fn zonelist(report: &PoolReport) -> String {
+    let events = &report.events;
+    let [probes, marks, wipes] = [events.probes, events.marks, events.wipes].map(|count| si(count as f64));
+    format!("{probes} zones probed, {marks} marked full, wiped {wipes} times")
+}
+
+fn reclaim(report: &PoolReport) -> String {
+    let events = &report.events;
+    let mut line = format!(
+        "background woken {}, direct {}",
+        counted(events.background_wakes, "time"),
+        counted(events.direct_stalls, "time")
+    );
+    let node = [
+        ("not scanned", events.node_reclaim_no_scan),
+        ("full", events.node_reclaim_full),
+        ("some freed", events.node_reclaim_some),
+        ("enough freed", events.node_reclaim_success),
+    ];
+    if node.iter().any(|(_, count)| *count > 0) {
+        let node = node.map(|(outcome, count)| format!("{outcome} {count}")).join(", ");
+        line.push_str(&format!("; of nearby nodes: {node}"));
+    }
+    line
+}
+
+fn pagesets(report: &PoolReport) -> String {
+    let (refills, drains) = (report.events.refills, report.events.drains);
+    let high = report.pageset_high;
+    format!(
+        "refilled {} times, drained {}; largest high {high} frames",
+        si(refills as f64),
+        si(drains as f64)
+    )
+}
+
+/// The equation with its numbers.
+pub(super) fn books(books: &Books) -> String {
+    let Books { managed, free, in_pagesets, allocated } = books;
+    format!("{managed} managed = {free} free + {in_pagesets} in pagesets + {allocated} allocated")
+}
+
+fn verdict(report: &PoolReport) -> &'static str {
+    if report.is_balanced() { "balanced" } else { "NOT BALANCED" }
+}
+
+/// A number with one of the usual multiples.
+pub(super) fn si(number: f64) -> String {
+    let scales = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")];
+    match scales.iter().find(|(from, _)| number >= *from) {
+        // Thousands are told whole up to ten thousand.
+        Some(&(1e4, unit)) => format!("{:.1}{unit}", number / 1e3),
+        Some((scale, unit)) => format!("{:.1}{unit}", number / scale),
+        None => format!("{number:.0}"),
+    }
+}
+
+fn time(ns: f64) -> String {
+    let scales = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
+    match scales.iter().find(|(scale, _)| ns >= *scale) {
+        Some((scale, unit)) => format!("{:.1} {unit}", ns / scale),
+        None if ns < 100.0 && ns.fract() > 0.0 => format!("{ns:.1} ns"),
+        None => format!("{ns:.0} ns"),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let scales = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")];
+    let (scale, unit) = scales.into_iter().find(|(scale, _)| bytes >= *scale).unwrap_or((1 << 10, "KiB"));
+    let number = format!("{:.2}", bytes as f64 / scale as f64);
+    format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+}
+
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units_people_know() {
+        assert_eq!(
+            [0.0, 9999.0, 12_345.0, 34_500_000.0, 7.1e9].map(si),
+            ["0", "9999", "12.3 k", "34.5 M", "7.1 G"]
+        );
+        assert_eq!(
+            [0.0, 9.5, 120.0, 1500.0, 4e6, 2e9].map(time),
+            ["0 ns", "9.5 ns", "120 ns", "1.5 us", "4.0 ms", "2.0 s"]
+        );
+        assert_eq!([4096, 64 << 20, 1 << 30, 3 << 29].map(size), ["4 KiB", "64 MiB", "1 GiB", "1.5 GiB"]);
+        assert_eq!([counted(1, "thread"), counted(0, "thread")], ["1 thread", "0 threads"]);
+    }
+}

@@ -1,0 +1,97 @@
+//! `zonal machine` as scripts see it: exit codes, one JSON document, errors in a line.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn machine(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zonal")).arg("machine").args(args).output().unwrap()
+}
+
+fn oracle(name: &str) -> String {
+    let crates: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    crates.join("zonal-machine/tests/oracle").join(name).display().to_string()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_machine_as_its_kernel_saw_it() {
+    let file = oracle("linux-7.2-quad-movable.json");
+    let output = machine(&["--file", &file, "--check"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(shown.contains("60 of 60 values"), "{shown}");
+    assert!(shown.contains("Rules of Linux 7.2 (its own kernel)"), "{shown}");
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn differences_are_shown_and_told_by_the_exit_code() {
+    let file = oracle("linux-6.1-quad-low.json");
+    let output = machine(&["--file", &file, "--check", "--rules", "5.10"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("fallback_order node 3      3 2 0 1    3 2 1 0"));
+    // Without being asked to check, a difference is no failure.
+    assert_eq!(machine(&["--file", &file, "--rules", "5.10"]).status.code(), Some(0));
+    let output = machine(&["--file", &file, "--check", "--node-load", "assign"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn json_is_one_document_in_the_agreed_shape() {
+    let output = machine(&["--preset", "quad-10-12-32", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["nodes"][3]["fallback_order"], serde_json::json!([3, 2, 1, 0]));
+    assert_eq!(report["balance"][0]["times_nth"], serde_json::json!([1, 1, 1]));
+    assert_eq!(report["zones"][0]["kind"], "DMA");
+    assert_eq!(report["zones"][0]["protection"].as_array().unwrap().len(), 5);
+    assert_eq!(report["checks"], serde_json::json!([]));
+    assert_eq!(report["advice"][0]["severity"], "info");
+}
+
+#[test]
+fn what_cannot_be_is_an_error_of_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let empty = directory.path().display().to_string();
+    for (args, expected) in [
+        (vec!["--file", "/no/such.json"], "cannot read /no/such.json"),
+        (vec!["--preset", "nosuch"], "there are: desktop, quad-10-12-32"),
+        (vec!["--preset", "desktop", "--check"], "nothing to check"),
+        (vec!["--sysfs", &empty], "give the directory that holds the machine's proc and sys"),
+        (vec!["--preset", "desktop", "--export", "/no/such/file"], "cannot write /no/such/file"),
+    ] {
+        let output = machine(&args);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
+        let last = message.lines().last().unwrap();
+        assert!(last.contains(expected), "{args:?}: {message}");
+        assert_eq!(text(&output.stdout), "");
+    }
+    for args in [vec!["--rules", "new"], vec!["--live", "--preset", "desktop"], vec!["--node-load", "none"]] {
+        assert_eq!(machine(&args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn exports_read_back_to_the_same_report() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("out.json").display().to_string();
+    for source in [["--file", &oracle("linux-6.12-sgi28-fattree.json")], ["--preset", "cxl4"]] {
+        let first = machine(&[source[0], source[1], "--export", &file, "--json"]);
+        assert_eq!(first.status.code(), Some(0));
+        let again = machine(&["--file", &file, "--json"]);
+        assert_eq!(text(&first.stdout), text(&again.stdout));
+    }
+}
+
+#[test]
+fn this_machine_is_the_default() {
+    let (silent, live) = (machine(&["--json"]), machine(&["--live", "--json"]));
+    assert_eq!(silent.status.code(), Some(0), "{}", text(&silent.stderr));
+    let nodes = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).unwrap()["nodes"].clone();
+    assert_eq!(nodes(&silent), nodes(&live));
+}

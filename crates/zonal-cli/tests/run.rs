@@ -1,0 +1,231 @@
+//! `zonal run` as people and scripts call it: bad input, the JSON document, Ctrl-C.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn zonal(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
+}
+
+/// A short run on a small pool, with these arguments.
+fn json(arguments: &[&str]) -> Value {
+    let short = ["--pool", "64MiB", "--seconds", "0.05", "--json"];
+    let output = zonal(&[arguments, &short].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn bad_input_is_one_line_that_says_what_would_be_right() {
+    let cases: [(&[&str], &str); 33] = [
+        (&["run", "paint"], "workloads are touch, pair, batch, batch-random, repeat"),
+        (&["paint"], "no such workload or command"),
+        (&["run", "--threads", "0"], "ask for 1 to"),
+        (&["run", "--threads", "-2"], "ask for 1 to"),
+        (&["run", "--threads", "1000000"], "ask for 1 to"),
+        (&["run", "handoff", "--threads", "3"], "ask for --threads 4"),
+        (&["run", "--seconds", "0"], "seconds above 0"),
+        (&["run", "--seconds", "-1"], "seconds above 0"),
+        (&["run", "--seconds", "NaN"], "seconds above 0"),
+        (&["run", "--seconds", "1e10"], "more than a year"),
+        (&["run", "--pool", "0"], "ask for"),
+        (&["run", "--pool", "1GB"], "as in 64MiB, 1GiB or 2M"),
+        (&["run", "--pool", "-1G"], "as in 64MiB, 1GiB or 2M"),
+        (&["run", "--pool", "99999999T"], "more than any machine has"),
+        (&["run", "--pool", "1000TiB"], "or less"),
+        (&["run", "--pool", "4K"], "or more"),
+        (&["run", "--node", "77"], "node 77 does not exist; this machine has"),
+        (&["run", "--node", "x"], "is not a node"),
+        (&["run", "--node", "3-1"], "runs backwards"),
+        (&["run", "--policy", "random"], "there are local, preferred:1"),
+        (&["run", "--policy", "preferred:77"], "node 77 does not exist; this machine has"),
+        (&["run", "--policy", "bind:0,77"], "node 77 does not exist; this machine has"),
+        (
+            &["run", "--policy", "interleave:0-9", "--fake-nodes", "4"],
+            "node 4 does not exist; this machine has nodes 0-3",
+        ),
+        (&["run", "--policy", "weighted:0=1,77=1"], "node 77 does not exist; this machine has"),
+        (&["run", "--policy", "weighted:0=0"], "all weights are 0"),
+        (&["run", "--policy", "weighted:0=300"], "a weight is a number from 0 to 255"),
+        (&["run", "--tuning", "deep"], "depth, stepwise, fixed"),
+        (&["run", "--zonelist-cache", "yes"], "on, published, off"),
+        (&["run", "--fake-nodes", "0"], "ask for 1 to 1024"),
+        (&["run", "--fake-nodes", "1025"], "ask for 1 to 1024"),
+        (&["run", "--fake-nodes", "2", "--machine", "m.json"], "cannot be used with '--machine"),
+        (&["run", "--machine", "/no/such/machine.json"], "/no/such/machine.json"),
+        (&["run", "--speed", "5"], "--speed"),
+    ];
+    for (arguments, right) in cases {
+        let output = zonal(arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(errors.ends_with('\n') && errors.lines().count() == 1, "{arguments:?}: {errors}");
+        assert!(errors.starts_with("zonal: ") && errors.contains(right), "{arguments:?}: {errors}");
+    }
+}
+
+/// Keys of a document, with those of nested ones behind a dot.
+fn keys(value: &Value) -> Vec<String> {
+    let Value::Object(entries) = value else { return Vec::new() };
+    let mut all = Vec::new();
+    for (key, value) in entries {
+        let nested = keys(value);
+        if nested.is_empty() {
+            all.push(key.clone());
+        }
+        all.extend(nested.iter().map(|inner| format!("{key}.{inner}")));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn the_json_document_has_the_promised_keys() {
+    let mut promised = [
+        "workload",
+        "threads",
+        "seconds",
+        "pairs",
+        "ns_per_pair",
+        "latency_ns.p50",
+        "latency_ns.p99",
+        "latency_ns.p999",
+        "latency_ns.max",
+        "locality.hit",
+        "locality.miss",
+        "locality.foreign",
+        "locality.local",
+        "locality.other",
+        "zonelist.probes",
+        "zonelist.marks",
+        "zonelist.wipes",
+        "reclaim.background",
+        "reclaim.direct",
+        "reclaim.node.no_scan",
+        "reclaim.node.full",
+        "reclaim.node.some",
+        "reclaim.node.success",
+        "pageset.refills",
+        "pageset.drains",
+        "pageset.high_final",
+        "metadata_bytes_per_frame",
+        "books.managed",
+        "books.free",
+        "books.in_pagesets",
+        "books.allocated",
+        "books.balanced",
+        "bound_to_nodes",
+    ];
+    promised.sort_unstable();
+    assert_eq!(keys(&json(&["run", "pair"])), promised);
+}
+
+#[test]
+fn figures_agree_with_each_other() {
+    let result = json(&["run", "batch", "--threads", "3", "--fake-nodes", "2", "--policy", "interleave:0-1"]);
+    let number =
+        |path: &str| result.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}"));
+    assert_eq!(result["workload"], "batch");
+    assert_eq!(number("/threads"), 3.0);
+    assert_eq!(number("/books/managed"), 16384.0);
+    assert_eq!(number("/books/allocated"), 0.0);
+    assert_eq!(number("/books/free") + number("/books/in_pagesets"), 16384.0);
+    assert_eq!(result["books"]["balanced"], true);
+    assert_eq!(result["bound_to_nodes"], false);
+    assert!(number("/pairs") > 0.0 && number("/ns_per_pair") > 0.0);
+    assert!(number("/locality/hit") + number("/locality/miss") >= number("/pairs"));
+    assert!(number("/latency_ns/p50") <= number("/latency_ns/max"));
+}
+
+#[test]
+fn every_workload_and_setting_runs() {
+    let workloads =
+        ["pair", "batch", "batch-random", "repeat", "random", "handoff", "orders", "fill", "touch"];
+    for workload in workloads {
+        let result = json(&["run", workload, "--threads", "2"]);
+        assert_eq!(result["workload"], workload);
+        assert_eq!(result["books"]["balanced"], true, "{workload}");
+    }
+    let settings =
+        ["--tuning", "stepwise", "--zonelist-cache", "published", "--node-reclaim", "on", "--seed", "9"];
+    assert_eq!(json(&[&["run", "orders", "--node", "0"], &settings[..]].concat())["books"]["balanced"], true);
+}
+
+#[test]
+fn without_a_command_it_runs_the_default_workload() {
+    assert_eq!(json(&[])["workload"], "touch");
+    assert_eq!(json(&["run"])["workload"], "touch");
+    assert_eq!(json(&["pair"])["workload"], "pair");
+}
+
+#[test]
+fn a_machine_file_is_emulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pair.json");
+    std::fs::write(
+        &file,
+        r#"{"name": "pair", "page_bytes": 4096,
+            "nodes": [{"id": 0, "cpus": [0], "distances": {"0": 10, "3": 20}},
+                      {"id": 3, "cpus": [8], "distances": {"0": 20, "3": 10}}],
+            "zones": [{"node": 0, "kind": "Normal", "start": 0, "spanned": 65536, "present": 65536, "managed": 65536},
+                      {"node": 3, "kind": "Normal", "start": 65536, "spanned": 65536, "present": 65536, "managed": 65536}]}"#,
+    )
+    .unwrap();
+    let file = file.to_str().unwrap();
+    let result = json(&["run", "pair", "--machine", file, "--policy", "preferred:3", "--threads", "1"]);
+    assert_eq!(result["books"]["balanced"], true);
+    let output = zonal(&["run", "--machine", file, "--policy", "bind:1"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("this machine has nodes 0,3"));
+}
+
+#[test]
+fn people_get_units_and_the_books() {
+    let output = zonal(&["run", "pair", "--pool", "64MiB", "--seconds", "0.05", "--threads", "1"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Progress is for terminals; warnings may be due on this machine.
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.lines().all(|line| line.starts_with("zonal: warning: ")), "{errors}");
+    for part in [
+        "pair: 1 thread for",
+        "pool of 64 MiB",
+        "pairs/s",
+        "p99.9",
+        "bytes per frame",
+        "16384 managed = ",
+        ": balanced",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_run_with_its_books() {
+    let arguments = ["run", "pair", "--pool", "64MiB", "--seconds", "3600", "--threads", "2", "--json"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once there are threads, the signal is watched for.
+    let threads = || std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count();
+    while threads() < 2 {
+        std::thread::yield_now();
+    }
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["books"]["balanced"], true);
+    assert!(String::from_utf8(output.stderr).unwrap().ends_with("zonal: interrupted; the books balance\n"));
+}
+
+#[test]
+fn help_lists_workloads_and_examples() {
+    for arguments in [&["--help"][..], &["run", "--help"]] {
+        let output = zonal(arguments);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text.contains("batch-random") && text.contains("Examples:"), "{text}");
+    }
+}

@@ -1,0 +1,175 @@
+//! A workload on a pool of ours, and what the pool tells afterwards.
+//!
+//! On an emulated machine the lanes stand for CPUs spread over all of its nodes. Neighbours:
+//! `driver.rs` runs the lanes; front ends render the [`PoolReport`].
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+use zonal::snapshot::{Books, Events, Locality};
+use zonal::units::{CpuId, Order, PageCount, Pfn};
+use zonal::verify::VerifyError;
+
+use super::{Measurement, PageSource, Plan, Progress, run};
+use crate::{ActingCpu, Placement, Pool, PoolPolicy, PoolRequest};
+
+/// What came out of a run on a pool, and how the pool stands after it.
+#[derive(Clone, Debug)]
+pub struct PoolReport {
+    /// What was run.
+    pub plan: Plan,
+    /// Speed and latency.
+    pub measured: Measurement,
+    /// Where blocks came from, preparation included.
+    pub locality: Locality,
+    /// What happened, preparation included.
+    pub events: Events,
+    /// The largest `pageset.high` at the end.
+    pub pageset_high: PageCount,
+    /// Bytes of metadata for each frame.
+    pub metadata_bytes_per_frame: f64,
+    /// The books after everything was given back.
+    pub books: Books,
+    /// What a walk over the whole pool found wrong.
+    pub fault: Option<VerifyError>,
+    /// Where the pool's memory lies.
+    pub placement: Placement,
+}
+
+impl PoolReport {
+    /// Whether every frame is accounted for and none is still out.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        self.fault.is_none() && self.books.balance() && self.books.allocated == PageCount::ZERO
+    }
+}
+
+/// Runs `plan` on a pool that nobody else uses, with requests under `policy`; as [`run`].
+///
+/// # Errors
+/// When the system refuses a thread.
+///
+/// # Panics
+/// When the pool refuses a frame that it gave out, or the number of threads does not suit the
+/// workload.
+pub fn run_on_pool(
+    pool: &Pool,
+    policy: &PoolPolicy<'_>,
+    plan: &Plan,
+    stop: &AtomicBool,
+    on_progress: impl FnMut(Progress),
+) -> io::Result<PoolReport> {
+    let nodes = pool.topology().nodes().iter();
+    let cpus: Vec<CpuId> = nodes.flat_map(|node| node.cpus.iter().copied()).collect();
+    let source = |lane: usize| {
+        let cpu = cpus.get(lane * cpus.len() / plan.threads);
+        // Refused where the machine is real: there a thread is where it runs.
+        PoolSource { pool, policy, _acting: cpu.and_then(|&cpu| pool.act_as(cpu).ok()) }
+    };
+    let measured = run(plan, source, stop, on_progress)?;
+    let verified = pool.verify();
+    Ok(PoolReport {
+        plan: *plan,
+        measured,
+        locality: pool.locality(),
+        events: pool.events(),
+        pageset_high: pool.pagesets().map(|pageset| pageset.high).max().unwrap_or_default(),
+        metadata_bytes_per_frame: pool.metadata_bytes() as f64 / pool.frames().get() as f64,
+        books: pool.books(),
+        fault: verified.err(),
+        placement: pool.placement(),
+    })
+}
+
+/// One thread's way to a pool.
+struct PoolSource<'a> {
+    pool: &'a Pool,
+    policy: &'a PoolPolicy<'a>,
+    _acting: Option<ActingCpu>,
+}
+
+impl PageSource for PoolSource<'_> {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, order: Order) -> Option<Pfn> {
+        self.pool.alloc_raw(&PoolRequest::new(order).policy(self.policy)).ok().map(|block| block.first)
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, order: Order) {
+        // SAFETY: raw blocks of `take` are given back once and belong to no `Frames`.
+        let given = unsafe { self.pool.free_raw(page, order) };
+        given.expect("a pool takes back what it gave out");
+    }
+
+    #[inline]
+    fn touch(&mut self, page: Pfn) {
+        let first = self.pool.ptr_of(page).expect("a pool knows the frames it gave out");
+        // SAFETY: the frame is mapped and held by this workload alone.
+        unsafe { first.cast::<u64>().write_volatile(page.get()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Topology;
+    use crate::workload::Workload;
+
+    const POOL_BYTES: u64 = 64 << 20;
+
+    /// Runs until the first progress.
+    fn report(pool: &Pool, workload: Workload) -> PoolReport {
+        let plan = Plan {
+            workload,
+            threads: NonZeroUsize::new(2).unwrap(),
+            duration: Duration::from_secs(3600),
+            seed: 3,
+            pages: pool.frames(),
+        };
+        let stop = AtomicBool::new(false);
+        let policy = PoolPolicy::local();
+        let enough = |now: Progress| stop.store(now.pairs > 0, Ordering::Relaxed); // only the flag is read
+        run_on_pool(pool, &policy, &plan, &stop, enough).unwrap()
+    }
+
+    #[test]
+    fn every_workload_leaves_the_pool_balanced() {
+        for workload in Workload::ALL {
+            let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
+            let report = report(&pool, workload);
+            let name = workload.name();
+            assert!(report.is_balanced(), "{name}: {:?} {:?}", report.books, report.fault);
+            assert!(report.measured.pairs > 0, "{name}");
+            assert_eq!(report.books.managed, pool.frames(), "{name}");
+            assert!(report.locality.hit >= report.measured.pairs / 2, "{name}: {:?}", report.locality);
+            assert!(report.metadata_bytes_per_frame > 0.0);
+        }
+    }
+
+    #[test]
+    fn a_frame_still_out_is_found() {
+        let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
+        let kept = pool.alloc(&PoolRequest::page()).unwrap();
+        let report = report(&pool, Workload::Pair);
+        assert!(!report.is_balanced());
+        assert_eq!(report.books.allocated, PageCount::new(1));
+        drop(kept);
+    }
+
+    #[test]
+    fn lanes_of_an_emulated_machine_stand_on_different_nodes() {
+        let pool = Pool::builder().size(POOL_BYTES).topology(Topology::fake(2).unwrap()).build().unwrap();
+        let report = report(&pool, Workload::Pair);
+        assert_eq!(report.placement, Placement::Emulated);
+        let serving = pool.zones().filter(|zone| zone.locality.hit > 0).count();
+        let with_cpus = pool.topology().nodes().iter().filter(|node| !node.cpus.is_empty()).count();
+        assert_eq!(serving, with_cpus.min(2));
+        assert_eq!(report.locality.other, 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! Captures of a machine laid out as files, whole and with files missing one by one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use zonal_machine::{Capture, KernelVersion, MachineModel, Rules, capture, capture_live, explain};
+
+/// Everything a capture reads of the oracle machine `linux-6.1-quad-node2-cpuonly`, as its kernel
+/// would show it.
+fn files() -> Vec<(String, String)> {
+    let model = oracle();
+    let mut files = vec![
+        ("proc/sys/kernel/hostname".to_owned(), "quad\n".to_owned()),
+        ("proc/sys/kernel/osrelease".to_owned(), "6.1.0-13-amd64\n".to_owned()),
+        ("proc/version".to_owned(), "Linux version 6.1.0-13-amd64 (debian)\n".to_owned()),
+        ("proc/sys/vm/min_free_kbytes".to_owned(), "90112\n".to_owned()),
+        ("proc/sys/vm/watermark_scale_factor".to_owned(), "10\n".to_owned()),
+        ("proc/sys/vm/lowmem_reserve_ratio".to_owned(), "256\t256\t32\t0\t0\n".to_owned()),
+        ("proc/sys/vm/zone_reclaim_mode".to_owned(), "0\n".to_owned()),
+        ("proc/sys/vm/percpu_pagelist_high_fraction".to_owned(), "0\n".to_owned()),
+        ("proc/sys/vm/min_unmapped_ratio".to_owned(), "1\n".to_owned()),
+        ("proc/zoneinfo".to_owned(), zoneinfo(&model)),
+        ("dmesg".to_owned(), dmesg(&model)),
+        ("sys/devices/system/node/online".to_owned(), "0-3\n".to_owned()),
+        ("sys/devices/system/node/possible".to_owned(), "0-4\n".to_owned()),
+        ("sys/devices/system/cpu/online".to_owned(), "0-7\n".to_owned()),
+    ];
+    let managed: u64 = model.zones.iter().map(|zone| zone.managed.get()).sum();
+    files.push(("proc/meminfo".to_owned(), format!("MemTotal: {} kB\nMemFree: 5 kB\n", managed * 4)));
+    for node in model.online_nodes() {
+        let directory = format!("sys/devices/system/node/node{}", node.id);
+        let row: Vec<String> = node.distances.iter().map(u8::to_string).collect();
+        let cpus = format!("{}-{}\n", node.cpus[0], node.cpus[1]);
+        let memory = model.managed_of(node.id).get() * 4;
+        files.push((format!("{directory}/cpulist"), cpus));
+        files.push((format!("{directory}/distance"), row.join(" ") + "\n"));
+        files.push((format!("{directory}/meminfo"), format!("Node {} MemTotal: {memory} kB\n", node.id)));
+    }
+    files
+}
+
+fn oracle() -> MachineModel {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle");
+    MachineModel::read(&directory.join("linux-6.1-quad-node2-cpuonly.json")).unwrap()
+}
+
+/// Linux prints a heading for every kind of zone of every node, populated or not.
+fn zoneinfo(model: &MachineModel) -> String {
+    let mut text = String::new();
+    let observed = model.observed.as_ref().unwrap();
+    for node in model.online_nodes() {
+        for kind in ["DMA", "DMA32", "Normal", "Movable", "Device"] {
+            text += &format!("Node {}, zone {kind:>8}\n  pages free     7\n        boost    3\n", node.id);
+            let zone = model.zones_of(node.id).find(|zone| zone.kind.name() == kind);
+            let seen = observed.zones.iter().find(|seen| seen.node == node.id && seen.kind.name() == kind);
+            let (Some(zone), Some(seen)) = (zone, seen) else {
+                text += "        min      3\n        low      3\n        high     3\n        spanned  0\n";
+                text += "        present  0\n        managed  0\n        protection: (0, 0, 0, 0, 0)\n";
+                continue;
+            };
+            for (name, value) in [("min", seen.min), ("low", seen.low), ("high", seen.high)] {
+                text += &format!("        {name} {}\n", value.unwrap().get() + 3);
+            }
+            let columns = seen.protection.unwrap().map(|pages| pages.to_string()).join(", ");
+            text += &format!("        spanned  {}\n        present  {}\n", zone.spanned, zone.present);
+            text += &format!("        managed  {}\n        protection: ({columns})\n", zone.managed);
+            text += "      nr_free_pages 9\n  pagesets\n";
+            let (high, batch) = (seen.pageset_high.unwrap(), seen.batch.unwrap());
+            for cpu in 0..8 {
+                text += &format!("    cpu: {cpu}\n              count: 1\n              high:  {high}\n");
+                text += &format!("              batch: {batch}\n");
+                text += &format!("  vm stats threshold: {}\n", seen.stat_threshold.unwrap());
+            }
+            text += &format!("  node_unreclaimable:  0\n  start_pfn:           {}\n", zone.start);
+        }
+    }
+    text
+}
+
+fn dmesg(model: &MachineModel) -> String {
+    let mut text = "[    0.0] Linux version 6.1.0-13-amd64 (debian)\n".to_owned();
+    for (node, order) in &model.observed.as_ref().unwrap().fallback_order {
+        let order: String = order.iter().map(|id| format!("{id} ")).collect();
+        text += &format!("[    0.1] Fallback order for Node {node}: {order}\n");
+    }
+    text
+}
+
+fn tree(files: &[(String, String)]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (file, text) in files {
+        let path: PathBuf = root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root
+}
+
+fn captured(files: &[(String, String)]) -> Capture {
+    capture(tree(files).path()).unwrap()
+}
+
+/// Checks of a capture under the rules of its kernel: how many, and which differ.
+fn checks(model: &MachineModel) -> (usize, Vec<String>) {
+    let version = model.observed.as_ref().and_then(|observed| observed.kernel);
+    let report = explain(model, &Rules::of(version.unwrap_or(KernelVersion::NEWEST)));
+    let differs = report.checks.iter().filter(|check| !check.same).map(|check| check.what.clone());
+    (report.checks.len(), differs.collect())
+}
+
+#[test]
+fn a_whole_tree_gives_the_machine() {
+    let Capture { model, notes } = captured(&files());
+    assert_eq!(notes, [""; 0]);
+    let truth = oracle();
+    assert_eq!(model.name, "quad");
+    assert_eq!(model.zones, truth.zones);
+    assert_eq!(model.settings, truth.settings);
+    assert_eq!(model.observed, truth.observed);
+    let cpus = |model: &MachineModel| model.online_nodes().map(|node| node.cpus.clone()).collect::<Vec<_>>();
+    assert_eq!(cpus(&model), cpus(&truth));
+    assert_eq!(model.nodes.len(), 5, "node 4 is possible");
+    assert_eq!(checks(&model), (32, vec![]));
+    assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);
+}
+
+#[test]
+fn every_file_may_be_missing() {
+    let all = files();
+    for missing in 0..all.len() {
+        let name = &all[missing].0;
+        let mut rest = all.clone();
+        rest.remove(missing);
+        let Capture { model, notes } = captured(&rest);
+        let again = MachineModel::from_json(&model.to_json(), "again").unwrap();
+        assert_eq!(again, model, "without {name}");
+        // A second source knows the same of these, and one default happens to be this machine's.
+        let spare = ["hostname", "version", "node/online", "possible", "cpu/online", "osrelease", "/meminfo"];
+        if !spare.iter().any(|spare| name.ends_with(spare)) {
+            assert!(!notes.is_empty(), "nobody misses {name}");
+        }
+        // Values that rest on what is missing are not checked, the others are as before.
+        let (checked, differs) = checks(&model);
+        assert_eq!(differs, [""; 0], "without {name}");
+        assert!(checked >= if name.ends_with("zoneinfo") { 4 } else { 8 }, "{checked} without {name}");
+    }
+}
+
+#[test]
+fn half_a_tree_is_a_machine_too() {
+    let without =
+        |part: &str| files().into_iter().filter(|(file, _)| !file.starts_with(part)).collect::<Vec<_>>();
+    let no_nodes = captured(&without("sys/devices/system/node"));
+    // All of zoneinfo's nodes are there, with all CPUs on node 0, and the notes say so.
+    assert_eq!(no_nodes.model.online_nodes().count(), 3);
+    assert_eq!(no_nodes.model.online_cpus(), 8);
+    assert!(no_nodes.notes.iter().any(|note| note.contains("all CPUs are taken to be on node 0")));
+    let no_proc = captured(&without("proc"));
+    assert_eq!(no_proc.model.zones.len(), 3, "from each node's meminfo");
+    assert_eq!(no_proc.model.observed.unwrap().kernel, None);
+    assert!(capture(tree(&without("")).path()).is_err());
+}
+
+#[test]
+fn nonsense_in_a_tree_is_noted_not_believed() {
+    let mut broken = files();
+    for (file, text) in &mut broken {
+        match file.as_str() {
+            "sys/devices/system/node/node1/distance" => *text = "10 0 -7 banana\n".to_owned(),
+            "sys/devices/system/node/node2/distance" => *text = "10 20\n".to_owned(),
+            "sys/devices/system/node/node3/cpulist" => *text = "0-7\n".to_owned(),
+            "proc/sys/vm/min_free_kbytes" => *text = "many\n".to_owned(),
+            "dmesg" => *text += "Fallback order for Node 77: 1 2\nFallback order for Node 1: 9\n",
+            _ => {}
+        }
+    }
+    let Capture { model, notes } = captured(&broken);
+    let all = notes.join("\n");
+    assert!(all.contains("node1/distance") && all.contains("node2/distance"), "{all}");
+    assert!(all.contains("node 3 lists CPUs of other nodes"), "{all}");
+    assert!(all.contains("proc/sys/vm/min_free_kbytes is no number"), "{all}");
+    assert_eq!(model.online_cpus(), 8);
+}
+
+#[test]
+fn interleaved_nodes_are_laid_out_apart() {
+    let mut interleaved = files();
+    for (file, text) in &mut interleaved {
+        if file == "proc/zoneinfo" {
+            *text = text.replace("start_pfn:           163840", "start_pfn:           100000");
+        }
+    }
+    let Capture { model, notes } = captured(&interleaved);
+    assert!(notes.iter().any(|note| note.contains("interleaved")), "{notes:?}");
+    assert_eq!(checks(&model), (32, vec![]));
+    assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);
+}
+
+#[test]
+fn the_running_machine() {
+    // Whatever runs the tests: it has a node, and what is captured is a machine.
+    let Capture { model, .. } = capture_live().unwrap();
+    assert!(model.online_nodes().count() >= 1);
+    assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);
+}

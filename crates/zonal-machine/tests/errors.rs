@@ -1,0 +1,167 @@
+//! What is wrong with a machine file is said in one line that names the file, the field and the cure.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use zonal_machine::{MachineModel, OwnedMachine};
+
+/// A sound machine to break.
+fn duo() -> Value {
+    json!({
+        "name": "duo", "page_bytes": 4096,
+        "nodes": [
+            {"id": 0, "cpus": [0, 1], "distances": {"0": 10, "1": 20}},
+            {"id": 1, "cpus": [2], "distances": {"0": 20, "1": 10}}
+        ],
+        "zones": [
+            {"node": 0, "kind": "DMA32", "start": 4096, "spanned": 1000, "present": 900, "managed": 800},
+            {"node": 1, "kind": "DMA32", "start": 6000, "spanned": 1000, "present": 1000, "managed": 800}
+        ],
+        "settings": {"min_free_kbytes": 512},
+        "observed": {"kernel": "6.12", "fallback_order": {"0": [0, 1]},
+                     "zones": [{"node": 0, "kind": "DMA32", "min": 1, "protection": [0, 0, 0, 0, 0]}]}
+    })
+}
+
+fn broken(pointer: &str, value: Value) -> String {
+    let mut file = duo();
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    match file.pointer_mut(parent).unwrap() {
+        Value::Object(map) => {
+            map.insert(key.to_owned(), value);
+        }
+        Value::Array(list) => list[key.parse::<usize>().unwrap()] = value,
+        other => panic!("{other} has no fields"),
+    }
+    MachineModel::from_json(&file.to_string(), "duo.json").unwrap_err().to_string()
+}
+
+#[test]
+fn each_mistake_is_named() {
+    let zone = |start: i64| json!({"node": 1, "kind": "DMA32", "start": start, "spanned": 10, "present": 10, "managed": 10});
+    let cases = [
+        ("/page_bytes", json!(5000), "page_bytes: 5000 is no page size"),
+        ("/nodes", json!([]), "nodes: there is no node"),
+        ("/nodes/1/id", json!(0), "nodes[1].id: node 0 is listed twice"),
+        ("/nodes/1/id", json!(1024), "nodes[1].id: 1024 is no node id"),
+        ("/nodes/1/id", json!(-1), "nodes[1].id: invalid value: integer `-1`"),
+        ("/nodes/0/cpus", json!([0, 2]), "nodes[1].cpus: CPU 2 is on node 0 and again on node 1"),
+        ("/nodes/0/cpus", json!([0, 0]), "nodes[0].cpus: CPU 0 is on node 0 and again on node 0"),
+        ("/nodes/0/cpus", json!([1 << 20]), "nodes[0].cpus: 1048576 is no CPU id"),
+        ("/nodes/0/cpus", json!(["0"]), "nodes[0].cpus[0]: invalid type: string \"0\""),
+        ("/nodes/0/distances", json!({"0": 10}), "nodes[0].distances: node 0 has no distance to node 1"),
+        (
+            "/nodes/0/distances",
+            json!({"0": 11, "1": 20}),
+            "the distance of node 0 to itself is 11; it must be 10",
+        ),
+        (
+            "/nodes/0/distances",
+            json!({"0": 10, "1": -20}),
+            "from node 0 to node 1 is -20; it must be 10..=255",
+        ),
+        (
+            "/nodes/0/distances",
+            json!({"0": 10, "1": 256}),
+            "from node 0 to node 1 is 256; it must be 10..=255",
+        ),
+        ("/nodes/0/distances", json!({"0": 10, "1": 9}), "from node 0 to node 1 is 9; it must be 10..=255"),
+        ("/nodes/0/distances", json!({"0": 10, "1": 20, "7": 20}), "a distance to node 7, which the machine"),
+        (
+            "/nodes/0/distances",
+            json!({"0": 10, "one": 20}),
+            "nodes[0].distances.?: invalid value: expected key to be a number",
+        ),
+        ("/nodes/0/distances", json!([10, 20]), "nodes[0].distances: invalid type: sequence, expected a map"),
+        ("/possible_offline", json!([1]), "possible_offline[0]: node 1 is online and possible_offline"),
+        ("/possible_offline", json!([4, 4]), "possible_offline[1]: node 4 is listed twice"),
+        ("/zones/1/start", json!(5000), "zones[1].start: node 1 DMA32 overlaps node 0 DMA32 at frame 5000"),
+        ("/zones/1/managed", json!(1001), "zones[1]: node 1 DMA32: spanned 1000, present 1000, managed 1001"),
+        ("/zones/1/node", json!(2), "zones[1].node: node 2 is not a node of the machine"),
+        ("/zones/1/node", json!(0), "zones[1]: node 0 has two DMA32 zones"),
+        (
+            "/zones/1/kind",
+            json!("HighMem"),
+            "zones[1].kind: unknown variant `HighMem`, expected one of `DMA`",
+        ),
+        ("/zones/1/spanned", json!(1_u64 << 33), "zones[1].spanned: node 1 DMA32 spans 8589934592 frames"),
+        ("/zones/1/start", json!(u64::MAX), "zones[1].spanned: node 1 DMA32 spans 1000 frames from"),
+        ("/zones/1", json!({"node": 1}), "zones[1]: missing field `kind`"),
+        ("/settings/lowmem_reserve_ratio", json!([256]), "settings.lowmem_reserve_ratio: 1 ratios given"),
+        ("/settings/min_unmapped_ratio", json!(101), "settings.min_unmapped_ratio: 101 is too large"),
+        ("/settings/swappiness", json!(60), "unknown field `swappiness`, expected one of `min_free_kbytes`"),
+        (
+            "/settings/watermark_scale_factor",
+            json!(1.5),
+            "settings.watermark_scale_factor: invalid type: floating",
+        ),
+        ("/observed/kernel", json!("new"), "observed.kernel: \"new\" is no kernel version"),
+        ("/observed/fallback_order", json!({"0": [0, 5]}), "observed.fallback_order.0: node 5 is not a node"),
+        ("/observed/zones", json!([zone(1)]), "unknown field `managed`, expected one of `node`"),
+        ("/observed/zones/0/kind", json!("Normal"), "observed.zones[0]: node 0 has no Normal zone"),
+        ("/observed/zones/0/protection", json!([0]), "node 0 DMA32: 1 columns given; it must be five"),
+        ("/colour", json!("red"), "unknown field `colour`, expected one of `name`"),
+    ];
+    for (pointer, value, expected) in cases {
+        let message = broken(pointer, value);
+        assert!(message.contains(expected), "{pointer}: {message}");
+        assert!(message.starts_with("duo.json: ") && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn what_is_no_json_is_named_by_line_and_column() {
+    for (text, expected) in [
+        ("", "duo.json: the whole file: EOF while parsing a value at line 1 column 0"),
+        ("{\n \"name\": }", "line 2 column 10"),
+        ("{\"name\": \"a\"} x", "missing field"),
+        ("[1]", "invalid"),
+    ] {
+        let message = MachineModel::from_json(text, "duo.json").unwrap_err().to_string();
+        assert!(message.contains(expected) && !message.contains('\n'), "{message}");
+    }
+    let trailing = format!("{} x", duo());
+    let message = MachineModel::from_json(&trailing, "duo.json").unwrap_err().to_string();
+    assert!(message.contains("trailing characters"), "{message}");
+}
+
+#[test]
+fn a_distance_given_twice_is_seen() {
+    let text = duo().to_string().replacen("{\"0\":10,\"1\":20}", "{\"0\":10,\"1\":20,\"1\":30}", 1);
+    let message = MachineModel::from_json(&text, "duo.json").unwrap_err().to_string();
+    assert!(message.contains("nodes[0].distances: node 0 has two distances to node 1"), "{message}");
+}
+
+#[test]
+fn unreadable_files_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing.json");
+    let message = MachineModel::read(&missing).unwrap_err().to_string();
+    assert!(message.contains("missing.json"), "{message}");
+    fs::write(&missing, [0xff, 0xfe]).unwrap();
+    let message = MachineModel::read(&missing).unwrap_err().to_string();
+    assert!(message.contains("missing.json") && message.contains("UTF-8"), "{message}");
+}
+
+#[test]
+fn absent_settings_have_their_defaults() {
+    let mut file = duo();
+    file.as_object_mut().unwrap().retain(|key, _| key != "settings" && key != "observed");
+    let model = MachineModel::from_json(&file.to_string(), "duo.json").unwrap();
+    assert_eq!(model.settings, zonal_machine::Settings::default());
+    assert_eq!(model.settings.lowmem_reserve_ratio, [256, 256, 32, 0, 0]);
+    assert_eq!(model.observed, None);
+}
+
+#[test]
+fn whatever_is_accepted_the_allocator_accepts_too() {
+    let mut file = duo();
+    file["zones"][1]["managed"] = json!(0);
+    file["nodes"][1]["id"] = json!(1000);
+    file["nodes"][0]["distances"] = json!({"0": 10, "1000": 20});
+    file["nodes"][1]["distances"] = json!({"0": 20, "1000": 10});
+    file["zones"][1]["node"] = json!(1000);
+    file["observed"] = json!({});
+    let model = MachineModel::from_json(&file.to_string(), "duo.json").unwrap();
+    assert_eq!(OwnedMachine::from(&model).with(|machine| machine.zones().len()), Ok(2));
+}

@@ -1,0 +1,149 @@
+//! The report: orders, balance, possible nodes, and remarks that come when they should only.
+
+use std::path::Path;
+
+use zonal::pageset_limits::HighRule;
+use zonal::units::{NodeId, PageCount, ZoneKind};
+use zonal_machine::{KernelVersion, MachineModel, Presence, Report, Rules, explain, predict, preset};
+
+const V5_10: KernelVersion = KernelVersion::new(5, 10);
+const V6_1: KernelVersion = KernelVersion::new(6, 1);
+
+fn newest() -> Rules {
+    Rules::of(KernelVersion::NEWEST)
+}
+
+fn remarks(report: &Report) -> String {
+    report.advice.iter().map(|advice| format!("{:?}: {}\n", advice.severity, advice.text)).collect()
+}
+
+fn oracle(name: &str) -> MachineModel {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle");
+    MachineModel::read(&directory.join(name)).unwrap()
+}
+
+#[test]
+fn balance_counts_substitutes() {
+    let model = preset("quad-10-12-32").unwrap();
+    let even = explain(&model, &newest());
+    assert!(even.balance.iter().all(|node| node.times_nth == [1, 1, 1]), "{:?}", even.balance);
+    let uneven = explain(&model, &Rules::of(V5_10));
+    assert_eq!(uneven.balance[0].times_nth, [1, 2, 0]);
+    assert_eq!(uneven.balance[1].times_nth, [1, 0, 2]);
+    // A node without memory that stands in its own list is no substitute for itself.
+    let bare = explain(&oracle("linux-6.1-quad-node2-cpuonly.json"), &Rules::of(V6_1));
+    assert!(bare.balance.iter().all(|node| node.node != 2));
+    assert_eq!(bare.balance.iter().map(|node| node.times_nth[0]).sum::<u32>(), 4);
+}
+
+#[test]
+fn possible_nodes_have_lists_from_6_1_on() {
+    let text = r#"{"name": "p", "page_bytes": 4096, "possible_offline": [1, 3],
+        "nodes": [{"id": 0, "cpus": [0], "distances": {"0": 10, "2": 20, "3": 30}},
+                  {"id": 2, "cpus": [1], "distances": {"0": 20, "2": 10, "3": 15}}],
+        "zones": [{"node": 0, "kind": "Normal", "start": 0, "spanned": 9000, "present": 9000, "managed": 9000},
+                  {"node": 2, "kind": "Normal", "start": 9000, "spanned": 9000, "present": 9000, "managed": 9000}],
+        "observed": {"kernel": "6.12", "fallback_order": {"1": [2, 0], "3": [2, 0]}}}"#;
+    let model = MachineModel::from_json(text, "p.json").unwrap();
+    assert_eq!(model.nodes[1].presence, Presence::PossibleOffline);
+    assert_eq!(model.nodes[1].distances, [20, 10, 20, 20]);
+    assert_eq!(model.nodes[3].distances, [30, 20, 15, 10]);
+    let ids = |order: &Vec<NodeId>| order.iter().map(|id| id.get()).collect::<Vec<_>>();
+    let orders = predict(&model, &newest()).orders;
+    // From node 1, node 0 lies lower and so farther; node 3 has node 2 at 15.
+    assert_eq!(orders.iter().map(ids).collect::<Vec<_>>(), [vec![0, 2], vec![2, 0], vec![2, 0], vec![2, 0]]);
+    let report = explain(&model, &newest());
+    assert!(report.checks.iter().all(|check| check.same) && report.checks.len() == 2, "{:?}", report.checks);
+    assert_eq!(report.nodes.len(), 2, "offline nodes are not shown as nodes");
+    assert!(predict(&model, &Rules::of(V5_10)).orders[1].is_empty());
+    assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);
+}
+
+#[test]
+fn json_has_the_pageset_fields_of_its_rules() {
+    let model = preset("desktop").unwrap();
+    let fields = |version| {
+        let text = serde_json::to_value(explain(&model, &Rules::of(version))).unwrap();
+        let zone = text["zones"][0].as_object().unwrap().clone();
+        ["pageset_high", "pageset_high_min", "pageset_high_max"].map(|field| zone.contains_key(field))
+    };
+    assert_eq!(Rules::of(V6_1).high, HighRule::LowWatermark);
+    assert_eq!(fields(V6_1), [true, false, false]);
+    assert_eq!(fields(KernelVersion::NEWEST), [false, true, true]);
+}
+
+#[test]
+fn nothing_is_remarked_on_an_ordinary_machine() {
+    assert_eq!(remarks(&explain(&preset("desktop").unwrap(), &newest())), "");
+    let quad = remarks(&explain(&oracle("linux-6.12-quad-low.json"), &newest()));
+    assert!(!quad.contains("Warn"), "{quad}");
+}
+
+/// Machines changed to deserve one remark each.
+#[test]
+fn each_remark_comes_when_deserved() {
+    let desktop = |change: &dyn Fn(&mut MachineModel)| {
+        let mut model = preset("desktop").unwrap();
+        change(&mut model);
+        remarks(&explain(&model, &newest()))
+    };
+    let quad = |version, change: &dyn Fn(&mut MachineModel)| {
+        let mut model = preset("quad-10-12-32").unwrap();
+        change(&mut model);
+        remarks(&explain(&model, &Rules::of(version)))
+    };
+    let new = KernelVersion::NEWEST;
+    let unchanged = quad(new, &|_| {});
+    let cases = [
+        (quad(V5_10, &|_| {}), "node 0 is the 2nd substitute of 2 nodes, but of 1"),
+        (quad(new, &|model| model.nodes[0].distances[2] = 40), "1 pairs: 0 to 2 is 40, back 32"),
+        (quad(new, &|model| model.settings.zone_reclaim_mode = 1), "zone_reclaim_mode is 1: nodes within 30"),
+        (quad(new, &near), "no node is farther than 20"),
+        (
+            quad(new, &|model| model.zones.retain(|zone| zone.node.get() != 3)),
+            "node 3 (16 CPUs, served by node 2",
+        ),
+        (quad(new, &|model| model.nodes[3].cpus.clear()), "node 3 (63 GiB, 12 from the nearest CPU)"),
+        (quad(new, &star), "node 0 is the first substitute of 3 of the 3 other nodes"),
+        (
+            desktop(&|model| model.settings.min_free_kib = Some(2 << 20)),
+            "keeps 2 GiB free, 12 % of the 15.8 GiB",
+        ),
+        (desktop(&|model| model.settings.min_free_kib = Some(1024)), "less than a quarter"),
+        (desktop(&|model| model.settings.watermark_scale_factor = 1), "node 0 (4.0 MiB for 8 CPUs)"),
+        (desktop(&|model| model.settings.high_fraction = 1), "pagesets may hold much of a zone for good"),
+        (desktop(&|model| model.settings.lowmem_reserve_ratio[1] = 1), "movable requests never get a frame"),
+        (desktop(&tiny_normal), "tiny zones run dry"),
+        (oracle_remarks("linux-6.12-duo-16cpu-pressure.json"), "16 CPUs x 30 = 480 > 99"),
+    ];
+    for (text, expected) in cases {
+        assert!(text.contains(expected), "{expected} is not in:\n{text}");
+        assert!(!unchanged.contains(expected), "{expected} comes unasked:\n{unchanged}");
+    }
+}
+
+fn oracle_remarks(name: &str) -> String {
+    remarks(&explain(&oracle(name), &newest()))
+}
+
+/// All nodes near each other, and node reclaim on.
+fn near(model: &mut MachineModel) {
+    model.settings.zone_reclaim_mode = 1;
+    for (place, node) in model.nodes.iter_mut().enumerate() {
+        node.distances = vec![20; 4];
+        node.distances[place] = 10;
+    }
+}
+
+/// Node 0 in the middle of all others.
+fn star(model: &mut MachineModel) {
+    for (place, node) in model.nodes.iter_mut().enumerate() {
+        node.distances = if place == 0 { vec![15; 4] } else { vec![15, 25, 25, 25] };
+        node.distances[place] = 10;
+    }
+}
+
+fn tiny_normal(model: &mut MachineModel) {
+    let normal = model.zones.iter_mut().find(|zone| zone.kind == ZoneKind::Normal).unwrap();
+    (normal.present, normal.managed) = (PageCount::new(1000), PageCount::new(1000));
+}
