@@ -27,8 +27,8 @@ const STEP_TOKENS: usize = 16;
 
 /// What is served.
 pub(crate) struct Serving {
-    /// Steps of decoding, each of some sequence.
-    pub(crate) steps: u32,
+    /// How many times its memory the cache decodes.
+    pub(crate) fills: u64,
     /// Conversations at a time.
     pub(crate) sequences: u64,
     /// How many times too large all of them would be for the cache's nodes if they were at their longest.
@@ -37,7 +37,7 @@ pub(crate) struct Serving {
 
 impl Default for Serving {
     fn default() -> Self {
-        Self { steps: 0, sequences: 24, overcommit: 2 }
+        Self { fills: 5, sequences: 24, overcommit: 2 }
     }
 }
 
@@ -64,12 +64,13 @@ fn cache_bytes(pool: &Pool, nodes: &[NodeId]) -> u64 {
 
 /// Runs all steps: mostly the same few sequences are heard of, the others fall idle.
 fn serve(cache: &mut KvCache<'_>, serving: &Serving, bytes: u64) -> Result<(), AllocFailure> {
+    let steps = bytes * serving.fills / (STEP_TOKENS * TOKEN_BYTES) as u64;
     let longest = (bytes * serving.overcommit / serving.sequences) as usize / TOKEN_BYTES;
     let mut random = fastrand::Rng::with_seed(1);
     // Which conversation sits at each place, and how long it is so far.
     let mut places: Vec<(u64, usize)> = (0..serving.sequences).map(|id| (id, 0)).collect();
     let mut fresh = serving.sequences;
-    for _ in 0..serving.steps {
+    for _ in 0..steps {
         let place = (random.f64().powi(4) * places.len() as f64) as usize;
         let (id, length) = &mut places[place];
         *length += STEP_TOKENS;

@@ -35,10 +35,10 @@ struct Options {
     /// Which huge pages are asked for.
     #[arg(long, value_enum, default_value_t = Backing::Transparent)]
     huge_pages: Backing,
-    /// Decoding steps of the key/value cache.
-    #[arg(long, default_value_t = 20_000)]
-    steps: u32,
-    /// The same on less: 64 MiB and 5000 steps.
+    /// How many times its memory the key/value cache decodes.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..))]
+    fills: u64,
+    /// The same on less: 64 MiB, filled 4 times.
     #[arg(long)]
     short: bool,
 }
@@ -57,7 +57,7 @@ type Check = (&'static str, bool);
 fn main() -> ExitCode {
     let mut options = Options::parse();
     if options.short {
-        (options.pool_mib, options.steps) = (64, 5000);
+        (options.pool_mib, options.fills) = (64, 4);
     }
     let checks = run(&options).unwrap_or_else(|error| {
         eprintln!("guest_memory: {error}");
@@ -74,7 +74,7 @@ fn run(options: &Options) -> Result<Vec<Check>, Box<dyn Error>> {
     let pool = build_pool(options)?;
     let before = largest_free(&pool);
     let mut checks = guests::run(&pool)?;
-    checks.extend(kv_cache::run(&pool, &Serving { steps: options.steps, ..Serving::default() })?);
+    checks.extend(kv_cache::run(&pool, &Serving { fills: options.fills, ..Serving::default() })?);
 
     pool.drain_pagesets();
     let books = pool.verify()?;
