@@ -42,8 +42,8 @@ struct Options {
     #[arg(long, default_value_t = 64)]
     pool_mib: u64,
     /// Threads that read.
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
     /// How long they read.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
@@ -58,7 +58,7 @@ struct Options {
     /// Folder for the file [default: that of temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// The same on less: 48 MiB of file over 12 MiB of memory, for a second.
+    /// The same on less: 32 MiB of file over 8 MiB of memory, for a second.
     #[arg(long)]
     short: bool,
 }
@@ -66,7 +66,7 @@ struct Options {
 fn main() -> ExitCode {
     let mut options = Options::parse();
     if options.short {
-        (options.file_mib, options.pool_mib, options.seconds) = (48, 12, 1.0);
+        (options.file_mib, options.pool_mib, options.seconds) = (32, 8, 1.0);
     }
     match run(&options) {
         Ok(true) => ExitCode::SUCCESS,
@@ -84,12 +84,13 @@ fn run(options: &Options) -> Result<bool, Failure> {
     let pool = build_pool(options)?;
     let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     println!("writing a file of {} MiB in {}", options.file_mib, dir.display());
-    let file = BlockFile::create(&dir, options.file_mib * MIB / BLOCK_BYTES as u64)?;
+    let file = BlockFile::create(&dir, options.file_mib * MIB / BLOCK_BYTES as u64)
+        .map_err(|error| format!("no file can be made in {}: {error}", dir.display()))?;
     let cache = Arc::new(BlockCache::new(pool.clone(), file));
     let registered = pool.register_reclaimer(&cache);
 
-    report::introduce(&pool, options.threads);
-    let run = Run { duration, threads: options.threads };
+    report::introduce(&pool, options.threads.into());
+    let run = Run { duration, threads: options.threads.into() };
     let finished = run.go(&pool, &cache, report::Timeline::start(duration))?;
 
     // Once unregistered and verified, no call to the reclaimer is under way any more.

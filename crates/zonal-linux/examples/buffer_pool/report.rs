@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use zonal::snapshot::{Events, ZoneSnapshot};
 use zonal::units::PageCount;
 use zonal::verify::VerifyError;
-use zonal_linux::{Placement, Pool};
+use zonal_linux::Pool;
 
 use crate::cache::Totals;
 use crate::readers::Finished;
@@ -119,12 +119,8 @@ impl ZoneLooks {
 /// Says what will happen.
 pub(crate) fn introduce(pool: &Pool, threads: usize) {
     let nodes = pool.topology().nodes().len();
-    let where_it_lies = match pool.placement() {
-        Placement::OnNodes => "each on its node",
-        Placement::NotBound => "not bound to nodes",
-        Placement::Emulated => "emulated",
-    };
-    println!("pool of {} frames on {nodes} nodes, {where_it_lies}; {threads} threads read", pool.frames());
+    let (frames, placement) = (pool.frames(), pool.placement());
+    println!("pool of {frames} frames, {nodes} nodes ({placement}); {threads} threads read");
 }
 
 /// Shows what happened and whether all was right: what was read, and every frame accounted for.
