@@ -18,6 +18,7 @@ use crate::platform::Platform;
 use crate::reach::Reach;
 use crate::request::{Block, PageKind, Request};
 use crate::units::{Order, PageCount};
+use crate::watermarks::{Mark, Urgency};
 use crate::zone::Zone;
 
 impl<P: Platform> Allocator<'_, P> {
@@ -29,25 +30,29 @@ impl<P: Platform> Allocator<'_, P> {
     #[inline]
     pub fn alloc(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
         if request.is_plain()
-            && let Some(block) = self.pop_home(request.order, request.kind)
+            && let Some(block) = self.pop_home(request)
         {
             return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
         }
         self.alloc_slow(request)
     }
 
-    /// A block from the current CPU's pageset of its home zone; `None` when there is none to be had
-    /// without waiting.
+    /// A block from the current CPU's pageset of its home zone, the one that is preferred; `None`
+    /// when there is none to be had without waiting.
     #[inline]
-    fn pop_home(&self, order: Order, kind: PageKind) -> Option<Block> {
-        let stack = self.cached.stack(order)?;
+    fn pop_home(&self, request: &Request<'_, P>) -> Option<Block> {
+        let stack = self.cached.stack(request.order)?;
         let seat = self.current_seat()?;
         let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
+        let own = zone.is_own(seat);
+        if request.is_strict() && !own {
+            return None;
+        }
         let guard = zone.try_pageset(seat)?;
-        let block = self.pop(zone, &guard, stack, order, kind)?;
+        let block = self.pop(zone, &guard, stack, request.order, request.kind)?;
         zone.counters().update(&guard.zone_diffs, &guard, |counts| {
             counts.increment(ZoneItem::NumaHit);
-            counts.increment(ZoneItem::NumaLocal);
+            counts.increment(if own { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
         });
         Some(block)
     }
@@ -105,6 +110,7 @@ impl<P: Platform> Allocator<'_, P> {
         zone: &Zone<'_, P>,
         preferred: &Zone<'_, P>,
         reach: &Reach<'_>,
+        mark: Mark,
     ) -> Option<Block> {
         let Some((stack, seat)) = self.cached.stack(reach.order).zip(reach.seat) else {
             return self.take_from_buddy(zone, preferred, reach);
@@ -118,7 +124,7 @@ impl<P: Platform> Allocator<'_, P> {
                 count_numa(zone, Some(&guard), preferred, reach);
                 return Some(block);
             }
-            let spare = spare(zone, reach);
+            let spare = spare(zone, reach, mark);
             if self.refill(zone, &guard, own, stack, spare) == 0 {
                 drop(guard);
                 return self.take_from_buddy(zone, preferred, reach);
@@ -184,11 +190,11 @@ fn count_numa<P: Platform>(
 /// Frames that come at once at most: 32 batches, and what rounding to whole words adds.
 const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
 
-/// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at `low` even
-/// where the request may go further: what lies below is for requests that are urgent, and those
-/// cannot look into the pagesets of other CPUs.
-fn spare<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> PageCount {
-    let keep = zone.watermarks().low.plus(zone.reserve(reach.limit));
+/// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at the mark of
+/// the scan, and at `min` even where the request may go further: what lies below is for requests
+/// that are urgent, and those cannot look into the pagesets of other CPUs.
+fn spare<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>, mark: Mark) -> PageCount {
+    let keep = zone.watermarks().discounted(mark, Urgency::Normal).plus(zone.reserve(reach.limit));
     zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 

@@ -86,7 +86,7 @@ impl<P: Platform> Allocator<'_, P> {
 
     #[inline]
     fn on_give_by_depth(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat, order: Order) {
-        let limits = || self.high_limits(zone, guard, zone.is_own(seat));
+        let limits = || self.high_limits(zone, zone.is_own(seat));
         if let Some(high) = guard.depth().on_give(order, self.platform.now(), limits, guard) {
             guard.set_high(high);
         }
@@ -116,7 +116,7 @@ impl<P: Platform> Allocator<'_, P> {
         let surplus = figures.count.saturating_minus(self.high_now(zone, guard, seat));
         self.drain(zone, guard, stack, size.max(surplus).min(figures.count));
         // While large blocks are scarce, or limits fell, `high` itself follows.
-        guard.set_high(self.high_limits(zone, guard, own).clamp(guard.high()));
+        guard.set_high(self.high_limits(zone, own).clamp(guard.high()));
     }
 
     /// Frees a block past the pagesets.
@@ -157,7 +157,9 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Frees all blocks that wait in a zone's quarantine.
     pub(crate) fn flush_quarantine(&self, zone: &Zone<'_, P>) {
-        while let Some(oldest) = zone.leave_quarantine() {
+        // No more than it can hold: others may be filling it.
+        for _ in 0..zone.quarantine.len() {
+            let Some(oldest) = zone.leave_quarantine() else { return };
             self.release(zone, &oldest);
         }
     }

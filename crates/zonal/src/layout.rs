@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::error::ConfigError;
 use crate::events::EventCells;
 use crate::frame_table::FrameTable;
-use crate::machine::{Machine, NodeDescription, ZoneDescription};
+use crate::machine::{Machine, NodeDescription, TopologyError, ZoneDescription};
 use crate::node::{Node, NodeCells};
 use crate::pageset::{Pageset, STACKS, StackShape};
 use crate::pageset_limits::BatchRule;
@@ -54,6 +54,8 @@ pub struct Layout<'a> {
 const SLOTS_SHARE: u64 = 13;
 /// Slots beyond the largest `high`: a refill brings whole words.
 const SLOTS_SPARE: u64 = 64;
+/// The pagesets of all other CPUs have slots for this share, but for a batch each at least.
+const FOREIGN_SHARE: u64 = 64;
 const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 2];
 const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0];
 
@@ -75,7 +77,19 @@ impl<'a> Layout<'a> {
         if config.hardening.quarantine.get() > 1 << 20 {
             return Err(ConfigError::Quarantine(config.hardening.quarantine));
         }
-        Ok(Self { machine: *machine, config: *config })
+        let layout = Self { machine: *machine, config: *config };
+        match machine.zones().iter().find(|zone| layout.spanned_from_base(zone).1 > 1 << 32) {
+            Some(zone) => Err(TopologyError::ZoneTooLarge(zone.node, zone.kind).into()),
+            None => Ok(layout),
+        }
+    }
+
+    /// Where a zone's bitmaps start, so that its blocks are aligned in them, and how many frames lie
+    /// from there to its end.
+    fn spanned_from_base(&self, zone: &ZoneDescription<'_>) -> (Pfn, u64) {
+        let align = 1_u64 << self.config.max_order.get().max(12);
+        let base = Pfn::new(zone.span.start.get() & !(align - 1));
+        (base, zone.span.end().get() - base.get())
     }
 
     /// Every buffer that the allocator will ask for, in the order of asking.
@@ -135,14 +149,14 @@ impl<'a> Layout<'a> {
 
     /// The shape of a zone's metadata.
     pub(crate) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
-        let align = 1_u64 << self.config.max_order.get().max(12);
-        let base = Pfn::new(zone.span.start.get() & !(align - 1));
-        let frames = zone.span.end().get() - base.get();
+        let (base, frames) = self.spanned_from_base(zone);
         let node = self.machine.position(zone.node).expect("a checked machine knows its zones' nodes");
         let own_cpus = self.machine.nodes()[node].cpus.len();
         let batch = BatchRule::default().batch(zone.span.count, self.config.page_bytes).get();
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
-        let foreign_depth = 4 * batch + SLOTS_SPARE;
+        // At most 4 batches, less where CPUs are so many that their slots would outgrow the zone.
+        let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
+        let foreign_depth = foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE;
         let own = stacks((share.max(4 * batch) + SLOTS_SPARE) as u32, OWN_LARGE_SLOTS);
         let foreign = stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS);
         ZonePlan {
@@ -175,7 +189,7 @@ impl<'a> Layout<'a> {
         let cpu = CpuId::new(cpu as u32);
         for (node, description) in self.machine.nodes().iter().enumerate() {
             if let Some(rank) = description.cpus.iter().position(|&own| own == cpu) {
-                return Seat { cpu, node: node as u16, rank: rank as u16 };
+                return Seat { cpu, node: node as u16, rank: rank as u32 };
             }
         }
         Seat::absent(cpu)

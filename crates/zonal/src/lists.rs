@@ -62,8 +62,9 @@ impl<P: Platform> Allocator<'_, P> {
         let writer = self.lists.begin();
         for (from, node) in self.nodes.iter().enumerate() {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
-            writer
-                .write(&node.list, order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at))));
+            let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
+            node.set_home(zones.clone().next());
+            writer.write(&node.list, zones);
         }
         self.lists.publish(&writer);
         // Positions have moved: old marks would name other zones.
@@ -77,13 +78,11 @@ impl<P: Platform> Allocator<'_, P> {
         zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO).map(|zone| zone.id)
     }
 
-    /// Notes which nodes have memory, and each node's home zone.
+    /// Notes which nodes have memory.
     fn note_memory(&self) {
         let mut mask = NodeMask::EMPTY;
         for (at, node) in self.nodes.iter().enumerate() {
-            let home = self.zones_downwards(at).next();
-            node.set_home(home);
-            if home.is_some() {
+            if self.zones_downwards(at).next().is_some() {
                 mask.insert(node.id);
             }
         }

@@ -1,7 +1,7 @@
 //! One node: its counters, events, reclaim state, home zone and zonelist, seen together.
 //!
-//! Vocabulary: the *home* zone of a node is the highest of its own zones that has memory, the
-//! first that unconstrained requests of its CPUs try. Neighbours: `zone.rs`, `zonelist.rs`.
+//! Vocabulary: the *home* zone of a node is the first of its zonelist, the one that unconstrained
+//! requests of its CPUs try first: its own highest zone, or a neighbour's if it has no memory. Neighbours: `zone.rs`, `zonelist.rs`.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -9,7 +9,7 @@ use crate::carve::{Fresh, copy_view};
 use crate::counters::{NodeItem, TOTAL_CELLS, ZonedCounters};
 use crate::events::EventCells;
 use crate::platform::{Atomic, Platform};
-use crate::units::{NodeId, ZoneId};
+use crate::units::{NodeId, PageCount, ZoneId};
 use crate::zone::Line;
 use crate::zonelist::Zonelist;
 
@@ -24,12 +24,19 @@ pub(crate) struct NodeCells<P: Platform> {
     awake: P::U64,
     /// 1 while somebody is at node reclaim.
     reclaiming: P::U64,
+    /// Runs of background reclaim that freed nothing, since any reclaim of the node freed something.
+    fruitless: P::U64,
 }
+
+/// Runs of background reclaim without result after which nobody wakes it any more.
+const FRUITLESS_MAX: u64 = 16;
 
 #[repr(C)]
 struct NodeRules<P: Platform> {
     threshold: P::U64,
-    /// Home zone + 1; 0 = the node has no memory.
+    /// CPUs online.
+    cpus: P::U64,
+    /// Home zone + 1; 0 = there is no memory at all.
     home: P::U64,
 }
 
@@ -39,11 +46,12 @@ unsafe impl<P: Platform> Fresh<P> for NodeCells<P> {
     fn fresh() -> Self {
         let zero = || P::U64::new(0);
         Self {
-            rules: Line(NodeRules { threshold: zero(), home: zero() }),
+            rules: Line(NodeRules { threshold: zero(), cpus: zero(), home: zero() }),
             totals: Line(core::array::from_fn(|_| zero())),
             woken: zero(),
             awake: zero(),
             reclaiming: zero(),
+            fruitless: zero(),
         }
     }
 }
@@ -85,8 +93,33 @@ impl<'m, P: Platform> Node<'m, P> {
     /// Notes that background reclaim is wanted; `true` for the first to want it since the worker
     /// last began.
     pub(crate) fn want_background(&self) -> bool {
-        // Relaxed look first, to leave the line shared; then AcqRel pairs with `background_begins`.
-        self.cells.woken.load(Relaxed) == 0 && self.cells.woken.swap(1, AcqRel) == 0
+        // Relaxed looks first, to leave the line shared; then AcqRel pairs with `background_begins`.
+        self.cells.woken.load(Relaxed) == 0
+            && self.cells.fruitless.load(Relaxed) < FRUITLESS_MAX
+            && self.cells.woken.swap(1, AcqRel) == 0
+    }
+
+    /// Notes what a reclaim of the node freed.
+    pub(crate) fn note_reclaimed(&self, freed: PageCount) {
+        // Relaxed: a hint.
+        if freed != PageCount::ZERO {
+            self.cells.fruitless.store(0, Relaxed);
+        }
+    }
+
+    /// Notes a run of background reclaim that freed nothing.
+    pub(crate) fn note_fruitless(&self) {
+        self.cells.fruitless.fetch_add(1, Relaxed); // relaxed: a hint
+    }
+
+    /// CPUs of the node that are online.
+    pub(crate) fn cpus_online(&self) -> u32 {
+        self.cells.rules.0.cpus.load(Relaxed) as u32 // relaxed: a figure of its own
+    }
+
+    /// Sets the number of CPUs online.
+    pub(crate) fn set_cpus_online(&self, cpus: u32) {
+        self.cells.rules.0.cpus.store(u64::from(cpus), Relaxed); // relaxed: a figure of its own
     }
 
     /// The background worker begins: whoever wants it from now on wakes it again. `false` when

@@ -48,6 +48,11 @@ impl StackShape {
         Self { starts }
     }
 
+    /// Frames that `high` can rise to: the stack of single frames, full.
+    pub(crate) const fn capacity(&self) -> PageCount {
+        PageCount::new((self.starts[1] - self.starts[0]) as u64)
+    }
+
     /// Slots of all stacks together.
     pub(crate) const fn slots(&self) -> usize {
         self.starts[STACKS] as usize
@@ -237,11 +242,6 @@ impl<P: Platform> PagesetGuard<'_, P> {
     #[inline]
     pub(crate) fn room(&self, stack: StackId) -> u32 {
         if self.pageset.open.load(Relaxed) == 0 { 0 } else { self.shape.depth(stack) - self.len(stack) }
-    }
-
-    /// Frames the pageset has slots for.
-    pub(crate) fn capacity(&self) -> PageCount {
-        PageCount::new(u64::from(self.shape.depth(StackId(0))))
     }
 
     /// The tuning state of the depth rule.

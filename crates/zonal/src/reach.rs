@@ -36,6 +36,23 @@ pub(crate) struct Reach<'r> {
     bound: Option<&'r NodeMask>,
     /// Nodes the request's cpuset leaves.
     allowed: Option<&'r NodeMask>,
+    /// The nodes that both leave, when they are few.
+    few: Option<FewNodes>,
+}
+
+/// Places of up to [`FewNodes::MOST`] nodes: so few that looking up each beats walking a long list.
+#[derive(Clone, Copy)]
+pub(crate) struct FewNodes {
+    places: [u16; Self::MOST],
+    len: usize,
+}
+
+impl FewNodes {
+    const MOST: usize = 8;
+
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> + '_ {
+        self.places[..self.len].iter().map(|&place| usize::from(place))
+    }
 }
 
 impl Reach<'_> {
@@ -44,6 +61,11 @@ impl Reach<'_> {
         zone.kind <= self.limit
             && (!self.strict || zone.node == self.target)
             && self.allows_node(zone.node_id)
+    }
+
+    /// The nodes that may serve, when policy and cpuset leave only a few.
+    pub(crate) const fn few_nodes(&self) -> Option<&FewNodes> {
+        self.few.as_ref()
     }
 
     fn allows_node(&self, node: NodeId) -> bool {
@@ -79,9 +101,11 @@ impl<P: Platform> Allocator<'_, P> {
             may_retry: request.may_retry(),
             bound: None,
             allowed: request.allowed.filter(|_| urgency != Urgency::Atomic),
+            few: None,
         };
         if request.policy.is_some() || reach.allowed.is_some() {
             self.constrain(&mut reach, request)?;
+            reach.few = self.few_nodes(reach.bound, reach.allowed);
         }
         Ok(reach)
     }
@@ -117,5 +141,19 @@ impl<P: Platform> Allocator<'_, P> {
             reach.target = place;
         }
         Ok(())
+    }
+
+    /// The nodes that `bound` and `allowed` leave, if they are few on a machine of many.
+    fn few_nodes(&self, bound: Option<&NodeMask>, allowed: Option<&NodeMask>) -> Option<FewNodes> {
+        if self.nodes.len() <= FewNodes::MOST || (bound.is_none() && allowed.is_none()) {
+            return None;
+        }
+        let nodes = bound.unwrap_or(&NodeMask::ALL).intersection(allowed.unwrap_or(&NodeMask::ALL));
+        let mut few = FewNodes { places: [0; FewNodes::MOST], len: 0 };
+        for place in nodes.iter().filter_map(|node| self.place_of(node)) {
+            *few.places.get_mut(few.len)? = place as u16;
+            few.len += 1;
+        }
+        Some(few)
     }
 }

@@ -115,6 +115,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let freed = self.reclaim_to_high(place);
         node.counters().add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
+        if freed == PageCount::ZERO {
+            node.note_fruitless();
+        }
         freed
     }
 
@@ -148,6 +151,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let _reclaiming = Reclaiming::begin(&self.platform);
             self.platform.reclaimer().reclaim(self.nodes[place].id, target)
         };
+        self.nodes[place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
             // What was freed lies in the pagesets of this CPU; watermarks look at the zones.
             if let Some(seat) = self.current_seat() {
@@ -216,7 +220,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.platform.reclaimer().count(node.id).get() <= unworthy {
             return NodeReclaimOutcome::Full;
         }
-        if !reach.may_reclaim || (self.online_cpus(Some(zone.node)) > 0 && reach.from != zone.node) {
+        if !reach.may_reclaim || (node.cpus_online() > 0 && reach.from != zone.node) {
             return NodeReclaimOutcome::NoScan;
         }
         let Some(_turn) = node.try_reclaim_turn() else { return NodeReclaimOutcome::NoScan };

@@ -17,6 +17,9 @@ use crate::zone::{Seat, Zone};
 /// Most frames or blocks moved under one acquisition of a zone's lock.
 const BATCH_MAX: usize = 64;
 
+/// How often a drain of another CPU's pageset is tried before that pageset is left alone.
+const DRAIN_TRIES: u32 = 32;
+
 /// Runs of frames within words of 64: what moves under the lock.
 struct Batch {
     words: [(u32, u64); BATCH_MAX],
@@ -125,7 +128,7 @@ impl<P: Platform> Allocator<'_, P> {
         guard: &PagesetGuard<'_, P>,
         own: bool,
     ) -> PagesetFigures {
-        let limits = self.high_limits(zone, guard, own);
+        let limits = self.high_limits(zone, own);
         PagesetFigures {
             count: guard.count(),
             high: guard.high(),
@@ -136,15 +139,9 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// The limits within which `pageset.high` may move now: those of the zone, held at the lower
     /// one while large blocks are scarce or nothing is tuned, and within the pageset's slots.
-    pub(crate) fn high_limits(
-        &self,
-        zone: &Zone<'_, P>,
-        guard: &PagesetGuard<'_, P>,
-        own: bool,
-    ) -> HighLimits {
+    pub(crate) fn high_limits(&self, zone: &Zone<'_, P>, own: bool) -> HighLimits {
         let limits = zone.pageset_limits(own);
-        let within = |high: PageCount| high.min(guard.capacity());
-        let limits = HighLimits::new(within(limits.high_min), within(limits.high_max));
+        let limits = HighLimits::new(limits.high_min, limits.high_max);
         let held = zone.is_huge_scarce() || self.tuning() == PagesetTuning::Fixed;
         if held { limits.held_at_min() } else { limits }
     }
@@ -159,7 +156,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// reclaimed 4 batches.
     #[cold]
     fn high_held_down(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
-        let high = guard.high().min(self.high_limits(zone, guard, zone.is_own(seat)).max());
+        let high = guard.high().min(self.high_limits(zone, zone.is_own(seat)).max());
         if zone.is_reclaimed() { high.min(zone.pageset_limits(true).small_high()) } else { high }
     }
 
@@ -184,12 +181,21 @@ impl<P: Platform> Allocator<'_, P> {
         self.clear_marks_early(zone);
     }
 
-    /// Empties the pageset of the CPU at `seat`, waiting for it.
+    /// Empties the pageset of the CPU at `seat`. Waits for it a little, but not for long: its holder
+    /// may be the very context that this one has interrupted.
     pub(crate) fn drain_seat(&self, zone: &Zone<'_, P>, seat: Seat) {
-        if zone.pagesets[seat.cpu.index()].count() != PageCount::ZERO {
-            let guard = zone.pageset(seat);
-            self.drain(zone, &guard, StackId::PAGES, guard.count());
-            guard.bump(|pageset| &pageset.remote_drains);
+        if zone.pagesets[seat.cpu.index()].count() == PageCount::ZERO {
+            return;
+        }
+        for round in 0..DRAIN_TRIES {
+            if let Some(guard) = zone.try_pageset(seat) {
+                self.drain(zone, &guard, StackId::PAGES, guard.count());
+                if seat.cpu != self.platform.current_cpu() {
+                    guard.bump(|pageset| &pageset.remote_drains);
+                }
+                return;
+            }
+            self.platform.relax(round);
         }
     }
 
@@ -265,6 +271,8 @@ fn refill_frames<P: Platform>(
     let mut batch = Batch::new();
     let held = zone.lock();
     let came = zone.buddy.take_pages(&held, want, most, &mut |first, frames| batch.push(first, frames));
+    // Before the lock goes, so that no check takes frames for free that are on their way here.
+    zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -i64::from(came), guard);
     drop(held);
     // Pushed from the top down, so that frames are handed out in ascending order.
     for (first, mut frames) in batch.iter().rev() {
@@ -276,7 +284,6 @@ fn refill_frames<P: Platform>(
             frames &= !(1 << bit);
         }
     }
-    zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -i64::from(came), guard);
     came
 }
 

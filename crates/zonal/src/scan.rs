@@ -108,9 +108,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
         let mut position = 0;
         loop {
-            if self.cache == CacheUse::Active {
-                position = self.full.next_candidate(self.class, position);
-            }
+            position = self.next_position(position)?;
             let Some(zone) = self.list.zone_at(position)? else { return Ok(None) };
             let zone = &self.allocator.zones[zone.index()];
             if self.reach.allows(zone) {
@@ -123,6 +121,25 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             }
             position += 1;
         }
+    }
+
+    /// The next position to look at, from `position` up: not marked, while the cache is active, and
+    /// of a node that may serve, where these are few.
+    fn next_position(&self, position: usize) -> Result<usize, ListChanged> {
+        let active = self.cache == CacheUse::Active;
+        let Some(few) = self.reach.few_nodes() else {
+            return Ok(if active { self.full.next_candidate(self.class, position) } else { position });
+        };
+        let mut next = usize::MAX;
+        for zone in few.places().flat_map(|place| self.allocator.node_zones(place)) {
+            if let Some(rank) = self.list.position_of(zone.id)?
+                && (position..next).contains(&rank)
+                && !(active && self.full.is_full(self.class, rank))
+            {
+                next = rank;
+            }
+        }
+        Ok(next)
     }
 
     /// Looks at one zone that may serve.
@@ -167,7 +184,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     fn try_take(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
         let preferred = self.preferred.unwrap_or(zone);
-        if self.passes(zone) { self.allocator.take_from(zone, preferred, self.reach) } else { None }
+        if self.passes(zone) {
+            self.allocator.take_from(zone, preferred, self.reach, self.mark)
+        } else {
+            None
+        }
     }
 
     fn passes(&self, zone: &Zone<'_, P>) -> bool {

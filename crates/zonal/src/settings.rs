@@ -200,7 +200,8 @@ impl<P: Platform> Allocator<'_, P> {
         let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
         let basis = watermarks.basis(sizes, self.page_bytes);
         let online = self.online_cpus(None);
-        for node in self.nodes {
+        for (place, node) in self.nodes.iter().enumerate() {
+            node.set_cpus_online(self.online_cpus(Some(place)));
             let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
             let zones = &self.zones[node.first_zone..][..node.zone_count];
             zones.iter().for_each(|zone| managed[zone.kind.index()] = zone.managed());
@@ -228,16 +229,18 @@ impl<P: Platform> Allocator<'_, P> {
         let pageset_zone = PagesetZone {
             managed,
             low: marks.low,
-            node_cpus: self.online_cpus(Some(zone.node)),
+            node_cpus: self.nodes[zone.node].cpus_online(),
             online_cpus: online,
         };
         let high_fraction = self.shared.settings.0.high_fraction.load(Relaxed) as u32;
         let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
         let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
+        let stacks = [zone.own_stacks, zone.foreign_stacks];
         for (at, limits) in [own, own.on_foreign_cpu()].into_iter().enumerate() {
-            rules.high_min[at].store(limits.high_min.get(), Relaxed);
-            rules.high_max[at].store(limits.high_max.get(), Relaxed);
+            let slots = stacks[at].capacity();
+            rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
+            rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
         }
         let threshold = stat_threshold(online, managed, self.page_bytes);
         let mark = drift_mark(online, threshold, &marks).map_or(0, PageCount::get);

@@ -64,7 +64,7 @@ impl<P: Platform> Allocator<'_, P> {
         let idle = IdleTicks::new(guard.idle_ticks.load(Relaxed) as u8).after_tick(activity);
         guard.idle_ticks.store(u64::from(idle.get()), Relaxed);
         let home = if own { Home::Local } else { Home::Remote };
-        idle.surplus(home, guard.count(), self.high_limits(zone, guard, own))
+        idle.surplus(home, guard.count(), self.high_limits(zone, own))
     }
 
     /// Moves a CPU's counter differences to the totals.
@@ -86,7 +86,7 @@ impl<P: Platform> Allocator<'_, P> {
             for zone in self.zones {
                 let guard = zone.pageset(seat);
                 guard.set_open(true);
-                guard.set_high(self.high_limits(zone, &guard, zone.is_own(seat)).clamp(guard.high()));
+                guard.set_high(self.high_limits(zone, zone.is_own(seat)).clamp(guard.high()));
                 self.fold(zone, &guard);
             }
         }
@@ -103,7 +103,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub(crate) fn restart_tuning(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         guard.depth().reset(guard);
         guard.stepwise().reset(guard);
-        guard.set_high(self.high_limits(zone, guard, zone.is_own(seat)).min());
+        guard.set_high(self.high_limits(zone, zone.is_own(seat)).min());
     }
 }
 

@@ -26,7 +26,7 @@ use crate::zonelist_cache::OrderClasses;
 pub(crate) struct Seat {
     pub(crate) cpu: CpuId,
     pub(crate) node: u16,
-    pub(crate) rank: u16,
+    pub(crate) rank: u32,
 }
 
 impl Seat {
@@ -174,7 +174,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
         let own = self.own_stacks.slots();
         if self.is_own(seat) {
-            (&self.slots[usize::from(seat.rank) * own..][..own], self.own_stacks)
+            (&self.slots[seat.rank as usize * own..][..own], self.own_stacks)
         } else {
             let foreign = self.foreign_stacks.slots();
             let start = self.own_cpus * own + seat.cpu.index() * foreign;
@@ -220,7 +220,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
     }
 
-    /// Free frames as a check sees them: the total, or the exact count below the drift mark.
+    /// Free frames as a check sees them: the total, or below the drift mark the buddy's own count, which
+    /// is exact and costs one load where adding up all CPUs' differences would cost one for each.
     pub(crate) fn free(&self) -> PageCount {
         self.free_before(PageCount::ZERO)
     }
@@ -231,7 +232,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         let free = self.counters().approximate(ZoneItem::Free);
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
         let exact = drift_mark != 0 && free < drift_mark + frames.get();
-        PageCount::new(if exact { self.snapshot(ZoneItem::Free) } else { free })
+        PageCount::new(if exact { self.buddy.free_pages() } else { free })
     }
 
     /// A counter with the differences of all CPUs.
@@ -250,7 +251,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         marks_allow && (order == Order::PAGE || self.has_block(order))
     }
 
-    /// Whether a free block at least this large exists, in the buddy or in a pageset.
+    /// Whether the buddy has a free block at least this large.
     pub(crate) fn has_block(&self, order: Order) -> bool {
         self.buddy.has_block(order)
     }
