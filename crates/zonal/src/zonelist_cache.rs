@@ -222,3 +222,37 @@ impl<'m, P: Platform> FullMarks<'m, P> {
         &self.bitmaps[class.index() * self.words..][..self.words]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn every_class() -> impl Iterator<Item = ScanClass> {
+        (0..ORDER_CLASSES).flat_map(|order_class| {
+            [Mark::Min, Mark::Low].into_iter().flat_map(move |mark| {
+                (0..URGENCIES).flat_map(move |urgency| {
+                    (0..ZoneKind::COUNT).map(move |limit| ScanClass { order_class, mark, urgency, limit })
+                })
+            })
+        })
+    }
+
+    #[test]
+    fn a_mark_binds_what_would_fail_for_the_same_reason() {
+        let mut places: Vec<usize> = every_class().map(ScanClass::index).collect();
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");
+        for (marking, next) in every_class().flat_map(|a| every_class().map(move |b| (a, b))) {
+            let binds = next.order_class >= marking.order_class
+                && next.mark >= marking.mark
+                && next.urgency <= marking.urgency
+                && next.limit >= marking.limit;
+            assert_eq!(marking.bound().any(|bound| bound == next), binds, "{marking:?} {next:?}");
+            assert_eq!(
+                marking.bound_orders().contains(next.order_class),
+                next.order_class >= marking.order_class
+            );
+        }
+    }
+}

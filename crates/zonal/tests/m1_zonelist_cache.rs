@@ -76,6 +76,18 @@ fn a_freed_node_serves_again_at_once_or_within_a_second() {
 }
 
 #[test]
+fn a_block_freed_past_the_pagesets_drops_marks_too() {
+    let world = one_cpu(&[2048, 2048, 4096], ZoneKind::Normal).build(&with_min(300));
+    world.take_node(0);
+    let held = world.take_node(1);
+    assert_eq!(world.server(&Request::page()), 2);
+    let large = held.into_iter().filter(|block| block.order.get() == 10);
+    let (_, events) = world.during(|| world.free(large));
+    assert_eq!((events.drains, events.early_clears > 0), (0, true));
+    assert_eq!(world.server(&Request::page()), 1);
+}
+
+#[test]
 fn the_first_entry_is_tried_without_the_cache() {
     let (world, held) = filled(3, ZonelistCache::Published);
     world.probes(&Request::page());
