@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Plan, TestPlatform, World, node, order, range, reclaim_on_this_thread, run_on};
+use zonal::config::ZonelistCache;
 use zonal::error::{AllocError, PolicyError, Shortage};
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::policy::{Policy, WeightTable};
@@ -378,5 +379,23 @@ fn pagesets_hold_nothing_that_urgent_requests_should_find() {
             }
         }
         free_all(&world, &blocks);
+    }
+}
+
+#[test]
+fn the_zonelist_cache_never_decides_whether_a_request_succeeds() {
+    for o in [0, 1, 3, 4, 9].map(order) {
+        let counts = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off].map(|mode| {
+            run_on(0);
+            let config = Config { zonelist_cache: mode, ..Config::default() };
+            let world = Plan::even(3, 1, FRAMES).build(&config);
+            let (blocks, _) = exhaust(&world, &Request::new(order(10)));
+            // All zones are marked full for large blocks now, and nothing wipes the marks.
+            assert_eq!(world.allocator.events().marks > 0, mode != ZonelistCache::Off);
+            let (more, _) = exhaust(&world, &Request::new(o));
+            free_all(&world, &[blocks, more.clone()].concat());
+            more.len()
+        });
+        assert!(counts[0] > 0 && counts == [counts[0]; 3], "order {o}: {counts:?}");
     }
 }

@@ -165,3 +165,20 @@ fn zones_smaller_than_a_block_and_across_its_borders() {
     blocks.iter().for_each(|block| world.allocator.free(block.first, block.order).unwrap());
     check_all_free(&world);
 }
+
+#[test]
+fn the_highest_frame_numbers_there_are() {
+    let mut plan = Plan::even(1, 1, FRAMES);
+    let start = u64::MAX - FRAMES;
+    plan.zones = vec![(0, ZoneKind::Normal, start, FRAMES, vec![(start, FRAMES)])];
+    let world = plan.build(&Config::default());
+    assert_eq!(served_by(&world, 0), 0);
+    let request = Request::page().urgency(zonal::request::Urgency::Reserve);
+    let blocks: Vec<_> = core::iter::from_fn(|| world.allocator.alloc(&request).ok()).collect();
+    assert_eq!(blocks.len() as u64, FRAMES);
+    assert!(blocks.iter().any(|block| block.first.get() == u64::MAX - 1));
+    blocks.iter().for_each(|block| world.allocator.free(block.first, block.order).unwrap());
+    check_all_free(&world);
+    world.allocator.offline_memory(common::range(u64::MAX - 1, 1)).unwrap();
+    assert_eq!(world.allocator.verify().unwrap().managed, PageCount::new(FRAMES - 1));
+}
