@@ -58,13 +58,17 @@ fn documentation(root: &Path) -> Outcome {
     succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// One step for each file in an `examples` folder. Each is run with `--short`, which an example
-/// takes as the wish to do the same on less.
+/// One step for each example: a file in an `examples` folder, or a folder there with a `main.rs`.
+/// Each is run with `--short`, which an example takes as the wish to do the same on less.
 fn examples(root: &Path) -> Vec<Step> {
     let mut found = Vec::new();
     for file in style::sources(root) {
         let parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
-        let ["crates", package, "examples", example] = parts[..] else { continue };
+        let (["crates", package, "examples", example] | ["crates", package, "examples", example, "main.rs"]) =
+            parts[..]
+        else {
+            continue;
+        };
         let (package, example) = (package.to_owned(), example.trim_end_matches(".rs").to_owned());
         found.push(Step::new(format!("example {package}/{example}"), move |root| {
             succeeds(&mut cargo(root, ["run", "-q", "-p", &package, "--example", &example, "--", "--short"]))

@@ -2,11 +2,13 @@
 //!
 //! Neighbours: the core's snapshot is passed on as it is; front ends render it.
 
-use zonal::Platform;
+use std::fmt;
+
 use zonal::machine::FrameRange;
 use zonal::snapshot::{Books, Events, Locality, NodeSnapshot, PagesetSnapshot, ZoneSnapshot};
 use zonal::units::{NodeId, PageCount, ZoneKind};
 use zonal::verify::VerifyError;
+use zonal::{NodeMask, Platform};
 
 use crate::error::Warning;
 use crate::pool::Pool;
@@ -21,6 +23,16 @@ pub enum Placement {
     NotBound,
     /// Nodes are emulated: their memory lies anywhere.
     Emulated,
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OnNodes => "each node's memory on that node",
+            Self::NotBound => "not bound to nodes",
+            Self::Emulated => "nodes emulated",
+        })
+    }
 }
 
 /// The frames of one zone.
@@ -68,6 +80,12 @@ impl Pool {
     pub fn ranges(&self) -> impl Iterator<Item = ZoneRange> + '_ {
         let zones = self.core.memory().zones().iter();
         zones.map(|zone| ZoneRange { node: zone.node, kind: zone.kind, frames: zone.range })
+    }
+
+    /// Nodes whose memory the pool has, offline or not: what policies over the whole pool name.
+    #[must_use]
+    pub fn memory_nodes(&self) -> NodeMask {
+        self.ranges().map(|zone| zone.node).collect()
     }
 
     /// Frames of the pool, offline ones included.

@@ -283,6 +283,27 @@ fn threads_act_as_cpus_of_emulated_nodes() {
 }
 
 #[test]
+fn presets_can_be_emulated() {
+    for preset in zonal_machine::PRESETS {
+        let model = zonal_machine::preset(preset.name).unwrap();
+        if model.nodes.len() > 64 {
+            eprintln!("SKIPPED: {} takes a minute in a test build", preset.name);
+            continue;
+        }
+        let size = 16 * MIB * model.nodes.len() as u64;
+        let pool = Pool::builder().machine(&model).unwrap().size(size).build().unwrap();
+        for node in model.online_nodes() {
+            let Some(&cpu) = node.cpus.first() else { continue };
+            let _acting = pool.act_as(cpu).unwrap();
+            let mut frames = pool.alloc(&PoolRequest::page()).unwrap();
+            frames[0] = 1;
+            assert_eq!(frames.node(), pool.fallback_order(node.id)[0], "{} CPU {cpu}", preset.name);
+        }
+        assert_all_free(&pool);
+    }
+}
+
+#[test]
 fn only_the_nodes_asked_for_lend_memory() {
     let topology = Topology::fake(3).unwrap();
     let pool = Pool::builder().size(8 * MIB).topology(topology).nodes([node(2)]).build().unwrap();

@@ -7,9 +7,11 @@
 //! `slow_path.rs` goes on when the pageset is empty, `free.rs` is the way back.
 
 use crate::Allocator;
+use crate::config::ZeroOn;
 use crate::counters::{NodeItem, ZoneItem};
 use crate::error::AllocError;
 use crate::events::Event;
+use crate::frame_table::FrameState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
 use crate::platform::Platform;
@@ -29,7 +31,7 @@ impl<P: Platform> Allocator<'_, P> {
         if request.is_plain()
             && let Some(block) = self.pop_home(request.order, request.kind)
         {
-            return Ok(block);
+            return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
         }
         self.alloc_slow(request)
     }
@@ -64,7 +66,7 @@ impl<P: Platform> Allocator<'_, P> {
             let frame = guard.pop(stack, order)?;
             let counters = self.nodes[zone.node].counters();
             counters.add(&guard.node_diffs, kind.item(), order.pages().get() as i64, guard);
-            if !self.admit(zone, frame, order, kind) {
+            if !self.admit(zone, frame, FrameState::Kept(order), order, kind) {
                 continue;
             }
             match self.tuning() {
@@ -78,8 +80,8 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Claims a block that left a pageset or the buddy; `false` when it must be withheld.
     #[inline]
-    fn admit(&self, zone: &Zone<'_, P>, frame: u32, order: Order, kind: PageKind) -> bool {
-        if !zone.frames.claim(frame, order, kind) {
+    fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
+        if !zone.frames.claim(frame, from, order, kind) {
             self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
             return false;
         }
@@ -138,7 +140,7 @@ impl<P: Platform> Allocator<'_, P> {
             let pages = order.pages().get() as i64;
             zone.counters().add_total(ZoneItem::Free, -pages);
             self.nodes[zone.node].counters().add_total(reach.kind.item(), pages);
-            if self.admit(zone, frame, order, reach.kind) {
+            if self.admit(zone, frame, FrameState::NotAllocated, order, reach.kind) {
                 count_numa(zone, None, preferred, reach);
                 return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
             }
@@ -146,6 +148,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Zeroes a block where that was asked for.
+    #[inline]
     pub(crate) fn finish(&self, block: Block, zeroed: bool) -> Block {
         if zeroed && let Some(contents) = self.platform.contents() {
             contents.fill(block.first, block.order.pages(), 0);
@@ -178,12 +181,15 @@ fn count_numa<P: Platform>(
     }
 }
 
+/// Frames that come at once at most: 32 batches, and what rounding to whole words adds.
+const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
+
 /// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at `low` even
 /// where the request may go further: what lies below is for requests that are urgent, and those
 /// cannot look into the pagesets of other CPUs.
 fn spare<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> PageCount {
     let keep = zone.watermarks().low.plus(zone.reserve(reach.limit));
-    zone.free().saturating_minus(keep)
+    zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 
 impl PageKind {

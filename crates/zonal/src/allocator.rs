@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carve::{Buffer, Carver};
-use crate::config::{Config, Hardening, Misuse};
+use crate::config::{Config, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::frame_table::FrameState;
@@ -66,7 +66,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         mut supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
     ) -> Result<Self, ConfigError> {
         let layout = Layout::new(machine, config)?;
-        if config.hardening.poison.is_some() && platform.contents().is_none() {
+        let zeroes = config.hardening.zero == ZeroOn::EveryAllocation;
+        if (config.hardening.poison.is_some() || zeroes) && platform.contents().is_none() {
             return Err(ConfigError::NoContents);
         }
         let mut metadata_bytes = 0;

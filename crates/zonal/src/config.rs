@@ -46,11 +46,13 @@ pub enum Misuse {
 /// Options against use after free and leaking contents; all off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hardening {
-    /// What frames are filled with on free and must still hold on allocation.
+    /// What frames are filled with on free, and when they come online, and must still hold on
+    /// allocation.
     pub poison: Option<u64>,
     /// Whether every allocation is zeroed.
     pub zero: ZeroOn,
-    /// Freed frames of each zone kept back, first in first out, before they can be reused.
+    /// Freed frames of each zone kept back, first in first out, before they can be reused. Larger
+    /// blocks are not kept back.
     pub quarantine: PageCount,
 }
 

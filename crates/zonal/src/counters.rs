@@ -217,8 +217,16 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     where
         P::U64: 'w,
     {
+        not_negative(self.signed_snapshot(item, words))
+    }
+
+    /// As [`ZonedCounters::snapshot`], below zero too.
+    pub(crate) fn signed_snapshot<'w>(&self, item: I, words: impl Iterator<Item = &'w P::U64>) -> i64
+    where
+        P::U64: 'w,
+    {
         let differences = words.map(|word| i64::from(Lanes(word.load(Relaxed)).get(item.lane())));
-        not_negative(self.total(item) + differences.sum::<i64>())
+        self.total(item) + differences.sum::<i64>()
     }
 
     /// How often a difference was moved to the totals, since the start.

@@ -105,7 +105,7 @@ pub enum ConfigError {
         /// Bytes supplied, after alignment to 64.
         supplied: usize,
     },
-    /// Poisoning needs a platform with access to frame contents.
+    /// Poisoning, and zeroing every allocation, need a platform with access to frame contents.
     NoContents,
     /// A quarantine larger than 2^20 frames a zone.
     Quarantine(PageCount),
@@ -235,7 +235,9 @@ impl fmt::Display for ConfigError {
             Self::Buffer { needed, supplied } => {
                 write!(f, "metadata buffer of {supplied} bytes supplied, {needed} needed")
             }
-            Self::NoContents => write!(f, "poisoning needs a platform with access to frame contents"),
+            Self::NoContents => {
+                write!(f, "poisoning and zeroing need a platform with access to frame contents")
+            }
             Self::Quarantine(frames) => {
                 write!(f, "quarantine of {frames} frames a zone; at most 1048576 are possible")
             }

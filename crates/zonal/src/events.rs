@@ -57,7 +57,7 @@ pub struct Events {
     pub background_rounds: u64,
     /// Frames that background reclaim freed.
     pub background_reclaimed: u64,
-    /// Requests that had to reclaim by themselves.
+    /// Rounds of direct reclaim: requests that had to reclaim by themselves, once each round.
     pub direct_stalls: u64,
     /// Frames that direct reclaim freed.
     pub direct_reclaimed: u64,

@@ -1,9 +1,11 @@
 //! What the allocator knows of each frame: one byte, written only for the first frame of a block.
 //!
-//! `0` = not allocated (free, in a pageset, or inside a block); `1 + order` with the page kind in
-//! the bits above = first frame of an allocated block, with the top bit set when it waits in
-//! quarantine; one value apart for frames that are not managed (holes, memory that is offline).
-//! Neighbours: `alloc.rs` claims frames here, `free.rs` clears them, `verify.rs` walks them.
+//! `0` = free in the buddy, or inside a block; `1 + order` with the page kind in the bits above =
+//! first frame of an allocated block, with the top bit set when it waits in quarantine; with the
+//! bits of no kind, of a block that a pageset keeps; one value apart for frames that are not
+//! managed (holes, memory that is offline). A block that two racing frees have put into two
+//! pagesets has one state only, which the first copy to leave takes along: the other is *withheld*.
+//! Neighbours: `alloc.rs` claims frames, `free.rs` releases them, `refill.rs` moves them.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -16,14 +18,18 @@ use crate::units::Order;
 const ORDER_BITS: u8 = 5;
 const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1;
 const KIND_MASK: u8 = 0b11;
+/// In the place of a kind: kept by a pageset.
+const KEPT: u8 = KIND_MASK << ORDER_BITS;
 const QUARANTINED: u8 = 0x80;
 const NOT_MANAGED: u8 = 0xff;
 
 /// State of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FrameState {
-    /// Free, in a pageset, or not the first frame of its block.
+    /// Free in the buddy, or not the first frame of its block.
     NotAllocated,
+    /// First frame of a free block in a pageset, or on its way there or from there.
+    Kept(Order),
     /// First frame of an allocated block.
     Allocated(Order, PageKind),
     /// Freed, but kept back.
@@ -36,6 +42,7 @@ impl FrameState {
     const fn encode(self) -> u8 {
         match self {
             Self::NotAllocated => 0,
+            Self::Kept(order) => KEPT | (order.get() + 1),
             Self::Allocated(order, kind) => (kind as u8) << ORDER_BITS | (order.get() + 1),
             Self::Quarantined(order, kind) => QUARANTINED | Self::Allocated(order, kind).encode(),
             Self::NotManaged => NOT_MANAGED,
@@ -48,11 +55,10 @@ impl FrameState {
             NOT_MANAGED => Self::NotManaged,
             _ => {
                 let order = Order::new((byte & ORDER_MASK) - 1).expect("only valid orders are stored");
-                let kind = kind_of(byte);
-                if byte & QUARANTINED == 0 {
-                    Self::Allocated(order, kind)
-                } else {
-                    Self::Quarantined(order, kind)
+                match byte & !ORDER_MASK {
+                    KEPT => Self::Kept(order),
+                    bits if bits & QUARANTINED == 0 => Self::Allocated(order, kind_of(byte)),
+                    _ => Self::Quarantined(order, kind_of(byte)),
                 }
             }
         }
@@ -79,34 +85,66 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         &self.states[frame as usize]
     }
 
-    /// Marks `frame` as the first of a block that is about to be handed out; `false` when it is
-    /// already somebody's, which a misuse (two racing frees of one block) has brought about.
+    /// Marks a block that was `from` as one that is about to be handed out; `false` when it is
+    /// something else by now, which a misuse (two racing frees of one block) has brought about.
     #[inline]
-    pub(crate) fn claim(&self, frame: u32, order: Order, kind: PageKind) -> bool {
+    pub(crate) fn claim(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
+        self.step(frame, from, FrameState::Allocated(order, kind))
+    }
+
+    /// Marks a block that came from the buddy as kept by a pageset; `false` as in
+    /// [`FrameTable::claim`].
+    #[inline]
+    pub(crate) fn keep(&self, frame: u32, order: Order) -> bool {
+        self.step(frame, FrameState::NotAllocated, FrameState::Kept(order))
+    }
+
+    /// Marks a block that was kept as one that goes to the buddy; `false` as in
+    /// [`FrameTable::claim`].
+    #[inline]
+    pub(crate) fn let_go(&self, frame: u32, order: Order) -> bool {
+        self.step(frame, FrameState::Kept(order), FrameState::NotAllocated)
+    }
+
+    /// Moves a kept block into quarantine; `false` as in [`FrameTable::claim`].
+    pub(crate) fn lock_up(&self, frame: u32, order: Order, kind: PageKind) -> bool {
+        self.step(frame, FrameState::Kept(order), FrameState::Quarantined(order, kind))
+    }
+
+    /// Moves a block out of quarantine; gives its kind, or `None` when it is not there any more.
+    pub(crate) fn let_out(&self, frame: u32, order: Order) -> Option<PageKind> {
+        let FrameState::Quarantined(known, kind) = self.state(frame) else { return None };
+        let from = FrameState::Quarantined(order, kind);
+        (known == order && self.step(frame, from, FrameState::Kept(order))).then_some(kind)
+    }
+
+    #[inline]
+    fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
         let cell = self.cell(frame);
-        // Acquire pairs with the release of the free that brought the frame here. Load and store
-        // apart are enough: the frame came out of a pageset or the buddy, to one CPU only.
-        if cell.load(Acquire) != 0 {
+        // Acquire and release: who has the block next sees what those before him did with it. Load
+        // and store apart are enough: but for misuse, a block is in one hand at a time.
+        if cell.load(Acquire) != from.encode() {
             return false;
         }
-        cell.store(FrameState::Allocated(order, kind).encode(), Relaxed); // read by its owner only
+        cell.store(to.encode(), Release);
         true
     }
 
-    /// Clears the state of a block being freed with `order`; gives its kind, or the state found
-    /// when it was not that of an allocated block of this order.
+    /// Makes a block being freed with `order` a kept one; gives its kind, or the state found when it
+    /// was not that of an allocated block of this order.
     #[inline]
     pub(crate) fn release(&self, frame: u32, order: Order, misuse: Misuse) -> Result<PageKind, FrameState> {
         let cell = self.cell(frame);
         let byte = cell.load(Relaxed); // relaxed: the caller owns the block if the free is right
-        if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 {
+        if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & KEPT == KEPT {
             return Err(FrameState::decode(byte));
         }
+        let kept = FrameState::Kept(order).encode();
         match misuse {
-            Misuse::Checked => cell.store(0, Release), // pairs with the acquire in `claim`
+            Misuse::Checked => cell.store(kept, Release), // pairs with the acquire in `step`
             Misuse::Exact => {
                 // The exchange lets one of several racing frees win; release as above.
-                cell.compare_exchange(byte, 0, AcqRel, Relaxed).map_err(FrameState::decode)?;
+                cell.compare_exchange(byte, kept, AcqRel, Relaxed).map_err(FrameState::decode)?;
             }
         }
         Ok(kind_of(byte))
@@ -119,7 +157,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Sets the state of `frame`; the caller holds the zone's lock and the frame is not in use.
     pub(crate) fn set(&self, frame: u32, state: FrameState) {
-        self.cell(frame).store(state.encode(), Release); // pairs with the acquire in `claim`
+        self.cell(frame).store(state.encode(), Release); // pairs with the acquire in `step`
     }
 }
 
@@ -131,6 +169,8 @@ mod tests {
     #[test]
     fn every_state_survives_its_byte() {
         for order in (0..=MAX_ORDER_LIMIT).map(|o| Order::new(o).unwrap()) {
+            let kept = FrameState::Kept(order);
+            assert_eq!(FrameState::decode(kept.encode()), kept);
             for kind in PageKind::ALL {
                 for state in [FrameState::Allocated(order, kind), FrameState::Quarantined(order, kind)] {
                     assert_eq!(FrameState::decode(state.encode()), state);

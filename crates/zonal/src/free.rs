@@ -11,6 +11,7 @@ use crate::frame_table::FrameState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
 use crate::platform::Platform;
+use crate::quarantine::{Entry, Quarantined};
 use crate::refill::zone_level;
 use crate::request::PageKind;
 use crate::units::{Order, PageCount, Pfn};
@@ -36,7 +37,7 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(())
     }
 
-    /// Gives a block whose state is cleared back to its zone.
+    /// Gives a block that is marked as kept back to its zone.
     #[inline]
     fn give(&self, zone: &Zone<'_, P>, frame: u32, order: Order, kind: PageKind) {
         let pages = -(order.pages().get() as i64);
@@ -77,7 +78,7 @@ impl<P: Platform> Allocator<'_, P> {
             }
             PagesetTuning::Fixed => {}
         }
-        if guard.count() >= self.high_now(zone, guard) {
+        if guard.count() >= self.high_now(zone, guard, seat) {
             self.drain_surplus(zone, guard, seat, stack);
         }
         true
@@ -112,7 +113,7 @@ impl<P: Platform> Allocator<'_, P> {
             guard.set_high(resize.high);
             size = resize.size;
         }
-        let surplus = figures.count.saturating_minus(self.high_now(zone, guard));
+        let surplus = figures.count.saturating_minus(self.high_now(zone, guard, seat));
         self.drain(zone, guard, stack, size.max(surplus).min(figures.count));
         // While large blocks are scarce, or limits fell, `high` itself follows.
         guard.set_high(self.high_limits(zone, guard, own).clamp(guard.high()));
@@ -121,7 +122,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// Frees a block past the pagesets.
     fn give_to_buddy(&self, zone: &Zone<'_, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
-        if zone.buddy.give(&zone.lock(), frame, order) {
+        if zone.frames.let_go(frame, order) && zone.buddy.give(&zone.lock(), frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
             self.clear_marks_early(zone);
         } else {
@@ -139,18 +140,32 @@ impl<P: Platform> Allocator<'_, P> {
         {
             contents.fill(zone.pfn(frame), order.pages(), poison);
         }
-        if zone.quarantine.is_empty() {
-            return self.give(zone, frame, order, kind);
+        // The oldest blocks make room, each in turn; no more of them than there can be.
+        for _ in 0..=zone.quarantine.len() {
+            match zone.enter_quarantine(frame, order, kind) {
+                Entry::Done => return,
+                Entry::TooLarge => break,
+                Entry::Oldest(oldest) => self.release(zone, &oldest),
+                // Freed twice by a race that plain checks cannot see; it is in there once.
+                Entry::Withheld => {
+                    return self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+                }
+            }
         }
-        if let Some(oldest) = zone.enter_quarantine(frame, order, kind) {
-            self.give(zone, oldest.frame, oldest.order, oldest.kind);
-        }
+        self.give(zone, frame, order, kind);
     }
 
     /// Frees all blocks that wait in a zone's quarantine.
     pub(crate) fn flush_quarantine(&self, zone: &Zone<'_, P>) {
         while let Some(oldest) = zone.leave_quarantine() {
-            self.give(zone, oldest.frame, oldest.order, oldest.kind);
+            self.release(zone, &oldest);
+        }
+    }
+
+    fn release(&self, zone: &Zone<'_, P>, block: &Quarantined) {
+        match block.kind {
+            Some(kind) => self.give(zone, block.frame, block.order, kind),
+            None => self.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
         }
     }
 }
@@ -159,7 +174,7 @@ impl<P: Platform> Allocator<'_, P> {
 fn refusal(frame: Pfn, given: Order, state: FrameState) -> FreeError {
     match state {
         FrameState::NotManaged => FreeError::NotManaged(frame),
-        FrameState::NotAllocated => FreeError::NotAllocated(frame),
+        FrameState::NotAllocated | FrameState::Kept(_) => FreeError::NotAllocated(frame),
         FrameState::Quarantined(..) => FreeError::Quarantined(frame),
         FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
     }

@@ -50,8 +50,8 @@ pub struct Layout<'a> {
 }
 
 /// The pagesets of a zone's own CPUs have slots for this share of the zone. `high_max` may be 1/8 of
-/// it; slots for 1/12 keep all metadata below 1.5 bytes a frame.
-const SLOTS_SHARE: u64 = 12;
+/// it; slots for 1/13 keep all metadata below 1.5 bytes a frame.
+const SLOTS_SHARE: u64 = 13;
 /// Slots beyond the largest `high`: a refill brings whole words.
 const SLOTS_SPARE: u64 = 64;
 const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 2];
@@ -153,7 +153,7 @@ impl<'a> Layout<'a> {
             slots: own_cpus * own.slots() + self.machine.cpu_ids() * foreign.slots(),
             own,
             foreign,
-            quarantine: self.config.hardening.quarantine.get() as usize,
+            quarantine: 2 * self.config.hardening.quarantine.get() as usize,
         }
     }
 

@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-use crate::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
+use crate::units::{CpuId, MAX_NODES, MAX_ORDER_LIMIT, NodeId, PageCount, Pfn, ZoneKind};
 
 /// Distance of a node to itself, in the units of the ACPI SLIT.
 pub const LOCAL_DISTANCE: u8 = 10;
@@ -30,7 +30,10 @@ impl FrameRange {
     /// Whether all of `other` lies in this range.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
-        self.start <= other.start && other.end() <= self.end()
+        // By offset, because the end of `other` may be beyond the last number there is.
+        let offset = other.start.offset_from(self.start);
+        offset
+            .is_some_and(|offset| offset <= self.count && other.count <= self.count.saturating_minus(offset))
     }
 }
 
@@ -121,7 +124,16 @@ pub enum TopologyError {
         /// First frame of the offending range.
         start: Pfn,
     },
-    /// A zone spans more than 2^32 frames.
+    /// A zone's span is empty, or ends beyond the last frame number.
+    BadSpan {
+        /// Node of the zone.
+        node: NodeId,
+        /// Kind of the zone.
+        kind: ZoneKind,
+        /// First frame of the span.
+        start: Pfn,
+    },
+    /// A zone spans more than 2^32 frames, counted from where its first block would begin.
     ZoneTooLarge(NodeId, ZoneKind),
     /// Zones must be listed by ascending node and kind.
     ZonesNotAscending(NodeId, ZoneKind),
@@ -220,9 +232,7 @@ fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> 
         if position(nodes, zone.node).is_none() {
             return Err(TopologyError::ZoneOfUnknownNode(zone.node));
         }
-        if zone.span.count.get() > 1 << 32 {
-            return Err(TopologyError::ZoneTooLarge(zone.node, zone.kind));
-        }
+        check_span(zone)?;
         if let Some(next) = zones.get(at + 1) {
             let (this, that) = ((zone.node, zone.kind), (next.node, next.kind));
             if this == that {
@@ -239,6 +249,19 @@ fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> 
             }
         }
         check_ranges(zone)?;
+    }
+    Ok(())
+}
+
+fn check_span(zone: &ZoneDescription<'_>) -> Result<(), TopologyError> {
+    let FrameRange { start, count } = zone.span;
+    // The largest blocks there can be decide where frames are numbered from.
+    let lead = start.get() % (1 << MAX_ORDER_LIMIT);
+    if count == PageCount::ZERO || start.get().checked_add(count.get()).is_none() {
+        return Err(TopologyError::BadSpan { node: zone.node, kind: zone.kind, start });
+    }
+    if count.get().saturating_add(lead) > 1 << 32 {
+        return Err(TopologyError::ZoneTooLarge(zone.node, zone.kind));
     }
     Ok(())
 }
@@ -286,6 +309,9 @@ impl fmt::Display for TopologyError {
                 f,
                 "node {node} {kind}: the range at frame {start} is empty, out of order or outside the zone"
             ),
+            Self::BadSpan { node, kind, start } => {
+                write!(f, "node {node} {kind}: the span at frame {start} is empty or has no end")
+            }
             Self::ZoneTooLarge(node, kind) => {
                 write!(f, "node {node} {kind} spans more than 2^32 frames, the most a zone can")
             }

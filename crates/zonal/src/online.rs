@@ -119,6 +119,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Gives frames that are in nobody's hands to the buddy, as managed ones.
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
         let count = range.count.get();
+        if let Some(poison) = self.hardening.poison
+            && let Some(contents) = self.platform.contents()
+        {
+            contents.fill(range.start, range.count, poison);
+        }
         let held = zone.lock();
         let added = zone.buddy.add_range(&held, zone.offset(range.start), count);
         assert!(added, "frames that come online at {} are free already", range.start);

@@ -33,6 +33,8 @@ pub(crate) struct StackShape {
 impl StackId {
     /// The stack of single frames.
     pub(crate) const PAGES: Self = Self(0);
+    /// The stack of the largest blocks below 2 MiB that are cached.
+    pub(crate) const SMALL: Self = Self(HUGE - 1);
     /// The stack of 2 MiB blocks.
     pub(crate) const LARGE: Self = Self(HUGE);
 }

@@ -1,11 +1,10 @@
 //! Quarantine: freed blocks that wait, first in first out, before they can be reused.
 //!
-//! A ring of block starts per zone under the zone's lock. A block that waits counts as allocated,
-//! of its kind. Neighbours: `free.rs` puts blocks in, `frame_table.rs` remembers what they were.
+//! A ring of blocks per zone under the zone's lock. A block that waits counts as allocated, of its
+//! kind. Neighbours: `free.rs` puts blocks in, `frame_table.rs` remembers what they were.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::frame_table::FrameState;
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
 use crate::units::Order;
@@ -15,22 +14,49 @@ use crate::zone::Zone;
 pub(crate) struct Quarantined {
     pub(crate) frame: u32,
     pub(crate) order: Order,
-    pub(crate) kind: PageKind,
+    /// `None` when it had left before: racing frees had put it in twice.
+    pub(crate) kind: Option<PageKind>,
+}
+
+/// What came of putting a block in.
+pub(crate) enum Entry {
+    /// It is in.
+    Done,
+    /// It is not: the oldest one left first, to make room.
+    Oldest(Quarantined),
+    /// It is larger than the quarantine.
+    TooLarge,
+    /// Another free of the same block has put it in already.
+    Withheld,
 }
 
 // Every access is relaxed: the zone's lock orders them.
-// Invariant: blocks in quarantine = entered - left <= length of the ring.
+// Invariant: `quarantine_frames` = frames of the blocks in the ring <= blocks the ring has room for.
 impl<P: Platform> Zone<'_, P> {
-    /// Puts a block in, and takes the oldest out when there is no room for both.
-    pub(crate) fn enter_quarantine(&self, frame: u32, order: Order, kind: PageKind) -> Option<Quarantined> {
+    /// Puts a block in, or takes the oldest out when there is no room for both.
+    pub(crate) fn enter_quarantine(&self, frame: u32, order: Order, kind: PageKind) -> Entry {
+        let (room, pages) = (self.quarantine.len() as u64 / 2, order.pages().get());
+        if pages > room {
+            return Entry::TooLarge;
+        }
         let _held = self.lock();
+        let kept = self.cells.quarantine_frames.load(Relaxed);
+        if kept + pages > room
+            && let Some(oldest) = self.oldest()
+        {
+            return Entry::Oldest(oldest);
+        }
+        if !self.frames.lock_up(frame, order, kind) {
+            return Entry::Withheld;
+        }
         let entered = self.cells.quarantine_in.load(Relaxed);
-        let is_full = entered - self.cells.quarantine_out.load(Relaxed) == self.quarantine.len() as u64;
-        let oldest = if is_full { self.oldest() } else { None };
-        self.place(entered).store(frame, Relaxed);
-        self.frames.set(frame, FrameState::Quarantined(order, kind));
+        let [first, of_order] = self.place(entered);
+        first.store(frame, Relaxed);
+        of_order.store(u32::from(order.get()), Relaxed);
         self.cells.quarantine_in.store(entered + 1, Relaxed);
-        oldest
+        let kept = self.cells.quarantine_frames.load(Relaxed);
+        self.cells.quarantine_frames.store(kept + pages, Relaxed);
+        Entry::Done
     }
 
     /// Takes the oldest block out.
@@ -47,16 +73,17 @@ impl<P: Platform> Zone<'_, P> {
         if left == self.cells.quarantine_in.load(Relaxed) {
             return None;
         }
+        let [frame, order] = self.place(left).map(|cell| cell.load(Relaxed));
+        let order = Order::new(order as u8).expect("only valid orders are stored");
+        let kept = self.cells.quarantine_frames.load(Relaxed);
+        self.cells.quarantine_frames.store(kept - order.pages().get(), Relaxed);
         self.cells.quarantine_out.store(left + 1, Relaxed);
-        let frame = self.place(left).load(Relaxed);
-        let FrameState::Quarantined(order, kind) = self.frames.state(frame) else {
-            unreachable!("frame {} lies in quarantine", self.pfn(frame));
-        };
-        self.frames.set(frame, FrameState::NotAllocated);
-        Some(Quarantined { frame, order, kind })
+        Some(Quarantined { frame, order, kind: self.frames.let_out(frame, order) })
     }
 
-    fn place(&self, at: u64) -> &P::U32 {
-        &self.quarantine[(at % self.quarantine.len() as u64) as usize]
+    /// Offset and order of the `at`th block that entered.
+    fn place(&self, at: u64) -> [&P::U32; 2] {
+        let slot = (at % (self.quarantine.len() as u64 / 2)) as usize;
+        [&self.quarantine[2 * slot], &self.quarantine[2 * slot + 1]]
     }
 }

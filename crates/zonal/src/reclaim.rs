@@ -6,16 +6,15 @@
 //! Source of node reclaim's rules: Gorman 2011, Linux 76d3fbf8fbf6. Neighbours: `slow_path.rs`,
 //! `scan.rs`.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::Allocator;
 use crate::counters::NodeItem;
 use crate::events::Event;
-use crate::platform::{Atomic, Platform};
+use crate::platform::Platform;
 use crate::reach::Reach;
-use crate::slow_path::reclaim_target;
+use crate::slow_path::{IDLE_ROUNDS, reclaim_target};
 use crate::units::{NodeId, PageCount};
 use crate::zone::Zone;
+use crate::zonelist_cache::OrderClasses;
 
 /// Someone who holds frames and can give some back: a cache's shrinker.
 ///
@@ -71,25 +70,32 @@ impl<P: Platform> Drop for Reclaiming<'_, P> {
     }
 }
 
+/// A background worker that is awake, until dropped; its node's counters are exact meanwhile.
+struct Awake<'a, 'm, P: Platform> {
+    allocator: &'a Allocator<'m, P>,
+    place: usize,
+}
+
+impl<P: Platform> Drop for Awake<'_, '_, P> {
+    fn drop(&mut self) {
+        self.allocator.nodes[self.place].background_ends();
+        self.allocator.apply_pressure(self.place);
+    }
+}
+
 /// Zones whose pagesets are held down while they are reclaimed, until dropped.
 struct HeldDown<'z, 'm, P: Platform>(&'z [Zone<'m, P>]);
 
 impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
     fn begin(zones: &'z [Zone<'m, P>]) -> Self {
-        // Relaxed: frees notice when they look next; the reclaimer drains its own pagesets.
-        for zone in zones {
-            zone.cells.reclaims.0.fetch_add(1, Relaxed);
-        }
+        zones.iter().for_each(Zone::reclaim_begins);
         Self(zones)
     }
 }
 
 impl<P: Platform> Drop for HeldDown<'_, '_, P> {
     fn drop(&mut self) {
-        let minus_one = u64::MAX;
-        for zone in self.0 {
-            zone.cells.reclaims.0.fetch_add(minus_one, Relaxed);
-        }
+        self.0.iter().for_each(Zone::reclaim_ends);
     }
 }
 
@@ -104,21 +110,25 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !node.background_begins() {
             return PageCount::ZERO;
         }
+        let _awake = Awake { allocator: self, place };
         self.apply_pressure(place);
         let freed = self.reclaim_to_high(place);
         node.counters().add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
-        node.background_ends();
-        self.apply_pressure(place);
         freed
     }
 
+    /// Rounds of reclaim, as long as they help: those after which as much is missing as before
+    /// count as idle, whatever the reclaimer says.
     fn reclaim_to_high(&self, place: usize) -> PageCount {
         let node = &self.nodes[place];
         let mut total = PageCount::ZERO;
+        let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
         loop {
             let missing: PageCount = self.node_zones(place).iter().map(missing_to_high).sum();
-            if missing == PageCount::ZERO {
+            idle = if missing < least { 0 } else { idle + 1 };
+            least = least.min(missing);
+            if missing == PageCount::ZERO || idle == IDLE_ROUNDS {
                 return total;
             }
             node.events.add(Event::BackgroundRounds, 1);
@@ -182,7 +192,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.zonelist_cache() == crate::config::ZonelistCache::Published {
             self.nodes[target].list.full.wipe();
         } else {
-            self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone));
+            self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
         }
     }
 

@@ -4,15 +4,13 @@
 //! together, and taken apart, outside the lock. Neighbours: `alloc.rs` refills, `free.rs` drains,
 //! `pageset_tuning.rs` says how much.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::Allocator;
 use crate::counters::ZoneItem;
 use crate::events::Event;
 use crate::lock::Held;
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
 use crate::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
-use crate::platform::{Atomic, Platform};
+use crate::platform::Platform;
 use crate::units::{Order, PageCount};
 use crate::zone::{Seat, Zone};
 
@@ -71,24 +69,34 @@ impl<P: Platform> Allocator<'_, P> {
         spare: PageCount,
     ) -> u32 {
         let order = self.cached.order(stack);
+        let spare = if zone.is_reclaimed() {
+            let small_high = zone.pageset_limits(own).small_high();
+            spare.min(small_high.saturating_minus(guard.count()))
+        } else {
+            spare
+        };
         let size = self.refill_size(zone, guard, own, order).min(spare);
         let blocks = (blocks_of(size, order) as u32).min(guard.room(stack));
         if blocks == 0 {
             return 0;
         }
-        let mut left = blocks;
+        let (mut left, mut spare) = (blocks, spare.get());
         while left > 0 {
+            let kept_before = guard.len(stack);
             let came = if order == Order::PAGE {
-                let most = guard.room(stack).min(spare.get().clamp(1, u64::from(u32::MAX)) as u32);
+                let most = guard.room(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
                 refill_frames(zone, guard, stack, left.min(BATCH_MAX as u32), most)
             } else {
                 refill_blocks(zone, guard, stack, order, left.min(BATCH_MAX as u32))
             };
+            let withheld = came - (guard.len(stack) - kept_before);
+            self.count_withheld(zone, guard, u64::from(withheld) << order.get());
             guard.bump(|pageset| &pageset.refills);
             if came == 0 {
                 break;
             }
             left = left.saturating_sub(came);
+            spare = spare.saturating_sub(u64::from(came) << order.get());
         }
         self.note_huge_blocks(zone);
         guard.len(stack)
@@ -127,7 +135,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// The limits within which `pageset.high` may move now: those of the zone, held at the lower
-    /// one while large blocks are scarce, and within the pageset's slots.
+    /// one while large blocks are scarce or nothing is tuned, and within the pageset's slots.
     pub(crate) fn high_limits(
         &self,
         zone: &Zone<'_, P>,
@@ -137,14 +145,21 @@ impl<P: Platform> Allocator<'_, P> {
         let limits = zone.pageset_limits(own);
         let within = |high: PageCount| high.min(guard.capacity());
         let limits = HighLimits::new(within(limits.high_min), within(limits.high_max));
-        // Relaxed: a hint that the next refill or drain renews.
-        if zone.cells.huge_scarce.load(Relaxed) != 0 { limits.held_at_min() } else { limits }
+        let held = zone.is_huge_scarce() || self.tuning() == PagesetTuning::Fixed;
+        if held { limits.held_at_min() } else { limits }
     }
 
-    /// Frames the pageset may hold now. While the zone is reclaimed: 4 batches.
+    /// Frames the pageset may hold now.
     #[inline]
-    pub(crate) fn high_now(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) -> PageCount {
-        let high = guard.high();
+    pub(crate) fn high_now(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
+        if zone.holds_pagesets_down() { self.high_held_down(zone, guard, seat) } else { guard.high() }
+    }
+
+    /// As [`Self::high_now`]: while large blocks are scarce the lower limit, and while the zone is
+    /// reclaimed 4 batches.
+    #[cold]
+    fn high_held_down(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
+        let high = guard.high().min(self.high_limits(zone, guard, zone.is_own(seat)).max());
         if zone.is_reclaimed() { high.min(zone.pageset_limits(true).small_high()) } else { high }
     }
 
@@ -191,7 +206,8 @@ impl<P: Platform> Allocator<'_, P> {
         if order == Order::PAGE {
             let mut batch = Batch::new();
             let frames = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-            refused += frames.filter(|&frame| !batch.add(frame)).count() as u64;
+            let add = |frame| zone.frames.let_go(frame, order) && batch.add(frame);
+            refused += frames.map(add).filter(|&added| !added).count() as u64;
             let held = zone.lock();
             refused +=
                 batch.iter().map(|(first, frames)| give_frames(zone, &held, first, frames)).sum::<u64>();
@@ -199,7 +215,8 @@ impl<P: Platform> Allocator<'_, P> {
             let held = zone.lock();
             for _ in 0..blocks {
                 let Some(frame) = guard.pop(stack, order) else { break };
-                refused += u64::from(!zone.buddy.give(&held, frame, order));
+                let given = zone.frames.let_go(frame, order) && zone.buddy.give(&held, frame, order);
+                refused += u64::from(!given);
             }
         }
         let moved = u64::from(blocks) << order.get();
@@ -228,11 +245,7 @@ impl<P: Platform> Allocator<'_, P> {
                 zone.buddy.free_blocks(Order::new(order).expect("up to the largest")) << (order - huge)
             })
             .sum();
-        let scarce = u64::from(free < (zone.managed().get() >> huge) / 64);
-        // Relaxed: a hint. Read before it is written to leave the line shared.
-        if zone.cells.huge_scarce.load(Relaxed) != scarce {
-            zone.cells.huge_scarce.store(scarce, Relaxed);
-        }
+        zone.note_huge_scarce(free < (zone.managed().get() >> huge) / 64);
     }
 }
 
@@ -241,6 +254,7 @@ pub(crate) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
     if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
 }
 
+/// Takes single frames; gives how many left the buddy. Those that are somebody's are not kept.
 fn refill_frames<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
@@ -256,7 +270,9 @@ fn refill_frames<P: Platform>(
     for (first, mut frames) in batch.iter().rev() {
         while frames != 0 {
             let bit = 63 - frames.leading_zeros();
-            guard.push(stack, Order::PAGE, first + bit);
+            if zone.frames.keep(first + bit, Order::PAGE) {
+                guard.push(stack, Order::PAGE, first + bit);
+            }
             frames &= !(1 << bit);
         }
     }
@@ -264,6 +280,7 @@ fn refill_frames<P: Platform>(
     came
 }
 
+/// As [`refill_frames`], for larger blocks.
 fn refill_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
@@ -276,7 +293,9 @@ fn refill_blocks<P: Platform>(
     while came < want
         && let Some(frame) = zone.buddy.take(&held, order)
     {
-        guard.push(stack, order, frame);
+        if zone.frames.keep(frame, order) {
+            guard.push(stack, order, frame);
+        }
         came += 1;
     }
     drop(held);

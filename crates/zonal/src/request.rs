@@ -5,7 +5,7 @@
 
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
 use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 pub use crate::watermarks::Urgency;
 
@@ -104,10 +104,11 @@ impl<'a, P: Platform> Request<'a, P> {
         Self { urgency, ..self }
     }
 
-    /// Which nodes, and in which order.
+    /// Which nodes, and in which order. The local policy is what a request has without one.
     #[must_use]
     pub const fn policy(self, policy: &'a Policy<'a, P>) -> Self {
-        Self { policy: Some(policy), ..self }
+        let policy = if matches!(policy.mode, Mode::Local) { None } else { Some(policy) };
+        Self { policy, ..self }
     }
 
     /// Only these nodes may serve (a cpuset). `Atomic` requests ignore it.

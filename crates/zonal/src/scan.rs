@@ -11,15 +11,16 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Allocator;
 use crate::config::ZonelistCache;
 use crate::events::{Event, EventCells};
+use crate::pageset::StackId;
 use crate::platform::{Atomic, Platform};
 use crate::reach::Reach;
 use crate::reclaim::NodeReclaimOutcome;
 use crate::request::Block;
-use crate::units::SECOND_NS;
+use crate::units::{Order, SECOND_NS};
 use crate::watermarks::{Mark, Urgency};
 use crate::zone::Zone;
 use crate::zonelist::{ListChanged, ListReader};
-use crate::zonelist_cache::{FullMarks, ScanClass};
+use crate::zonelist_cache::{FullMarks, OrderClasses, ScanClass};
 
 /// How often a scan starts again because the lists were rebuilt twice under it.
 const RESTARTS: u32 = 8;
@@ -145,10 +146,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Node reclaim, and another look at the watermark after it.
     fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
-        let outcome = match self.recently_failed(zone) {
-            true => NodeReclaimOutcome::Some,
-            false => self.allocator.node_reclaim(zone, self.reach),
-        };
+        if self.recently_failed(zone) {
+            self.mark_full(zone, position);
+            return None;
+        }
+        let outcome = self.allocator.node_reclaim(zone, self.reach);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
             return None; // skipped, not marked
         }
@@ -197,16 +199,17 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             ZonelistCache::Published => self.full.mark_published(position),
             _ => {
                 self.full.mark(self.class, position);
-                self.allocator.note_mark(zone, self.reach.target);
+                self.allocator.note_mark(zone, self.class, self.reach.target);
             }
         }
         self.events.add(Event::Marks, 1);
     }
 
-    /// Whether node reclaim marked the zone within the second: it is then not tried again, not even
-    /// by a scan that ignores marks. Ours; as published, such a scan reclaims again.
+    /// Whether node reclaim marked the zone within the second for this scan's orders: it is then not
+    /// tried again, not even by a scan that ignores marks. Ours; as published, such a scan reclaims
+    /// again.
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
-        let failed_at = zone.cells.reclaim_failed_at.load(Relaxed); // relaxed: a hint
+        let failed_at = zone.cells.reclaim_failed_at[self.class.order_class()].load(Relaxed); // a hint
         self.mode == ZonelistCache::On
             && failed_at != 0
             && (self.allocator.platform.now().ns() + 1).saturating_sub(failed_at) <= SECOND_NS
@@ -214,49 +217,72 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>) {
         let now = self.allocator.platform.now().ns() + 1;
-        zone.cells.reclaim_failed_at.store(now, Relaxed); // relaxed: a hint
+        for class in self.class.bound_orders().iter() {
+            zone.cells.reclaim_failed_at[class].store(now, Relaxed); // relaxed: a hint
+        }
+        note_marked(zone, self.class.bound_orders());
     }
 }
 
 impl<P: Platform> Allocator<'_, P> {
     /// Remembers in which node's cache a zone was marked, for [`Self::clear_marks_early`].
-    fn note_mark(&self, zone: &Zone<'_, P>, target: usize) {
+    fn note_mark(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
         // Relaxed throughout: marks are hints, and so is the memory of them.
         let bit = 1 << (target % 64);
         if zone.marked_by[target / 64].load(Relaxed) & bit == 0 {
             zone.marked_by[target / 64].fetch_or(bit, Relaxed);
         }
-        if zone.cells.marked.load(Relaxed) == 0 {
-            zone.cells.marked.store(1, Relaxed);
-        }
+        note_marked(zone, class.bound_orders());
     }
 
-    /// Drops the marks of a zone that frees have lifted above `low`. Called where frames come back
-    /// in batches; ours.
+    /// Drops the marks of a zone that frees have lifted above `low`, for the orders of which there
+    /// are blocks. Called where frames come back in batches; ours.
+    #[inline]
     pub(crate) fn clear_marks_early(&self, zone: &Zone<'_, P>) {
-        if zone.cells.marked.load(Relaxed) != 0 && zone.free() > zone.watermarks().low {
-            self.clear_marks(zone);
+        // Relaxed: marks are hints.
+        let marked = OrderClasses::from_word(zone.cells.marked.load(Relaxed));
+        if !marked.is_empty() && zone.free() > zone.watermarks().low {
+            self.clear_marks(zone, marked.intersection(self.servable(zone)));
         }
     }
 
-    /// Drops the marks of a zone in all caches.
-    pub(crate) fn clear_marks(&self, zone: &Zone<'_, P>) {
-        zone.cells.marked.store(0, Relaxed);
-        zone.cells.reclaim_failed_at.store(0, Relaxed);
+    /// The order classes of which `zone` has free blocks, each judged by one that its usual
+    /// requests can use.
+    fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
+        let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
+        OrderClasses::of(usual.into_iter().filter(|&order| zone.has_block(order)))
+    }
+
+    /// Drops the marks of a zone in all caches that bind scans of `orders`.
+    pub(crate) fn clear_marks(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
+        if orders.is_empty() {
+            return;
+        }
+        // Relaxed throughout: marks are hints, and so is the memory of them.
+        orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
+        let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
         for (at, word) in zone.marked_by.iter().enumerate() {
-            if word.load(Relaxed) == 0 {
-                continue;
+            let mut targets = word.load(Relaxed);
+            if left == 0 && targets != 0 {
+                word.fetch_and(!targets, Relaxed);
             }
-            let mut targets = word.swap(0, Relaxed);
             while targets != 0 {
                 let list = &self.nodes[at * 64 + targets.trailing_zeros() as usize].list;
                 // A list that changes meanwhile is wiped anyway.
                 if let Ok(Some(position)) = self.lists.read(list).position_of(zone.id) {
-                    list.full.clear(position);
+                    list.full.clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
                 }
                 targets &= targets - 1;
             }
         }
+    }
+}
+
+/// Notes the order classes for which `zone` is marked somewhere.
+fn note_marked<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
+    // Relaxed: a hint. Read before it is written to leave the line shared.
+    if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
+        zone.cells.marked.fetch_or(orders.word(), Relaxed);
     }
 }

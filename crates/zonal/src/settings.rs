@@ -18,6 +18,7 @@ use crate::threshold::{drift_mark, pressure_threshold, stat_threshold};
 use crate::units::{PageCount, ZoneKind};
 use crate::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
 use crate::zone::{Line, Zone};
+use crate::zonelist_cache::OrderClasses;
 
 /// Words of a node mask.
 const MASK_WORDS: usize = crate::units::MAX_NODES / 64;
@@ -154,6 +155,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
         let _held = self.shared.change();
         self.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
+        self.zones.iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
         self.nodes.iter().for_each(|node| node.list.full.wipe());
     }
 
@@ -209,7 +211,8 @@ impl<P: Platform> Allocator<'_, P> {
                 }
                 self.apply_to_zone(zone, &basis, online);
             }
-            let largest = zones.iter().map(|zone| zone.counters().threshold()).max();
+            let of = |zone: &Zone<'_, P>| stat_threshold(online, zone.managed(), self.page_bytes);
+            let largest = zones.iter().map(of).max();
             node.counters().set_threshold(largest.unwrap_or(0));
         }
         self.reopen_pagesets();

@@ -15,8 +15,8 @@ use crate::units::{Order, PageCount};
 use crate::watermarks::Mark;
 use crate::zone::Zone;
 
-/// Rounds of direct reclaim without progress before a request gives up.
-const IDLE_ROUNDS: u32 = 16;
+/// Rounds of reclaim without progress before it is given up.
+pub(crate) const IDLE_ROUNDS: u32 = 16;
 /// Rounds of direct reclaim even when each makes progress that others use up.
 const ROUNDS: u32 = 1024;
 /// Orders above this one are not worth more than [`IDLE_ROUNDS`], whatever the progress.
@@ -79,9 +79,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break;
             }
             if idle > 0 {
-                // Nothing came: others may be about to free.
-                self.drain_in_reach(reach);
-                self.platform.relax(idle);
+                self.platform.relax(idle); // others may be about to free
             }
         }
         None

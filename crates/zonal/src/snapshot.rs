@@ -181,9 +181,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn node_count(&self, place: usize, item: NodeItem) -> PageCount {
+        PageCount::new(self.node_signed(place, item).max(0) as u64)
+    }
+
+    fn node_signed(&self, place: usize, item: NodeItem) -> i64 {
         let pagesets = self.node_zones(place).iter().flat_map(|zone| zone.pagesets);
         let words = pagesets.map(|pageset| &pageset.node_diffs);
-        PageCount::new(self.nodes[place].counters().snapshot(item, words))
+        self.nodes[place].counters().signed_snapshot(item, words)
+    }
+
+    /// Frames allocated on the node at a place. Summed before the sign is dropped: a frame freed
+    /// twice and then withheld leaves one kind too small and another too large.
+    pub(crate) fn node_allocated(&self, place: usize) -> PageCount {
+        let items = [NodeItem::User, NodeItem::Cache, NodeItem::Kernel];
+        let sum: i64 = items.into_iter().map(|item| self.node_signed(place, item)).sum();
+        PageCount::new(sum.max(0) as u64)
     }
 
     /// All pagesets that are or were in use.
@@ -212,7 +224,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             books.free = books.free.plus(PageCount::new(zone.buddy.free_pages()));
             books.in_pagesets = books.in_pagesets.plus(zone.in_pagesets());
         }
-        books.allocated = self.nodes().flat_map(|node| node.allocated).sum();
+        books.allocated = (0..self.nodes.len()).map(|place| self.node_allocated(place)).sum();
         books
     }
 

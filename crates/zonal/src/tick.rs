@@ -28,8 +28,11 @@ impl<P: Platform> Allocator<'_, P> {
     fn tick_seat(&self, seat: Seat) {
         for zone in self.zones {
             let pageset = &zone.pagesets[seat.cpu.index()];
-            // Relaxed looks: nothing to do for a pageset that never held or counted anything.
-            let is_clean = pageset.zone_diffs.load(Relaxed) == 0 && pageset.node_diffs.load(Relaxed) == 0;
+            // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
+            // whose `high` has decayed.
+            let is_clean = pageset.zone_diffs.load(Relaxed) == 0
+                && pageset.node_diffs.load(Relaxed) == 0
+                && pageset.high() <= zone.pageset_limits(zone.is_own(seat)).high_min;
             if (pageset.count() != PageCount::ZERO || !is_clean)
                 && let Some(guard) = zone.try_pageset(seat)
             {

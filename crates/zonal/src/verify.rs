@@ -82,8 +82,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 sum.allocated = sum.allocated.plus(books.allocated);
                 allocated = allocated.plus(books.allocated);
             }
-            let counted =
-                self.nodes().nth(place).map_or(PageCount::ZERO, |node| node.allocated.into_iter().sum());
+            let counted = self.node_allocated(place);
             if counted != allocated
                 && let Some(zone) = self.node_zones(place).first()
             {
@@ -106,7 +105,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(Fault::Counter(counter, free));
         }
         let in_pagesets = self.verify_pagesets(zone)?;
-        let allocated = verify_frames(zone)?;
+        let (allocated, kept) = verify_frames(zone)?;
+        if kept != in_pagesets {
+            return Err(Fault::Counter(in_pagesets, kept));
+        }
         let sum = free.plus(in_pagesets).plus(allocated);
         if sum != managed {
             return Err(Fault::Unbalanced(managed, sum));
@@ -147,26 +149,25 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
         return Err(Fault::StrangeFrame(first));
     }
     let held = zone.lock();
-    for frame in frame..frame + order.pages().get() as u32 {
-        if zone.frames.state(frame) != FrameState::NotAllocated
-            || zone.buddy.is_free(&held, frame, Order::PAGE)
-        {
-            return Err(Fault::FrameTwice(zone.pfn(frame)));
-        }
+    let kept_once = zone.frames.state(frame) == FrameState::Kept(order);
+    if !kept_once || zone.buddy.count_free(&held, frame, order.pages().get()) != 0 {
+        return Err(Fault::FrameTwice(first));
     }
     Ok(())
 }
 
-/// Frames in allocated blocks: aligned, disjoint, none of them free.
-fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
-    let (mut allocated, mut block_end) = (0, 0);
+/// Frames in allocated blocks and in blocks that pagesets keep: aligned, disjoint, none of them free.
+fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
+    let (mut allocated, mut kept, mut block_end) = (0, 0, 0);
     let held = zone.lock();
     let end = u64::from(zone.offset(zone.span.start)) + zone.span.count.get();
     for frame in u64::from(zone.offset(zone.span.start))..end {
         let frame = frame as u32;
         let first = zone.pfn(frame);
         match zone.frames.state(frame) {
-            FrameState::Allocated(order, _) | FrameState::Quarantined(order, _) => {
+            state @ (FrameState::Allocated(order, _)
+            | FrameState::Quarantined(order, _)
+            | FrameState::Kept(order)) => {
                 let pages = order.pages().get();
                 if u64::from(frame) < block_end || !first.is_aligned_to(order) {
                     return Err(Fault::BlocksOverlap(first));
@@ -175,7 +176,7 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
                     return Err(Fault::FrameTwice(first));
                 }
                 block_end = u64::from(frame) + pages;
-                allocated += pages;
+                *if matches!(state, FrameState::Kept(_)) { &mut kept } else { &mut allocated } += pages;
             }
             FrameState::NotManaged if zone.buddy.is_free(&held, frame, Order::PAGE) => {
                 return Err(Fault::StrangeFrame(first));
@@ -183,5 +184,5 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
             FrameState::NotManaged | FrameState::NotAllocated => {}
         }
     }
-    Ok(PageCount::new(allocated))
+    Ok((PageCount::new(allocated), PageCount::new(kept)))
 }

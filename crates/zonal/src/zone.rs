@@ -18,6 +18,7 @@ use crate::pageset_limits::PagesetLimits;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::watermarks::{Mark, Urgency, Watermarks};
+use crate::zonelist_cache::OrderClasses;
 
 /// A CPU as the allocator knows it: the node it is on, and how many of that node's CPUs come
 /// before it.
@@ -56,18 +57,22 @@ pub(crate) struct ZoneCells<P: Platform> {
     pub(crate) lock: Line<P::Lock>,
     /// Totals of the zone's counters.
     totals: Line<[P::U64; TOTAL_CELLS]>,
-    /// Reclaims of this zone that are under way; not 0 holds pagesets down.
-    pub(crate) reclaims: Line<P::U64>,
-    /// When node reclaim last marked the zone full, in clock nanoseconds + 1; 0 = never.
-    pub(crate) reclaim_failed_at: P::U64,
-    /// 1 while fewer than 1/64 of the zone's 2 MiB blocks are free.
-    pub(crate) huge_scarce: P::U64,
-    /// 1 when the zone is marked in some zonelist cache.
+    /// Why pagesets are held down: the number of reclaims under way, plus [`HUGE_SCARCE`] while fewer
+    /// than 1/64 of the zone's 2 MiB blocks are free. One cell, so that a free looks at just one.
+    held_down: Line<P::U64>,
+    /// When node reclaim last failed for each order class, in clock nanoseconds + 1; 0 = never.
+    pub(crate) reclaim_failed_at: [P::U64; OrderClasses::COUNT],
+    /// Order classes for which the zone is marked in some zonelist cache.
     pub(crate) marked: P::U64,
-    /// Frames that ever entered quarantine, and that left it.
+    /// Blocks that ever entered quarantine, and that left it.
     pub(crate) quarantine_in: P::U64,
     pub(crate) quarantine_out: P::U64,
+    /// Frames in quarantine.
+    pub(crate) quarantine_frames: P::U64,
 }
+
+/// Bit of `held_down`, above any number of reclaims.
+const HUGE_SCARCE: u64 = 1 << 32;
 
 #[repr(C)]
 pub(crate) struct ZoneRules<P: Platform> {
@@ -105,12 +110,12 @@ unsafe impl<P: Platform> Fresh<P> for ZoneCells<P> {
             }),
             lock: Line(P::Lock::new()),
             totals: Line(core::array::from_fn(|_| zero())),
-            reclaims: Line(zero()),
-            reclaim_failed_at: zero(),
-            huge_scarce: zero(),
+            held_down: Line(zero()),
+            reclaim_failed_at: core::array::from_fn(|_| zero()),
             marked: zero(),
             quarantine_in: zero(),
             quarantine_out: zero(),
+            quarantine_frames: zero(),
         }
     }
 }
@@ -132,7 +137,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     /// By CPU id.
     pub(crate) pagesets: &'m [Pageset<P>],
     pub(crate) slots: &'m [P::U32],
-    /// A ring of offsets of freed frames that are kept back.
+    /// A ring of freed blocks that are kept back: offset and order of each.
     pub(crate) quarantine: &'m [P::U32],
     pub(crate) own_cpus: usize,
     pub(crate) own_stacks: &'m StackShape,
@@ -217,8 +222,15 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Free frames as a check sees them: the total, or the exact count below the drift mark.
     pub(crate) fn free(&self) -> PageCount {
+        self.free_before(PageCount::ZERO)
+    }
+
+    /// Free frames as one who is about to take up to `frames` sees them: drift must not hide how
+    /// many of those lie above a mark.
+    pub(crate) fn free_before(&self, frames: PageCount) -> PageCount {
         let free = self.counters().approximate(ZoneItem::Free);
-        let exact = free < self.cells.rules.0.drift_mark.load(Relaxed);
+        let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
+        let exact = drift_mark != 0 && free < drift_mark + frames.get();
         PageCount::new(if exact { self.snapshot(ZoneItem::Free) } else { free })
     }
 
@@ -239,14 +251,46 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Whether a free block at least this large exists, in the buddy or in a pageset.
-    fn has_block(&self, order: Order) -> bool {
+    pub(crate) fn has_block(&self, order: Order) -> bool {
         self.buddy.has_block(order)
     }
 
-    /// Whether pagesets are held down to 4 batches because the zone is being reclaimed.
+    // Accesses of `held_down` are relaxed: a hint that frees notice when they look next.
+
+    /// Whether anything holds pagesets down.
     #[inline]
+    pub(crate) fn holds_pagesets_down(&self) -> bool {
+        self.cells.held_down.0.load(Relaxed) != 0
+    }
+
+    /// Whether pagesets are held down to 4 batches because the zone is being reclaimed.
     pub(crate) fn is_reclaimed(&self) -> bool {
-        self.cells.reclaims.0.load(Relaxed) != 0
+        self.cells.held_down.0.load(Relaxed) & !HUGE_SCARCE != 0
+    }
+
+    /// Whether pagesets are held at their lower limit because large blocks are scarce.
+    pub(crate) fn is_huge_scarce(&self) -> bool {
+        self.cells.held_down.0.load(Relaxed) & HUGE_SCARCE != 0
+    }
+
+    pub(crate) fn reclaim_begins(&self) {
+        self.cells.held_down.0.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn reclaim_ends(&self) {
+        self.cells.held_down.0.fetch_add(1_u64.wrapping_neg(), Relaxed);
+    }
+
+    /// Notes whether large blocks are scarce; a note that changes nothing leaves the line shared.
+    pub(crate) fn note_huge_scarce(&self, scarce: bool) {
+        if scarce != self.is_huge_scarce() {
+            let cell = &self.cells.held_down.0;
+            if scarce {
+                cell.fetch_or(HUGE_SCARCE, Relaxed)
+            } else {
+                cell.fetch_and(!HUGE_SCARCE, Relaxed)
+            };
+        }
     }
 
     /// The frame at `offset`.

@@ -2,13 +2,16 @@
 //! that the test steers.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
+pub mod effects;
+
 use core::mem::MaybeUninit;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use Ordering::{AcqRel, Acquire, Relaxed};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::platform::SpinLock;
+use zonal::platform::{FrameContents, RawLock};
 use zonal::reclaim::{NoReclaimer, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
@@ -23,10 +26,65 @@ pub fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
+/// Whether the calling thread counts as reclaiming.
+pub fn reclaim_on_this_thread(reclaiming: bool) {
+    RECLAIMING.set(reclaiming);
+}
+
+/// A lock that gives the processor away while it waits: tests have more threads than processors.
+pub struct YieldLock(AtomicU32);
+
+impl RawLock for YieldLock {
+    fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        // Acquire pairs with the release in `unlock`; relaxed on failure, when nothing is read.
+        self.0.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    }
+
+    fn unlock(&self) {
+        // AcqRel: the release pairs with `try_lock`.
+        assert_eq!(self.0.swap(0, AcqRel), 1, "a lock was freed that nobody held");
+    }
+}
+
+/// What lies in frames: one word stands for all of a frame.
+pub struct Contents {
+    first: u64,
+    words: Vec<AtomicU64>,
+}
+
+impl Contents {
+    /// The word of `frame`.
+    pub fn word(&self, frame: u64) -> &AtomicU64 {
+        &self.words[(frame - self.first) as usize]
+    }
+}
+
+impl FrameContents for Contents {
+    fn fill(&self, first: Pfn, count: PageCount, pattern: u64) {
+        // Relaxed here and below: who owns a frame was settled before.
+        (first.get()..first.get() + count.get()).for_each(|frame| self.word(frame).store(pattern, Relaxed));
+    }
+
+    fn holds(&self, first: Pfn, count: PageCount, pattern: u64) -> bool {
+        (first.get()..first.get() + count.get()).all(|frame| self.word(frame).load(Relaxed) == pattern)
+    }
+}
+
 /// What the test steers, shared with the platform.
 #[derive(Default)]
 pub struct Controls {
     clock_ns: AtomicU64,
+    contents: OnceLock<Contents>,
     reclaimer: RwLock<Option<Arc<dyn Reclaimer + Send>>>,
     woken: Mutex<Vec<NodeId>>,
 }
@@ -34,6 +92,21 @@ pub struct Controls {
 impl Controls {
     pub fn advance_ms(&self, ms: u64) {
         self.clock_ns.fetch_add(ms * 1_000_000, Relaxed);
+    }
+
+    /// Sets the clock, backwards too.
+    pub fn set_ms(&self, ms: u64) {
+        self.clock_ns.store(ms * 1_000_000, Relaxed);
+    }
+
+    /// Gives the world `count` frames of contents from `first`, all with the word `pattern`.
+    pub fn set_contents(&self, first: u64, count: u64, pattern: u64) {
+        let words = (0..count).map(|_| AtomicU64::new(pattern)).collect();
+        assert!(self.contents.set(Contents { first, words }).is_ok(), "contents are set once");
+    }
+
+    pub fn contents(&self) -> &Contents {
+        self.contents.get().expect("contents were set")
     }
 
     pub fn set_reclaimer(&self, reclaimer: Arc<dyn Reclaimer + Send>) {
@@ -52,7 +125,7 @@ impl Platform for TestPlatform {
     type U8 = AtomicU8;
     type U32 = AtomicU32;
     type U64 = AtomicU64;
-    type Lock = SpinLock;
+    type Lock = YieldLock;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(CPU.get())
@@ -80,6 +153,10 @@ impl Platform for TestPlatform {
 
     fn reclaimer(&self) -> &dyn Reclaimer {
         self
+    }
+
+    fn contents(&self) -> Option<&dyn FrameContents> {
+        self.0.contents.get().map(|contents| contents as &dyn FrameContents)
     }
 }
 
@@ -137,6 +214,19 @@ impl Plan {
         World { allocator, controls }
     }
 
+    /// As [`Plan::build`], over a world prepared by `prepare`.
+    pub fn build_in(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World {
+        let controls = Arc::new(Controls::default());
+        prepare(&controls);
+        let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
+        World { allocator, controls }
+    }
+
+    /// Every frame managed at start.
+    pub fn frames(&self) -> impl Iterator<Item = u64> + '_ {
+        self.zones.iter().flat_map(|zone| &zone.4).flat_map(|&(start, count)| start..start + count)
+    }
+
     pub fn try_build<P: Platform>(
         &self,
         config: &Config,
@@ -174,4 +264,83 @@ fn leaked(bytes: usize) -> Buffer<'static> {
 pub struct World {
     pub allocator: Allocator<'static, TestPlatform>,
     pub controls: Arc<Controls>,
+}
+
+/// A block of `order`.
+pub fn order(order: u8) -> zonal::units::Order {
+    zonal::units::Order::new(order).unwrap()
+}
+
+/// `count` frames from `start`.
+pub fn range(start: u64, count: u64) -> FrameRange {
+    FrameRange { start: Pfn::new(start), count: PageCount::new(count) }
+}
+
+/// A small generator of pseudo-random numbers (splitmix64): the same seed, the same history.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.bits() % bound
+    }
+
+    /// True once in `n` times.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// Who owns each frame, as the callers of the allocator see it: 0 = nobody.
+pub struct Owners {
+    first: u64,
+    cells: Vec<AtomicU32>,
+}
+
+impl Owners {
+    /// A table of `count` frames from `first`, none of them owned.
+    pub fn new(first: u64, count: u64) -> Self {
+        Self { first, cells: (0..count).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    /// `owner`, not 0, takes frames that nobody may have.
+    pub fn take(&self, start: u64, count: u64, owner: u32) {
+        for frame in start..start + count {
+            // AcqRel: who took it last is seen with all it did before.
+            let before = self.cells[(frame - self.first) as usize].swap(owner, AcqRel);
+            assert_eq!(before, 0, "frame {frame} was handed to {owner} while {before} has it");
+        }
+    }
+
+    /// `owner` gives frames back that it must have.
+    pub fn give(&self, start: u64, count: u64, owner: u32) {
+        for frame in start..start + count {
+            let before = self.cells[(frame - self.first) as usize].swap(0, AcqRel); // as in `take`
+            assert_eq!(before, owner, "frame {frame} was taken from {owner} by {before}");
+        }
+    }
+
+    /// Frames that somebody has.
+    pub fn owned(&self) -> usize {
+        self.cells.iter().filter(|cell| cell.load(Acquire) != 0).count() // acquire: after the joins
+    }
+}
+
+/// How long a stress test goes on: once through, or for the seconds that the environment asks for.
+pub fn stress_rounds() -> impl Iterator<Item = u64> {
+    let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
+    let until = seconds.map(|seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds));
+    (0..).take_while(move |&round| round == 0 || until.is_some_and(|until| std::time::Instant::now() < until))
 }

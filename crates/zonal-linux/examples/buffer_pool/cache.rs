@@ -1,0 +1,199 @@
+//! The cache: blocks in frames of a pool, found by number, given back when the pool asks.
+//!
+//! Vocabulary: a block is *pinned* while a reader holds it; *second chance* (CLOCK) is eviction in
+//! the order of arrival that passes over a block once when it was used since it was last looked at.
+//! The rule that keeps it free of deadlocks: no lock is held over a request to the pool, for a
+//! request may call [`BlockCache::reclaim`] in the same thread.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::error::Error;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard};
+
+use zonal::reclaim::Reclaimer;
+use zonal::request::PageKind;
+use zonal::units::{NodeId, PageCount};
+use zonal_linux::{Frames, Pool, PoolRequest};
+
+use crate::file::BlockFile;
+
+/// Parts of the cache, each with a lock of its own.
+const SHARDS: usize = 64;
+/// Blocks evicted from a shard before it is the next one's turn: all shards lose alike.
+const EVICTED_AT_ONCE: usize = 8;
+
+/// What can go wrong in any thread: frames that are short, a file that cannot be read.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// Blocks of a file in memory.
+pub(crate) struct BlockCache {
+    pool: Pool,
+    file: BlockFile,
+    shards: Box<[Mutex<Shard>]>,
+    /// The shard that is asked next to give something up.
+    hand: AtomicUsize,
+}
+
+/// Invariant: `rings[n]` holds the number of each block in `blocks` whose frame is of node n, once.
+struct Shard {
+    blocks: HashMap<u64, Arc<Cached>>,
+    rings: Vec<VecDeque<u64>>,
+    counts: Totals,
+}
+
+struct Cached {
+    frames: Frames,
+    /// Whether it was used since the hand last passed.
+    used: AtomicBool,
+}
+
+/// A block that stays in memory while this is held.
+pub(crate) struct Pinned(Arc<Cached>);
+
+impl Deref for Pinned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0.frames
+    }
+}
+
+/// What happened to a cache so far.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub hits: u64,
+    pub misses: u64,
+    pub evicted: u64,
+    /// Times a block had to stay because somebody was reading it.
+    pub passed_over_pinned: u64,
+}
+
+impl BlockCache {
+    /// A block's contents, from memory or else from the file.
+    pub(crate) fn read(&self, block: u64) -> Result<Pinned, Failure> {
+        if let Some(pinned) = self.shard_of(block).find(block) {
+            return Ok(pinned);
+        }
+        // No lock is held: where frames are short, this line evicts blocks of this very cache.
+        let mut frames = self.pool.alloc(&PoolRequest::page().kind(PageKind::Cache))?;
+        self.file.read(block, &mut frames)?;
+        Ok(self.shard_of(block).insert(block, frames))
+    }
+
+    /// Whether `bytes` are what the file holds as `block`.
+    pub(crate) fn is_block(&self, block: u64, bytes: &[u8]) -> bool {
+        self.file.is_block(block, bytes)
+    }
+
+    /// Blocks of the file.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.file.blocks()
+    }
+
+    /// What happened so far.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut sum = Totals::default();
+        for shard in &self.shards {
+            let counts = lock(shard).counts;
+            sum.hits += counts.hits;
+            sum.misses += counts.misses;
+            sum.evicted += counts.evicted;
+            sum.passed_over_pinned += counts.passed_over_pinned;
+        }
+        sum
+    }
+
+    /// An empty cache of `file` in frames of `pool`.
+    pub(crate) fn new(pool: Pool, file: BlockFile) -> Self {
+        let nodes = pool.topology().nodes().iter().map(|node| node.id.index() + 1).max().unwrap_or(1);
+        let shard = |_| Mutex::new(Shard::new(nodes));
+        Self { pool, file, shards: (0..SHARDS).map(shard).collect(), hand: AtomicUsize::new(0) }
+    }
+
+    fn shard_of(&self, block: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[block as usize % SHARDS])
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().expect("nobody panics with a shard locked")
+}
+
+/// The pool asks: here, and nowhere else, blocks are evicted.
+impl Reclaimer for BlockCache {
+    fn count(&self, node: NodeId) -> PageCount {
+        let of_node = |shard| lock(shard).rings.get(node.index()).map_or(0, VecDeque::len);
+        PageCount::new(self.shards.iter().map(of_node).sum::<usize>() as u64)
+    }
+
+    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+        let target = target.get() as usize;
+        let (mut freed, mut fruitless) = (0, 0);
+        while freed < target && fruitless < SHARDS {
+            let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // any order of shards will do
+            let most = EVICTED_AT_ONCE.min(target - freed);
+            let victims = lock(&self.shards[shard]).evict(node, most);
+            fruitless = if victims.is_empty() { fruitless + 1 } else { 0 };
+            // Dropping the victims, with no lock held, frees their frames.
+            freed += victims.len();
+        }
+        PageCount::new(freed as u64)
+    }
+}
+
+impl Shard {
+    fn new(nodes: usize) -> Self {
+        let rings = vec![VecDeque::new(); nodes];
+        Self { blocks: HashMap::new(), rings, counts: Totals::default() }
+    }
+
+    fn find(&mut self, block: u64) -> Option<Pinned> {
+        let Some(cached) = self.blocks.get(&block) else {
+            self.counts.misses += 1;
+            return None;
+        };
+        self.counts.hits += 1;
+        cached.used.store(true, Relaxed); // a hint
+        Some(Pinned(Arc::clone(cached)))
+    }
+
+    /// Adds a block that was read, unless another reader was quicker.
+    fn insert(&mut self, block: u64, frames: Frames) -> Pinned {
+        let ring = &mut self.rings[frames.node().index()];
+        let cached = self.blocks.entry(block).or_insert_with(|| {
+            ring.push_back(block);
+            Arc::new(Cached { frames, used: AtomicBool::new(false) })
+        });
+        Pinned(Arc::clone(cached))
+    }
+
+    /// Takes up to `most` blocks of `node` out, in the order of second chance.
+    fn evict(&mut self, node: NodeId, most: usize) -> Vec<Arc<Cached>> {
+        let mut victims = Vec::new();
+        let Some(ring) = self.rings.get_mut(node.index()) else { return victims };
+        // Twice round: by then every block has had its second chance.
+        for _ in 0..2 * ring.len() {
+            if victims.len() == most {
+                break;
+            }
+            let Some(block) = ring.pop_front() else { break };
+            let Entry::Occupied(mut entry) = self.blocks.entry(block) else {
+                unreachable!("block {block} is in a ring but not in its shard");
+            };
+            // New pins are made under the shard's lock, which is held: who is alone stays alone.
+            let pinned = Arc::get_mut(entry.get_mut()).is_none();
+            let used = entry.get().used.swap(false, Relaxed); // a hint
+            if pinned || used {
+                self.counts.passed_over_pinned += u64::from(pinned);
+                ring.push_back(block);
+            } else {
+                victims.push(entry.remove());
+            }
+        }
+        self.counts.evicted += victims.len() as u64;
+        victims
+    }
+}

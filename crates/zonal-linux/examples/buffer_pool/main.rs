@@ -1,0 +1,115 @@
+//! A block cache over a file larger than its memory, as a database or a file server has one.
+//!
+//! Blocks of the file live in frames of a [`Pool`]. The cache never decides by itself when to evict:
+//! it is registered as a reclaimer, and the pool's watermarks, its background workers and, where
+//! those are too slow, the readers' own requests decide when blocks must go, of which node and how
+//! many. Every block read is checked against what was written.
+//!
+//! `cargo run --release -p zonal-linux --example buffer_pool -- --threads 8 --fake-nodes 4`
+//!
+//! Neighbours: `cache.rs` is the part to read; `file.rs` is what it caches, `readers.rs` uses it,
+//! `report.rs` shows what happened.
+
+mod cache;
+mod file;
+mod readers;
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use zonal::Config;
+use zonal::watermarks::WatermarkSettings;
+use zonal_linux::Pool;
+
+use cache::{BlockCache, Failure};
+use file::{BLOCK_BYTES, BlockFile};
+use readers::Run;
+
+const MIB: u64 = 1 << 20;
+
+/// A block cache over a file larger than its memory; exits with 1 when anything read was wrong or the
+/// books do not balance.
+#[derive(Parser)]
+struct Options {
+    /// Size of the file in MiB. It has no name, so it is gone when the program is, however it ends.
+    #[arg(long, default_value_t = 256)]
+    file_mib: u64,
+    /// Memory of the cache in MiB.
+    #[arg(long, default_value_t = 64)]
+    pool_mib: u64,
+    /// Threads that read.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+    /// How long they read.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Distance between watermarks, in 1/10000 of a zone: the room background reclaim has to get
+    /// going before readers must reclaim themselves; try 10, which is the default of pools and of
+    /// Linux (vm.watermark_scale_factor).
+    #[arg(long, default_value_t = 500)]
+    watermark_scale: u32,
+    /// Emulates a machine of this many nodes.
+    #[arg(long)]
+    fake_nodes: Option<usize>,
+    /// Folder for the file [default: that of temporary files].
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// The same on less: 32 MiB of file over 8 MiB of memory, for a second.
+    #[arg(long)]
+    short: bool,
+}
+
+fn main() -> ExitCode {
+    let mut options = Options::parse();
+    if options.short {
+        (options.file_mib, options.pool_mib, options.seconds) = (32, 8, 1.0);
+    }
+    match run(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("buffer_pool: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all was as it must be.
+fn run(options: &Options) -> Result<bool, Failure> {
+    let duration = Duration::try_from_secs_f64(options.seconds)?;
+    let pool = build_pool(options)?;
+    let dir = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    println!("writing a file of {} MiB in {}", options.file_mib, dir.display());
+    let file = BlockFile::create(&dir, options.file_mib * MIB / BLOCK_BYTES as u64)
+        .map_err(|error| format!("no file can be made in {}: {error}", dir.display()))?;
+    let cache = Arc::new(BlockCache::new(pool.clone(), file));
+    let registered = pool.register_reclaimer(&cache);
+
+    report::introduce(&pool, options.threads.into());
+    let run = Run { duration, threads: options.threads.into() };
+    let finished = run.go(&pool, &cache, report::Timeline::start(duration))?;
+
+    // Once unregistered and verified, no call to the reclaimer is under way any more.
+    pool.unregister_reclaimer(registered);
+    pool.verify()?;
+    let totals = cache.totals();
+    drop(cache);
+    Ok(report::conclude(&pool, &finished, &totals)?)
+}
+
+fn build_pool(options: &Options) -> Result<Pool, Failure> {
+    let watermarks = WatermarkSettings { scale_factor: options.watermark_scale, ..Default::default() };
+    let config = Config { watermarks, ..Default::default() };
+    let builder = Pool::builder().size(options.pool_mib * MIB).config(config);
+    let builder = match options.fake_nodes {
+        Some(count) => builder.fake_nodes(count),
+        None => builder,
+    };
+    let pool = builder.build()?;
+    pool.warnings().iter().for_each(|warning| println!("note: {warning}"));
+    Ok(pool)
+}

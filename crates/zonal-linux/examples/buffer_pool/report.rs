@@ -1,0 +1,224 @@
+//! What is shown: how the pool starts, how it stood during the run, and whether all is well.
+
+use std::time::{Duration, Instant};
+
+use comfy_table::{CellAlignment, Table};
+use zonal::snapshot::{Events, ZoneSnapshot};
+use zonal::units::PageCount;
+use zonal::verify::VerifyError;
+use zonal_linux::Pool;
+
+use crate::cache::Totals;
+use crate::readers::Finished;
+
+/// Rows of the timeline.
+const ROWS: u32 = 8;
+
+/// The pool over the run: one row for each eighth of it.
+pub(crate) struct Timeline {
+    start: Instant,
+    row_time: Duration,
+    rows: Vec<Row>,
+    row: Row,
+    /// Free frames over all looks, to see how far each zone was from its marks.
+    zones: Vec<ZoneLooks>,
+}
+
+/// Figures since the start, but for the free frames.
+#[derive(Clone, Copy)]
+struct Row {
+    end: Duration,
+    totals: Totals,
+    events: Events,
+    lowest: u64,
+}
+
+#[derive(Clone, Copy)]
+struct ZoneLooks {
+    looks: u64,
+    lowest: u64,
+    sum: u64,
+    below_min: u64,
+}
+
+impl Timeline {
+    /// A timeline that begins now.
+    pub(crate) fn start(duration: Duration) -> Self {
+        let row = Row {
+            end: Duration::ZERO,
+            totals: Totals::default(),
+            events: Events::default(),
+            lowest: u64::MAX,
+        };
+        Self { start: Instant::now(), row_time: duration / ROWS, rows: Vec::new(), row, zones: Vec::new() }
+    }
+
+    /// Notes how the pool and its cache stand.
+    pub(crate) fn look(&mut self, pool: &Pool, totals: &Totals) {
+        let mut free = 0;
+        for (at, zone) in pool.zones().enumerate() {
+            if self.zones.len() == at {
+                self.zones.push(ZoneLooks { looks: 0, lowest: u64::MAX, sum: 0, below_min: 0 });
+            }
+            self.zones[at].add(&zone);
+            free += zone.free.get();
+        }
+        let (end, events) = (self.start.elapsed(), pool.events());
+        self.row = Row { end, totals: *totals, events, lowest: self.row.lowest.min(free) };
+        if end >= self.row_time * (self.rows.len() as u32 + 1) {
+            self.rows.push(self.row);
+            self.row.lowest = u64::MAX;
+        }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = table(&[
+            "seconds",
+            "reads/s",
+            "hits %",
+            "misses",
+            "evicted: background",
+            "direct",
+            "direct stalls",
+            "least free",
+        ]);
+        let mut before = Timeline::start(Duration::ZERO).row;
+        for row in &self.rows {
+            let (totals, events) = (row.totals, row.events);
+            let (hits, misses) = (totals.hits - before.totals.hits, totals.misses - before.totals.misses);
+            let seconds = (row.end - before.end).as_secs_f64();
+            add(
+                &mut table,
+                [
+                    format!("{:.2}", row.end.as_secs_f64()),
+                    format!("{:.0}", (hits + misses) as f64 / seconds),
+                    percent(hits, hits + misses),
+                    misses.to_string(),
+                    (events.background_reclaimed - before.events.background_reclaimed).to_string(),
+                    (events.direct_reclaimed - before.events.direct_reclaimed).to_string(),
+                    (events.direct_stalls - before.events.direct_stalls).to_string(),
+                    row.lowest.to_string(),
+                ],
+            );
+            before = *row;
+        }
+        table
+    }
+}
+
+impl ZoneLooks {
+    fn add(&mut self, zone: &ZoneSnapshot) {
+        let free = zone.free.get();
+        self.looks += 1;
+        self.lowest = self.lowest.min(free);
+        self.sum += free;
+        self.below_min += u64::from(zone.free < zone.watermarks.min);
+    }
+}
+
+/// Says what will happen.
+pub(crate) fn introduce(pool: &Pool, threads: usize) {
+    let nodes = pool.topology().nodes().len();
+    let (frames, placement) = (pool.frames(), pool.placement());
+    println!("pool of {frames} frames, {nodes} nodes ({placement}); {threads} threads read");
+}
+
+/// Shows what happened and whether all was right: what was read, and every frame accounted for.
+pub(crate) fn conclude(pool: &Pool, finished: &Finished, totals: &Totals) -> Result<bool, VerifyError> {
+    let events = pool.events();
+    println!("\n{}\n", finished.timeline.table());
+    println!("{}\n", nodes_table(pool, &finished.timeline));
+    print_totals(finished, totals, &events);
+    let reclaimed: u64 = pool.nodes().flat_map(|node| node.reclaimed).map(PageCount::get).sum();
+    let books = pool.verify()?;
+    println!(
+        "books           managed {} = free {} + in pagesets {} + allocated {}",
+        books.managed, books.free, books.in_pagesets, books.allocated
+    );
+    let checks = [
+        ("all contents right", finished.wrong == 0),
+        ("every read counted once", finished.reads == totals.hits + totals.misses),
+        ("evictions as the pool counted them", totals.evicted == reclaimed),
+        ("evicted by nobody but reclaim", reclaimed == events.background_reclaimed + events.direct_reclaimed),
+        ("no panic in the reclaimer", pool.reclaimer_panics() == 0),
+        ("books balance, all frames back", books.balance() && books.allocated == PageCount::ZERO),
+    ];
+    for (what, holds) in checks {
+        println!("{:<9}{what}", if holds { "ok" } else { "WRONG" });
+    }
+    Ok(checks.iter().all(|(_, holds)| *holds))
+}
+
+fn print_totals(finished: &Finished, totals: &Totals, events: &Events) {
+    let evicted = events.background_reclaimed + events.direct_reclaimed;
+    println!("reads           {}, {} % hits", finished.reads, percent(totals.hits, finished.reads));
+    println!("misses          {}", totals.misses);
+    println!(
+        "evicted         {} % by background reclaim ({} wakes, {} rounds), {} % by direct reclaim",
+        percent(events.background_reclaimed, evicted),
+        events.background_wakes,
+        events.background_rounds,
+        percent(events.direct_reclaimed, evicted)
+    );
+    println!(
+        "direct stalls   {}, {:.1} ms in all, in {} % of misses",
+        events.direct_stalls,
+        events.direct_ns as f64 / 1e6,
+        percent(events.direct_stalls, totals.misses)
+    );
+    println!("pinned          {} times a block stayed because it was being read", totals.passed_over_pinned);
+    println!("wrong contents  {}", finished.wrong);
+}
+
+fn nodes_table(pool: &Pool, timeline: &Timeline) -> Table {
+    let mut table = table(&[
+        "node",
+        "frames",
+        "min",
+        "low",
+        "high",
+        "free: least",
+        "mean",
+        "looks below min %",
+        "evicted: background",
+        "direct",
+    ]);
+    for (zone, looks) in pool.zones().zip(&timeline.zones) {
+        let of_node = pool.nodes().find(|node| node.id == zone.node);
+        let [background, direct, _] = of_node.map_or([PageCount::ZERO; 3], |node| node.reclaimed);
+        let marks = zone.watermarks;
+        add(
+            &mut table,
+            [
+                zone.node.to_string(),
+                zone.managed.to_string(),
+                marks.min.to_string(),
+                marks.low.to_string(),
+                marks.high.to_string(),
+                looks.lowest.to_string(),
+                (looks.sum / looks.looks).to_string(),
+                percent(looks.below_min, looks.looks),
+                background.to_string(),
+                direct.to_string(),
+            ],
+        );
+    }
+    table
+}
+
+fn table(headers: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(comfy_table::presets::NOTHING).set_header(headers);
+    table.column_iter_mut().for_each(|column| {
+        column.set_cell_alignment(CellAlignment::Right);
+    });
+    table
+}
+
+fn add<const N: usize>(table: &mut Table, cells: [String; N]) {
+    table.add_row(cells);
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".into() } else { format!("{:.1}", 100.0 * part as f64 / whole as f64) }
+}

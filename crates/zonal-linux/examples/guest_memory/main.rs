@@ -1,0 +1,118 @@
+//! Memory for virtual machines and for the key/value cache of a language model: large blocks, chosen
+//! nodes, and what happens when a node is full.
+//!
+//! `cargo run --release -p zonal-linux --example guest_memory`
+//!
+//! A machine with one node is split into emulated ones; `--huge-pages explicit` asks for the
+//! kernel's reserve and says so where there is none. Neighbours: `guests.rs` gives machines their
+//! memory under each policy; `kv_cache.rs` is a block table that makes room by itself.
+
+mod guests;
+mod kv_cache;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use zonal::snapshot::Books;
+use zonal::units::PageCount;
+use zonal_linux::{HugePages, Pool, Topology};
+
+use kv_cache::Serving;
+
+const MIB: u64 = 1 << 20;
+
+/// Memory for virtual machines and for a key/value cache; exits with 1 when contents were wrong,
+/// memory lay on a wrong node or the books do not balance.
+#[derive(Parser)]
+struct Options {
+    /// Memory of the pool in MiB.
+    #[arg(long, default_value_t = 256)]
+    pool_mib: u64,
+    /// Emulates a machine of this many nodes [default: the machine's own, 4 where it has one].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(2..=64))]
+    fake_nodes: Option<u16>,
+    /// Which huge pages are asked for.
+    #[arg(long, value_enum, default_value_t = Backing::Transparent)]
+    huge_pages: Backing,
+    /// How many times its memory the key/value cache decodes.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..))]
+    fills: u64,
+    /// The same on less: 64 MiB, filled 4 times.
+    #[arg(long)]
+    short: bool,
+}
+
+/// See [`HugePages`].
+#[derive(Clone, Copy, ValueEnum)]
+enum Backing {
+    Never,
+    Transparent,
+    Explicit,
+}
+
+/// What must hold, and whether it does.
+type Check = (&'static str, bool);
+
+fn main() -> ExitCode {
+    let mut options = Options::parse();
+    if options.short {
+        (options.pool_mib, options.fills) = (64, 4);
+    }
+    let checks = run(&options).unwrap_or_else(|error| {
+        eprintln!("guest_memory: {error}");
+        vec![("ran to its end", false)]
+    });
+    println!();
+    for (what, holds) in &checks {
+        println!("{:<6} {what}", if *holds { "ok" } else { "WRONG" });
+    }
+    if checks.iter().all(|(_, holds)| *holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(options: &Options) -> Result<Vec<Check>, Box<dyn Error>> {
+    let pool = build_pool(options)?;
+    let before = largest_free(&pool);
+    let mut checks = guests::run(&pool)?;
+    checks.extend(kv_cache::run(&pool, &Serving { fills: options.fills, ..Serving::default() })?);
+
+    pool.drain_pagesets();
+    let books = pool.verify()?;
+    let Books { managed, free, in_pagesets, allocated } = books;
+    println!("\nbooks: managed {managed} = free {free} + in pagesets {in_pagesets} + allocated {allocated}");
+    checks
+        .push(("all frames are back and the books balance", books.balance() && allocated == PageCount::ZERO));
+    checks.push(("the largest blocks are whole again", largest_free(&pool) == before));
+    Ok(checks)
+}
+
+fn build_pool(options: &Options) -> Result<Pool, Box<dyn Error>> {
+    let live = Topology::live()?;
+    let with_memory = live.nodes().iter().filter(|node| !node.zones.is_empty()).count();
+    let topology = match options.fake_nodes {
+        Some(count) => Topology::fake(count.into())?,
+        None if with_memory < 2 => Topology::fake(4)?,
+        None => live,
+    };
+    let huge_pages = match options.huge_pages {
+        Backing::Never => HugePages::Never,
+        Backing::Transparent => HugePages::Transparent,
+        Backing::Explicit => HugePages::Explicit,
+    };
+    let builder = Pool::builder().size(options.pool_mib * MIB).topology(topology).huge_pages(huge_pages);
+    let pool = builder.build()?;
+    println!(
+        "pool of {} MiB, {} nodes ({})",
+        pool.frames().get() * pool.page_bytes() as u64 / MIB,
+        pool.topology().nodes().len(),
+        pool.placement()
+    );
+    // What was asked for and could not be had is said, never silently done without.
+    pool.warnings().iter().for_each(|warning| println!("note: {warning}"));
+    Ok(pool)
+}
+
+/// Free blocks of the largest order of each zone.
+fn largest_free(pool: &Pool) -> Vec<u64> {
+    pool.zones().map(|zone| zone.free_blocks[10]).collect()
+}

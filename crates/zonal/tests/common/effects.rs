@@ -1,0 +1,239 @@
+//! Steps that tests of a mechanism's effect share: machines with one serving CPU, nodes taken to
+//! the last frame, reclaimers of every character.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use super::{Plan, TestPlatform, World, node, run_on};
+use zonal::reclaim::Reclaimer;
+use zonal::snapshot::{Events, ZoneSnapshot};
+use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+use zonal::watermarks::WatermarkSettings;
+use zonal::{Allocator, Block, Config, Platform, Policy, Request};
+
+pub type TestAllocator = Allocator<'static, TestPlatform>;
+pub type TestRequest<'a> = Request<'a, TestPlatform>;
+
+pub fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+pub fn pages(count: u64) -> PageCount {
+    PageCount::new(count)
+}
+
+/// A plan of one zone of `kind` per node; node 0 has CPU 0, the others have none.
+pub fn one_cpu(frames: &[u64], kind: ZoneKind) -> Plan {
+    let mut plan = Plan::default();
+    let mut start = 4096;
+    for (at, &frames) in frames.iter().enumerate() {
+        let id = at as u16;
+        plan.nodes.push((id, if at == 0 { vec![0] } else { vec![] }));
+        plan.zones.push((id, kind, start, frames, vec![(start, frames)]));
+        start += frames.next_multiple_of(4096);
+    }
+    let nodes = plan.nodes.len();
+    plan.distances = (0..nodes).map(|a| (0..nodes).map(|b| if a == b { 10 } else { 20 }).collect()).collect();
+    plan
+}
+
+/// A configuration with `min` frames as the minimum of all zones together.
+pub fn with_min(min: u64) -> Config {
+    let watermarks = WatermarkSettings { min_free: Some(pages(min)), ..WatermarkSettings::default() };
+    Config { watermarks, ..Config::default() }
+}
+
+impl World {
+    /// For reclaimers that use the allocator themselves.
+    pub fn leak(self) -> &'static Self {
+        Box::leak(Box::new(self))
+    }
+
+    /// The node that serves `request` now.
+    pub fn server(&self, request: &TestRequest<'_>) -> u16 {
+        self.allocator.alloc(request).unwrap().node.get()
+    }
+
+    /// What happened during `work`.
+    pub fn during<R>(&self, work: impl FnOnce() -> R) -> (R, Events) {
+        let before = self.allocator.events();
+        let result = work();
+        (result, minus(&self.allocator.events(), &before))
+    }
+
+    /// Probes that one request takes.
+    pub fn probes(&self, request: &TestRequest<'_>) -> u64 {
+        self.during(|| self.allocator.alloc(request).unwrap()).1.probes
+    }
+
+    /// Takes every frame of a node, the reserve included.
+    pub fn take_node(&self, id: u16) -> Vec<Block> {
+        let policy = Policy::preferred(&self.allocator, node(id)).unwrap();
+        self.allocator.platform().set_reclaiming(true);
+        let mut held = Vec::new();
+        for at in (0..=10).rev() {
+            let request = Request::new(order(at)).policy(&policy).this_node().no_wait();
+            while let Ok(block) = self.allocator.alloc(&request) {
+                held.push(block);
+            }
+        }
+        self.allocator.platform().set_reclaiming(false);
+        self.controls.take_woken();
+        held
+    }
+
+    /// Leaves a node with exactly `free` frames, its first ones, free in its zone; gives the others as
+    /// single pages.
+    pub fn leave_free(&self, id: u16, free: usize) -> Vec<Block> {
+        let policy = Policy::preferred(&self.allocator, node(id)).unwrap();
+        let request = Request::page().policy(&policy).this_node().no_wait();
+        self.allocator.platform().set_reclaiming(true);
+        let mut held = self.take_all(&request);
+        self.allocator.platform().set_reclaiming(false);
+        self.controls.take_woken();
+        held.sort_by_key(|block| block.first);
+        self.free(held.drain(..free));
+        self.allocator.drain_pagesets();
+        assert_eq!(self.zone(id).free, pages(free as u64));
+        held
+    }
+
+    /// Takes pages as `request` asks until it fails.
+    pub fn take_all(&self, request: &TestRequest<'_>) -> Vec<Block> {
+        std::iter::from_fn(|| self.allocator.alloc(request).ok()).collect()
+    }
+
+    pub fn free(&self, blocks: impl IntoIterator<Item = Block>) {
+        blocks.into_iter().for_each(|block| self.allocator.free(block.first, block.order).unwrap());
+    }
+
+    /// The first zone of a node.
+    pub fn zone(&self, id: u16) -> ZoneSnapshot {
+        self.allocator.zones().find(|zone| zone.node == node(id)).unwrap()
+    }
+
+    pub fn check(&self) {
+        assert!(self.allocator.verify().unwrap().balance());
+    }
+}
+
+fn minus(now: &Events, before: &Events) -> Events {
+    Events {
+        probes: now.probes - before.probes,
+        marks: now.marks - before.marks,
+        wipes: now.wipes - before.wipes,
+        early_clears: now.early_clears - before.early_clears,
+        node_reclaim_no_scan: now.node_reclaim_no_scan - before.node_reclaim_no_scan,
+        node_reclaim_full: now.node_reclaim_full - before.node_reclaim_full,
+        node_reclaim_some: now.node_reclaim_some - before.node_reclaim_some,
+        node_reclaim_success: now.node_reclaim_success - before.node_reclaim_success,
+        background_wakes: now.background_wakes - before.background_wakes,
+        background_rounds: now.background_rounds - before.background_rounds,
+        background_reclaimed: now.background_reclaimed - before.background_reclaimed,
+        direct_stalls: now.direct_stalls - before.direct_stalls,
+        direct_reclaimed: now.direct_reclaimed - before.direct_reclaimed,
+        direct_ns: now.direct_ns - before.direct_ns,
+        withheld: now.withheld - before.withheld,
+        poison_found: now.poison_found - before.poison_found,
+        failures: now.failures - before.failures,
+        refills: now.refills - before.refills,
+        drains: now.drains - before.drains,
+        remote_drains: now.remote_drains - before.remote_drains,
+    }
+}
+
+/// A reclaimer that does whatever the test says, and remembers what it was asked for.
+pub struct Scripted {
+    could_free: u64,
+    targets: Mutex<Vec<(NodeId, PageCount)>>,
+    work: Box<dyn Fn(NodeId, PageCount) -> u64 + Send + Sync>,
+}
+
+impl Scripted {
+    /// Says it could give up `could_free` frames of any node; `work` says how many it freed.
+    pub fn new(
+        could_free: u64,
+        work: impl Fn(NodeId, PageCount) -> u64 + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { could_free, targets: Mutex::default(), work: Box::new(work) })
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> usize {
+        self.targets.lock().unwrap().len()
+    }
+
+    /// Whom it was asked for since the last call, and how much.
+    pub fn take_targets(&self) -> Vec<(u16, u64)> {
+        let targets = std::mem::take(&mut *self.targets.lock().unwrap());
+        targets.into_iter().map(|(node, target)| (node.get(), target.get())).collect()
+    }
+}
+
+impl Reclaimer for Scripted {
+    fn count(&self, _node: NodeId) -> PageCount {
+        pages(self.could_free)
+    }
+
+    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+        self.targets.lock().unwrap().push((node, target));
+        pages((self.work)(node, target))
+    }
+}
+
+/// Frames kept for reuse that can be given up: what a page cache is to an allocator.
+#[derive(Default)]
+pub struct Cache {
+    held: Mutex<Vec<(NodeId, Pfn)>>,
+    freed: AtomicU64,
+}
+
+impl Cache {
+    /// Keeps single frames.
+    pub fn keep(&self, blocks: impl IntoIterator<Item = Block>) {
+        self.held.lock().unwrap().extend(blocks.into_iter().map(|block| (block.node, block.first)));
+    }
+
+    pub fn len(&self) -> usize {
+        self.held.lock().unwrap().len()
+    }
+
+    /// Frees up to `target` frames of `node`.
+    pub fn give_up(&self, allocator: &TestAllocator, node: NodeId, target: PageCount) -> u64 {
+        let mut left = target.get();
+        let mut held = self.held.lock().unwrap();
+        held.retain(|&(of, frame)| {
+            let goes = left > 0 && of == node;
+            if goes {
+                allocator.free(frame, Order::PAGE).unwrap();
+                left -= 1;
+            }
+            !goes
+        });
+        self.freed.fetch_add(target.get() - left, Relaxed);
+        target.get() - left
+    }
+}
+
+/// A reclaimer over a fresh [`Cache`].
+pub fn caching(world: &'static World, could_free: u64) -> (Arc<Cache>, Arc<Scripted>) {
+    let cache = Arc::new(Cache::default());
+    let keeper = Arc::clone(&cache);
+    let scripted =
+        Scripted::new(could_free, move |node, target| keeper.give_up(&world.allocator, node, target));
+    world.controls.set_reclaimer(scripted.clone());
+    run_on(0);
+    (cache, scripted)
+}
+
+/// Pseudo-random numbers (xorshift): the same seed, the same history.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}

@@ -1,0 +1,314 @@
+//! M1, the zonelist cache: few probes however many nodes are full, and nothing lost by it.
+
+mod common;
+
+use common::effects::{Random, TestRequest, one_cpu, order, with_min};
+use common::{World, node};
+use zonal::config::ZonelistCache;
+use zonal::machine::FrameRange;
+use zonal::request::Urgency;
+use zonal::units::{Pfn, ZoneKind};
+use zonal::{Block, Config, NodeMask, Policy, Request};
+
+const MODES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
+
+/// `full` nodes filled to `low` before a large one that serves.
+fn filled(full: usize, mode: ZonelistCache) -> (World, Vec<Block>) {
+    let mut frames = vec![128; full];
+    frames.push(8192);
+    let config = Config { zonelist_cache: mode, ..with_min(8 * full as u64 + 64) };
+    let world = one_cpu(&frames, ZoneKind::Normal).build(&config);
+    world.allocator.set_zonelist_cache(ZonelistCache::On); // fills faster
+    let mut held = Vec::new();
+    while held.last().is_none_or(|block: &Block| usize::from(block.node.get()) < full) {
+        held.push(world.allocator.alloc(&Request::page()).unwrap());
+    }
+    world.allocator.set_zonelist_cache(mode);
+    (world, held)
+}
+
+#[test]
+fn probes_stay_few_with_the_cache_and_grow_without() {
+    for full in [1, 63, 255, 1023] {
+        let probes = MODES.map(|mode| {
+            let (world, _) = filled(full, mode);
+            assert_eq!(world.probes(&Request::page()), full as u64 + 1, "the first scan finds out");
+            let (_, events) = world.during(|| {
+                for _ in 0..1000 {
+                    assert_eq!(world.server(&Request::page()), full as u16);
+                }
+            });
+            events.probes
+        });
+        assert_eq!(probes, [2000, 2000, 1000 * (full as u64 + 1)], "{full} full nodes");
+    }
+}
+
+#[test]
+fn marks_are_wiped_once_a_second() {
+    for mode in [ZonelistCache::On, ZonelistCache::Published] {
+        let (world, _) = filled(63, mode);
+        world.probes(&Request::page());
+        for second in 0..3 {
+            world.controls.advance_ms(1001);
+            let (probes, events) = world.during(|| [0; 3].map(|_| world.probes(&Request::page())));
+            assert_eq!((probes, events.wipes), ([64, 2, 2], 1), "second {second}");
+        }
+        world.controls.advance_ms(1000);
+        assert_eq!(world.probes(&Request::page()), 2, "not before more than a second has passed");
+    }
+}
+
+#[test]
+fn a_freed_node_serves_again_at_once_or_within_a_second() {
+    for (mode, early) in [(ZonelistCache::On, true), (ZonelistCache::Published, false)] {
+        let (world, held) = filled(5, mode);
+        assert_eq!(world.server(&Request::page()), 5);
+        let (server, events) = world.during(|| {
+            world.free(held.into_iter().filter(|block| block.node == node(2)));
+            world.server(&Request::page())
+        });
+        assert_eq!(server == 2, early, "{mode:?} served by {server}");
+        assert_eq!((events.early_clears > 0, events.wipes), (early, 0));
+        world.controls.advance_ms(1001);
+        assert_eq!(world.server(&Request::page()), 2, "{mode:?}");
+    }
+}
+
+#[test]
+fn the_first_entry_is_tried_without_the_cache() {
+    let (world, held) = filled(3, ZonelistCache::Published);
+    world.probes(&Request::page());
+    world.free(held.into_iter().filter(|block| block.node == node(0)));
+    world.controls.advance_ms(5000);
+    let (server, events) = world.during(|| world.server(&Request::page()));
+    assert_eq!((server, events.wipes, events.marks), (0, 0, 0), "no look at the cache");
+}
+
+/// Nodes 0 and 1 without a frame, node 2 with plenty.
+fn two_empty() -> World {
+    let world = one_cpu(&[2048, 2048, 1 << 16], ZoneKind::Dma32).build(&with_min(300));
+    world.take_node(0);
+    world.take_node(1);
+    world
+}
+
+/// Whether a scan that found node 1 full keeps the next one away from it.
+fn binds(world: &World, first: &TestRequest<'_>, next: &TestRequest<'_>) -> bool {
+    world.allocator.set_zonelist_cache(ZonelistCache::On); // forgets
+    assert_eq!(world.server(first), 2);
+    match world.probes(next) {
+        2 => true,
+        3 => false,
+        probes => panic!("{probes} probes"),
+    }
+}
+
+#[test]
+fn marks_bind_the_same_or_a_higher_order_class() {
+    let world = two_empty();
+    let class = |order| [0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2][usize::from(order)];
+    for (first, next) in (0..=10).flat_map(|first| (0..=10).map(move |next| (first, next))) {
+        let bound = binds(&world, &Request::new(order(first)), &Request::new(order(next)));
+        assert_eq!(bound, class(next) >= class(first), "{first} then {next}");
+    }
+}
+
+#[test]
+fn marks_bind_the_same_or_a_lower_urgency() {
+    let world = two_empty();
+    let all = [Urgency::Normal, Urgency::High, Urgency::Atomic];
+    for (first, next) in all.into_iter().flat_map(|first| all.map(|next| (first, next))) {
+        let [a, b] = [first, next].map(|urgency| Request::page().urgency(urgency));
+        assert_eq!(binds(&world, &a, &b), next <= first, "{first:?} then {next:?}");
+    }
+}
+
+#[test]
+fn marks_bind_the_same_or_a_higher_zone_limit() {
+    let world = two_empty();
+    let all = [ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
+    for (first, next) in all.into_iter().flat_map(|first| all.map(|next| (first, next))) {
+        let [a, b] = [first, next].map(|limit| Request::page().zone_limit(limit));
+        assert_eq!(binds(&world, &a, &b), next >= first, "{first:?} then {next:?}");
+    }
+}
+
+#[test]
+fn marks_at_low_do_not_bind_scans_at_min() {
+    let probes = [ZonelistCache::On, ZonelistCache::Published].map(|mode| {
+        let config = Config { zonelist_cache: mode, ..with_min(600) };
+        let world = one_cpu(&[2048; 3], ZoneKind::Normal).build(&config);
+        world.take_node(0);
+        let low = [1, 2].map(|id| world.zone(id).watermarks.low);
+        while [1, 2].iter().zip(low).any(|(&id, low)| world.zone(id).free > low) {
+            world.allocator.alloc(&Request::page()).unwrap();
+        }
+        world.controls.advance_ms(1001);
+        [0; 2].map(|_| world.probes(&Request::page().no_wait()))
+    });
+    // At low: all three, twice; at min: node 0, then node 1. As published, the marks of low hide
+    // node 1 until the second look.
+    assert_eq!(probes[0], [3 + 3 + 2, 1 + 3 + 2]);
+    assert_eq!(probes[1], [3 + 3 + 1 + 2, 1 + 3 + 1 + 2]);
+}
+
+/// Node 0 without a frame, node 1 with every second one free, node 2 untouched.
+fn fragmented(mode: ZonelistCache) -> World {
+    let config = Config { zonelist_cache: mode, ..with_min(300) };
+    let world = one_cpu(&[2048, 4096, 1 << 16], ZoneKind::Normal).build(&config);
+    world.take_node(0);
+    let policy = Policy::preferred(&world.allocator, node(1)).unwrap();
+    let all = world.take_all(&Request::page().policy(&policy).this_node().no_wait());
+    world.free(all.into_iter().filter(|block| block.first.get() % 2 == 0));
+    world.allocator.drain_pagesets();
+    world.allocator.set_zonelist_cache(mode);
+    world
+}
+
+#[test]
+fn a_large_request_sends_small_ones_away_only_as_published() {
+    for (mode, after) in [(ZonelistCache::On, 1), (ZonelistCache::Published, 2), (ZonelistCache::Off, 1)] {
+        let world = fragmented(mode);
+        assert_eq!(world.server(&Request::page()), 1);
+        assert_eq!(world.server(&Request::new(order(9))), 2);
+        assert_eq!(world.server(&Request::page()), after, "{mode:?}");
+        world.controls.advance_ms(1001);
+        assert_eq!(world.server(&Request::page()), 1, "{mode:?}");
+    }
+}
+
+#[test]
+fn small_frees_keep_the_marks_of_large_requests() {
+    let world = fragmented(ZonelistCache::On);
+    let large = Request::new(order(9));
+    assert_eq!(world.probes(&large), 3);
+    for _ in 0..20 {
+        let small: Vec<Block> = (0..100).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
+        assert!(small.iter().all(|block| block.node == node(1)));
+        let (_, events) = world.during(|| {
+            world.free(small);
+            world.allocator.drain_pagesets();
+        });
+        assert!(events.drains > 0);
+        assert_eq!(world.probes(&large), 2, "node 1 still has no large block");
+    }
+}
+
+#[test]
+fn disallowed_zones_are_skipped_but_never_marked() {
+    for mode in MODES {
+        let config = Config { zonelist_cache: mode, ..with_min(300) };
+        let world = one_cpu(&[2048, 2048, 2048], ZoneKind::Normal).build(&config);
+        world.take_node(0);
+        let mask: NodeMask = [node(0), node(2)].into_iter().collect();
+        assert_eq!(world.server(&Request::page().allowed(&mask)), 2);
+        assert_eq!(world.server(&Request::page()), 1, "{mode:?}: not marked by the other's cpuset");
+        let alone: NodeMask = [node(0)].into_iter().collect();
+        let bound = Policy::bind(&world.allocator, alone).unwrap();
+        let hard = Request::page().no_wait();
+        assert!(world.allocator.alloc(&hard.allowed(&alone)).is_err());
+        assert_eq!(world.server(&hard.allowed(&alone).urgency(Urgency::Atomic)), 1, "ignores the cpuset");
+        assert!(world.allocator.alloc(&hard.policy(&bound).urgency(Urgency::Atomic)).is_err());
+    }
+}
+
+#[test]
+fn one_node_and_strict_lists_use_no_cache() {
+    for mode in MODES {
+        let config = Config { zonelist_cache: mode, ..with_min(300) };
+        for world in [
+            one_cpu(&[2048], ZoneKind::Normal).build(&config),
+            one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config),
+        ] {
+            let strict = Request::page().this_node().no_wait();
+            let mut held = world.take_all(&strict);
+            held.extend(world.take_all(&strict));
+            let events = world.allocator.events();
+            assert_eq!((events.marks, events.wipes), (0, 0), "{mode:?}");
+            assert!(held.iter().all(|block| block.node == node(0)));
+            world.free(held.drain(..500));
+            assert_eq!(world.server(&strict), 0, "{mode:?}: found at once");
+        }
+    }
+}
+
+#[test]
+fn marks_go_when_lists_are_rebuilt() {
+    for rebuild in [false, true] {
+        let config = Config { zonelist_cache: ZonelistCache::Published, ..with_min(300) };
+        let world = one_cpu(&[2048, 2048, 4096, 1024], ZoneKind::Normal).build(&config);
+        world.take_node(0);
+        let near = world.take_node(1);
+        assert_eq!(world.server(&Request::page()), 2);
+        world.free(near);
+        assert_eq!(world.server(&Request::page()), 2, "marked");
+        if rebuild {
+            let span = world.zone(3).span;
+            world.allocator.offline_memory(FrameRange { start: Pfn::new(span.start.get()), ..span }).unwrap();
+        }
+        assert_eq!(world.server(&Request::page()), if rebuild { 1 } else { 2 });
+    }
+}
+
+/// A history of pages taken and freed; who got one. Frees are by age, so that they are the same
+/// whoever serves.
+fn history(seed: u64, mode: ZonelistCache) -> Vec<bool> {
+    // Marks so close together lie within the counters' drift: checks are exact.
+    let config = Config { zonelist_cache: mode, ..with_min(20) };
+    let world = one_cpu(&[700, 600, 900, 800], ZoneKind::Normal).build(&config);
+    let (mut random, mut held, mut outcomes) = (Random(seed), Vec::new(), Vec::new());
+    for _ in 0..800 {
+        if random.below(100) < 60 {
+            for _ in 0..random.below(64) {
+                let block = world.allocator.alloc(&Request::page().no_wait());
+                outcomes.push(block.is_ok());
+                held.extend(block);
+            }
+        } else {
+            let from = random.below(held.len() as u64 + 1) as usize;
+            let to = (from + random.below(64) as usize).min(held.len());
+            world.free(held.drain(from..to));
+        }
+        world.controls.advance_ms(random.below(100));
+    }
+    world.check();
+    outcomes
+}
+
+#[test]
+fn the_mode_never_decides_who_succeeds() {
+    for seed in 1..20 {
+        let outcomes = MODES.map(|mode| history(seed * 0x9E37_79B9, mode));
+        assert!(outcomes[0].contains(&false) && outcomes[0].contains(&true));
+        assert!(outcomes[0] == outcomes[2] && outcomes[1] == outcomes[2], "seed {seed}");
+    }
+}
+
+#[test]
+fn what_fails_with_the_cache_fails_without() {
+    for (seed, mode) in
+        (1..10).flat_map(|seed| [ZonelistCache::On, ZonelistCache::Published].map(|m| (seed, m)))
+    {
+        let config = Config { zonelist_cache: mode, ..with_min(16) };
+        let world = one_cpu(&[2048, 1024, 4096, 1024], ZoneKind::Normal).build(&config);
+        let (mut random, mut held, mut failures) = (Random(seed * 0x5851), Vec::new(), 0);
+        for _ in 0..4000 {
+            let urgency = [Urgency::Normal, Urgency::High, Urgency::Atomic][random.below(3) as usize];
+            let request = Request::new(order(random.below(10) as u8)).urgency(urgency).no_wait();
+            if let Ok(block) = world.allocator.alloc(&request) {
+                held.push(block);
+            } else {
+                failures += 1;
+                world.allocator.set_zonelist_cache(ZonelistCache::Off);
+                assert!(world.allocator.alloc(&request).is_err(), "the cache hid a block");
+                world.allocator.set_zonelist_cache(mode);
+                let at = random.below(held.len() as u64) as usize;
+                world.free([held.swap_remove(at)]);
+            }
+            world.controls.advance_ms(random.below(20));
+        }
+        assert!(failures > 100);
+        world.check();
+    }
+}

@@ -1,0 +1,167 @@
+//! Machines of odd shapes: nodes without memory or CPUs, ids with gaps, CPUs nobody told of.
+
+mod common;
+
+use common::{Plan, World, node, order, run_on};
+use zonal::error::AllocError;
+use zonal::policy::Policy;
+use zonal::units::{CpuId, PageCount, ZoneKind};
+use zonal::{Config, NodeMask, Request};
+
+const FRAMES: u64 = 1 << 13;
+
+/// Every order comes and goes on the CPU; gives the node that served.
+fn served_by(world: &World, cpu: u32) -> u16 {
+    run_on(cpu);
+    let a = &world.allocator;
+    let first = a.alloc(&Request::page()).unwrap();
+    for o in (0..=10).map(order) {
+        let block = a.alloc(&Request::new(o)).unwrap();
+        assert_eq!(block.node, first.node);
+        a.free(block.first, block.order).unwrap();
+    }
+    a.free(first.first, first.order).unwrap();
+    a.verify().unwrap();
+    first.node.get()
+}
+
+fn check_all_free(world: &World) {
+    world.allocator.drain_pagesets();
+    let books = world.allocator.verify().unwrap();
+    assert_eq!(books.free, books.managed);
+}
+
+#[test]
+fn unknown_cpus_are_served_past_the_pagesets() {
+    let mut plan = Plan::even(2, 1, FRAMES);
+    plan.nodes = vec![(0, vec![3]), (1, vec![64])];
+    let world = plan.build(&Config::default());
+    let a = &world.allocator;
+    for unknown in [0, 2, 4, 63, 65, 1000, u32::MAX] {
+        assert_eq!(served_by(&world, unknown), 0, "as if on the first node");
+        assert_eq!(a.node_of_cpu(CpuId::new(unknown)), None);
+        assert!(a.pagesets().all(|pageset| pageset.count == PageCount::ZERO));
+        a.tick_cpu(CpuId::new(unknown));
+    }
+    assert_eq!((served_by(&world, 3), served_by(&world, 64)), (0, 1));
+    assert_eq!(a.pagesets().count(), 4, "two CPUs on two zones");
+    assert_eq!(a.node_of_cpu(CpuId::new(64)), Some(node(1)));
+    check_all_free(&world);
+}
+
+#[test]
+fn nodes_without_memory_are_served_by_the_nearest() {
+    let mut plan = Plan::with_distances(1, FRAMES, |a, b| 10 + 10 * a.abs_diff(b) as u8, 3);
+    plan.zones.remove(1);
+    let world = plan.build(&Config::default());
+    assert_eq!((served_by(&world, 0), served_by(&world, 2)), (0, 2));
+    assert!([0, 2].contains(&served_by(&world, 1)));
+    let a = &world.allocator;
+    run_on(1);
+    let strict = a.alloc(&Request::page().this_node());
+    let AllocError::OutOfMemory(shortage) = strict.unwrap_err() else { panic!("{strict:?}") };
+    assert_eq!((shortage.node, shortage.zones, shortage.free), (node(1), 0, PageCount::ZERO));
+    // Nobody is preferred there, so being served by the first of its list is a hit, but not local.
+    let before = a.locality();
+    let block = a.alloc(&Request::page()).unwrap();
+    let after = a.locality();
+    assert_eq!((after.hit - before.hit, after.other - before.other, after.foreign), (1, 1, 0));
+    a.free(block.first, block.order).unwrap();
+    check_all_free(&world);
+}
+
+#[test]
+fn nodes_without_cpus_serve_and_are_shared() {
+    let mut plan = Plan::even(3, 2, FRAMES);
+    plan.nodes[2].1.clear();
+    let world = plan.build(&Config::default());
+    let a = &world.allocator;
+    let zones: Vec<_> = a.zones().collect();
+    // Four CPUs share it: as limits go, each has a fourth.
+    let share = |cpus: u64| (FRAMES / 8 / cpus).max(4 * zones[0].pageset_limits.batch.get());
+    assert_eq!(zones[0].pageset_limits.high_max.get(), share(2));
+    assert_eq!(zones[2].pageset_limits.high_max.get(), share(4));
+    let policy = Policy::preferred(a, node(2)).unwrap();
+    for cpu in 0..4 {
+        run_on(cpu);
+        let request = Request::page().policy(&policy);
+        let blocks: Vec<_> = (0..100).map(|_| a.alloc(&request).unwrap()).collect();
+        assert!(blocks.iter().all(|block| block.node == node(2)));
+        blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
+        a.verify().unwrap();
+    }
+    // With the penalty on nodes with CPUs, the one without comes before the other.
+    let mut list = Vec::new();
+    a.fallback_order(node(0), |node| list.push(node.get()));
+    assert_eq!(list, [0, 2, 1]);
+    check_all_free(&world);
+}
+
+#[test]
+fn node_ids_with_gaps() {
+    let mut plan = Plan::even(3, 1, FRAMES);
+    for (at, id) in [5, 64, 1023].into_iter().enumerate() {
+        plan.nodes[at].0 = id;
+        plan.zones[at].0 = id;
+    }
+    let world = plan.build(&Config::default());
+    let a = &world.allocator;
+    assert_eq!([0, 1, 2].map(|cpu| served_by(&world, cpu)), [5, 64, 1023]);
+    run_on(0);
+    let nodes = NodeMask::from_iter([node(64), node(1023)]);
+    let policy = Policy::interleave(a, nodes).unwrap();
+    let blocks: Vec<_> = (0..6).map(|_| a.alloc(&Request::page().policy(&policy)).unwrap()).collect();
+    assert_eq!(
+        blocks.iter().map(|block| block.node.get()).collect::<Vec<_>>(),
+        [64, 1023, 64, 1023, 64, 1023]
+    );
+    assert!(blocks.iter().all(|block| a.zones().nth(block.zone.index()).unwrap().node == block.node));
+    blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
+    let only = Policy::bind(a, NodeMask::from_iter([node(1023)])).unwrap();
+    let block = a.alloc(&Request::page().policy(&only)).unwrap();
+    a.free(block.first, block.order).unwrap();
+    for unknown in [0, 4, 6, 63, 65, 1022].map(node) {
+        assert_eq!(a.background_reclaim(unknown), PageCount::ZERO);
+        a.fallback_order(unknown, |_| panic!("no such node"));
+        assert!(Policy::preferred(a, unknown).is_err());
+    }
+    check_all_free(&world);
+}
+
+#[test]
+fn a_machine_without_cpus_or_memory() {
+    let mut plan = Plan::even(2, 1, FRAMES);
+    plan.nodes.iter_mut().for_each(|(_, cpus)| cpus.clear());
+    let world = plan.build(&Config::default());
+    assert_eq!(served_by(&world, 0), 0);
+    world.allocator.tick();
+    check_all_free(&world);
+    plan.zones.clear();
+    let empty = plan.build(&Config::default());
+    assert!(matches!(empty.allocator.alloc(&Request::page()), Err(AllocError::OutOfMemory(_))));
+    assert_eq!(empty.allocator.verify().unwrap().managed, PageCount::ZERO);
+}
+
+#[test]
+fn zones_smaller_than_a_block_and_across_its_borders() {
+    let mut plan = Plan::even(1, 2, FRAMES);
+    plan.zones.clear();
+    for (start, count) in [(1, 1), (2, 1), (1023, 2), (1500, 700), (4095, 1)] {
+        let kind = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
+        plan.zones.push((0, kind[plan.zones.len() % 4], start, count, vec![(start, count)]));
+    }
+    plan.zones.pop();
+    let world = plan.build(&Config::default());
+    run_on(0);
+    let request = |o: u8| Request::new(order(o)).urgency(zonal::request::Urgency::Reserve);
+    let largest = (0..=10).rev().find_map(|o| world.allocator.alloc(&request(o)).ok()).unwrap();
+    assert_eq!((largest.first.get(), largest.order), (1536, order(9)));
+    let mut blocks = vec![largest];
+    while let Ok(block) = world.allocator.alloc(&request(0)) {
+        blocks.push(block);
+    }
+    let taken: u64 = blocks.iter().map(|block| block.order.pages().get()).sum();
+    assert_eq!(taken, 1 + 1 + 2 + 700);
+    blocks.iter().for_each(|block| world.allocator.free(block.first, block.order).unwrap());
+    check_all_free(&world);
+}

@@ -1,0 +1,141 @@
+//! Starting on large machines: how much metadata there is, and that zeroed metadata stays untouched.
+
+mod common;
+
+use core::mem::MaybeUninit;
+use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use common::{Plan, node, order, range, run_on};
+use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::{SpinLock, ZeroedCells};
+use zonal::units::{CpuId, Moment, Order, PageCount, ZoneKind};
+use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};
+
+/// A platform whose cells may be born as zeroes.
+struct Zeroed;
+
+impl Platform for Zeroed {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = SpinLock;
+
+    // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
+    const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(0)
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_ns(0)
+    }
+}
+
+/// Fresh zero bytes, which the operating system need not touch, given back at the end.
+struct ZeroBytes(Vec<(*mut u8, Bytes)>);
+
+impl ZeroBytes {
+    fn lend(&mut self, bytes: usize) -> Buffer<'static> {
+        // A larger alignment would make the allocator write the zeroes.
+        let layout = Bytes::from_size_align(bytes, 16).unwrap();
+        // SAFETY: no request is for zero bytes.
+        let start = unsafe { alloc_zeroed(layout) };
+        assert!(!start.is_null());
+        self.0.push((start, layout));
+        // SAFETY: the bytes were allocated just now and live until `self` is dropped, which every
+        // caller does after its allocator.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
+        // SAFETY: they are zero.
+        unsafe { Buffer::zeroed(bytes) }
+    }
+}
+
+impl Drop for ZeroBytes {
+    fn drop(&mut self) {
+        for (start, layout) in self.0.drain(..) {
+            // SAFETY: allocated in `lend` with this layout.
+            unsafe { dealloc(start, layout) };
+        }
+    }
+}
+
+/// A machine of `nodes` nodes with `cpus` CPUs and one zone of `frames` frames each, on zeroes.
+fn with_large(nodes: u16, cpus: u32, frames: u64, then: impl FnOnce(&Allocator<'_, Zeroed>)) {
+    let ids: Vec<Vec<CpuId>> = (0..u32::from(nodes))
+        .map(|node| (node * cpus..(node + 1) * cpus).map(CpuId::new).collect())
+        .collect();
+    let rows: Vec<Vec<u8>> = (0..usize::from(nodes))
+        .map(|row| (0..usize::from(nodes)).map(|to| if to == row { 10 } else { 20 }).collect())
+        .collect();
+    let memory: Vec<FrameRange> = (0..nodes).map(|id| range((u64::from(id) + 1) * frames, frames)).collect();
+    let nodes: Vec<_> = (ids.iter().zip(&rows).enumerate())
+        .map(|(id, (cpus, distances))| NodeDescription { id: node(id as u16), cpus, distances })
+        .collect();
+    let zones: Vec<_> = (memory.iter().enumerate())
+        .map(|(id, span)| ZoneDescription {
+            node: node(id as u16),
+            kind: ZoneKind::Normal,
+            span: *span,
+            managed: core::slice::from_ref(span),
+        })
+        .collect();
+    let machine = Machine::new(&nodes, &zones).unwrap();
+    let mut bytes = ZeroBytes(Vec::new());
+    then(&Allocator::new(Zeroed, &machine, &Config::default(), |r| Some(bytes.lend(r.bytes))).unwrap());
+}
+
+#[test]
+fn metadata_stays_below_a_byte_and_a_half_a_frame() {
+    const GIB: u64 = 1 << 18;
+    for (nodes, cpus, gib) in [(1, 1, 1), (1, 2, 8), (2, 4, 16), (2, 32, 64), (1, 64, 64), (8, 8, 128)] {
+        with_large(nodes, cpus, gib * GIB / u64::from(nodes), |a| {
+            let (bytes, frames) = (a.metadata_bytes(), gib * GIB);
+            let each = bytes as f64 / frames as f64;
+            println!("{nodes} nodes of {cpus} CPUs, {gib} GiB: {each:.3} bytes a frame");
+            assert!(bytes * 2 <= frames * 3, "{each} bytes a frame");
+        });
+    }
+}
+
+#[test]
+fn a_tebibyte_starts_on_untouched_metadata() {
+    const TIB: u64 = 1 << 28;
+    let (start, before) = (std::time::Instant::now(), resident_bytes());
+    with_large(1, 4, TIB, |a| {
+        println!("1 TiB started in {:?}, {} bytes of metadata", start.elapsed(), a.metadata_bytes());
+        assert_eq!(a.books().free, PageCount::new(TIB));
+        let block = a.alloc(&Request::new(Order::DEFAULT_MAX)).unwrap();
+        a.free(block.first, block.order).unwrap();
+        assert_eq!(a.books().free, PageCount::new(TIB));
+        let Some((before, after)) = before.zip(resident_bytes()) else {
+            println!("skipped: the system does not say what is resident");
+            return;
+        };
+        println!("{} KiB of it touched", after.saturating_sub(before) / 1024);
+        assert!(after.saturating_sub(before) < a.metadata_bytes() / 10, "metadata was touched");
+    });
+}
+
+/// Memory of this process that is really there, where the system tells.
+fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    statm.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)
+}
+
+#[test]
+fn zeroed_and_garbage_buffers_make_the_same_allocator() {
+    run_on(0);
+    let garbage = Plan::even(2, 2, 1 << 15).build(&Config::default());
+    with_large(2, 2, 1 << 15, |a| {
+        assert_eq!(a.verify().unwrap(), garbage.allocator.verify().unwrap());
+        assert!(a.zones().eq(garbage.allocator.zones()));
+        assert!(a.pagesets().eq(garbage.allocator.pagesets()));
+        for order in (0..=10).map(order) {
+            let same = garbage.allocator.alloc(&Request::new(order)).unwrap();
+            assert_eq!(a.alloc(&Request::new(order)).unwrap(), same);
+        }
+        assert_eq!(a.verify().unwrap(), garbage.allocator.verify().unwrap());
+    });
+}
