@@ -79,7 +79,7 @@ fn check_source(text: &str) -> Vec<Violation> {
     if lines.len() > LINES_MAX {
         found.push((lines.len(), format!("{} lines; a file has at most {LINES_MAX}", lines.len())));
     }
-    match lines.iter().take_while(|line| line.starts_with("//!")).count() {
+    match header_lines(&lines) {
         0 => found.push((1, "a file begins with `//!`: purpose, vocabulary, neighbours".into())),
         long if long > HEADER_LINES_MAX => {
             found.push((1, format!("header of {long} lines, at most {HEADER_LINES_MAX}")));
@@ -93,6 +93,18 @@ fn check_source(text: &str) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// Lines of the `//!` header, examples left out: they are code, and tested.
+fn header_lines(lines: &[&str]) -> usize {
+    let header = lines.iter().take_while(|line| line.starts_with("//!"));
+    let mut in_example = false;
+    let counted = header.filter(|line| {
+        let is_fence = line.starts_with("//! ```");
+        in_example ^= is_fence;
+        !in_example && !is_fence
+    });
+    counted.count()
 }
 
 /// Whether the line's code, not a comment or a text in quotes, has an unsafe block, implementation,
@@ -134,6 +146,8 @@ mod tests {
     fn header_and_length() {
         assert_eq!(complaints("use core::fmt;\n"), [1]);
         assert_eq!(complaints(&"//! line\n".repeat(HEADER_LINES_MAX + 1)), [1]);
+        let example = format!("//! ```\n{}//! ```\n", "//! let a = 1;\n".repeat(HEADER_LINES_MAX));
+        assert_eq!(complaints(&format!("//! Purpose.\n{example}//! More.\n")), []);
         let long = format!("//! Purpose.\n{}", "\n".repeat(LINES_MAX));
         assert_eq!(complaints(&long), [LINES_MAX + 1]);
     }
