@@ -130,8 +130,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.rebuild_lists(&held);
         self.apply_settings(&held);
-        drop(held);
-        self.reset_tuning();
         self.check_min_free(&config.watermarks)
     }
 

@@ -102,10 +102,14 @@ impl<P: Platform> Allocator<'_, P> {
         guard.room(stack) > 0
     }
 
-    /// Drains a pageset that has reached `high`.
+    /// Drains a pageset that has reached `high`, or has none yet.
     #[cold]
     fn drain_surplus(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) {
         let own = zone.is_own(seat);
+        self.set_first_high(zone, guard, own);
+        if guard.count() < self.high_now(zone, guard, seat) {
+            return;
+        }
         let figures = self.figures(zone, guard, own);
         let mut size = figures.batch;
         if self.tuning() == PagesetTuning::Stepwise {

@@ -52,7 +52,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.set_cpu_online(cpu, false);
         for zone in self.zones {
             let guard = zone.pageset(seat);
-            guard.set_open(false);
+            guard.close();
             self.empty(zone, &guard);
         }
         self.apply_settings(&held);
@@ -157,7 +157,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn start_pagesets(&self, seat: Seat) {
         for zone in self.zones {
             let guard = zone.pageset(seat);
-            guard.set_open(true);
+            guard.open();
             self.restart_tuning(zone, &guard, seat);
         }
     }

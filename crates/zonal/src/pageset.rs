@@ -102,13 +102,15 @@ impl CachedOrders {
 /// State of one pageset.
 ///
 /// Invariant, under the lock: `count = sum over stacks of len << order`, `len <= depth` of each
-/// stack; `high` moves within the zone's limits. A pageset that is not open takes nothing.
+/// stack; `high` is 0 or within the zone's limits. A closed pageset takes nothing. All zero is an empty
+/// pageset, open and never used.
 #[repr(C, align(64))]
 pub(crate) struct Pageset<P: Platform> {
     lock: P::Lock,
     count: P::U64,
     high: P::U64,
-    open: P::U64,
+    /// 1 while the CPU is offline.
+    closed: P::U64,
     lens: [P::U32; STACKS],
     /// Differences of the zone's counters.
     pub(crate) zone_diffs: P::U64,
@@ -134,7 +136,7 @@ unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
             lock: P::Lock::new(),
             count: zero(),
             high: zero(),
-            open: zero(),
+            closed: zero(),
             lens: core::array::from_fn(|_| P::U32::new(0)),
             zone_diffs: zero(),
             node_diffs: zero(),
@@ -172,7 +174,15 @@ impl<P: Platform> Pageset<P> {
         PageCount::new(self.count.load(Relaxed))
     }
 
-    /// `pageset.high`, as of some moment.
+    /// Whether a block or a count ever came here, as far as can be seen from what is left of it.
+    pub(crate) fn was_used(&self) -> bool {
+        let counts = [&self.high, &self.count, &self.refills, &self.zone_diffs, &self.node_diffs];
+        counts.iter().any(|cell| cell.load(Relaxed) != 0)
+    }
+
+    /// `pageset.high`, as of some moment; zero before the first free, which sets it, so that pagesets
+    /// that are never used are never touched.
+    #[inline]
     pub(crate) fn high(&self) -> PageCount {
         PageCount::new(self.high.load(Relaxed))
     }
@@ -241,7 +251,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// Blocks that `stack` has room for; none when the pageset is not open.
     #[inline]
     pub(crate) fn room(&self, stack: StackId) -> u32 {
-        if self.pageset.open.load(Relaxed) == 0 { 0 } else { self.shape.depth(stack) - self.len(stack) }
+        if self.pageset.closed.load(Relaxed) != 0 { 0 } else { self.shape.depth(stack) - self.len(stack) }
     }
 
     /// The tuning state of the depth rule.
@@ -261,9 +271,14 @@ impl<P: Platform> PagesetGuard<'_, P> {
         self.pageset.high.store(high.get(), Relaxed);
     }
 
-    /// Opens or closes the pageset: it is open while its CPU is online.
-    pub(crate) fn set_open(&self, open: bool) {
-        self.pageset.open.store(u64::from(open), Relaxed);
+    /// Opens the pageset: its CPU is online.
+    pub(crate) fn open(&self) {
+        self.pageset.closed.store(0, Relaxed);
+    }
+
+    /// Closes the pageset: its CPU is offline.
+    pub(crate) fn close(&self) {
+        self.pageset.closed.store(1, Relaxed);
     }
 
     /// Adds one to a figure of the pageset.

@@ -72,6 +72,7 @@ impl<P: Platform> Allocator<'_, P> {
         spare: PageCount,
     ) -> u32 {
         let order = self.cached.order(stack);
+        self.set_first_high(zone, guard, own);
         let spare = if zone.is_reclaimed() {
             let small_high = zone.pageset_limits(own).small_high();
             spare.min(small_high.saturating_minus(guard.count()))
@@ -144,6 +145,13 @@ impl<P: Platform> Allocator<'_, P> {
         let limits = HighLimits::new(limits.high_min, limits.high_max);
         let held = zone.is_huge_scarce() || self.tuning() == PagesetTuning::Fixed;
         if held { limits.held_at_min() } else { limits }
+    }
+
+    /// Sets `high` of a pageset that was never used to where tuning starts.
+    pub(crate) fn set_first_high(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, own: bool) {
+        if guard.high() == PageCount::ZERO {
+            guard.set_high(self.high_limits(zone, own).min());
+        }
     }
 
     /// Frames the pageset may hold now.

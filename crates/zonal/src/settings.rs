@@ -216,7 +216,7 @@ impl<P: Platform> Allocator<'_, P> {
             let largest = zones.iter().map(of).max();
             node.counters().set_threshold(largest.unwrap_or(0));
         }
-        self.reopen_pagesets();
+        self.reclamp_pagesets();
     }
 
     fn apply_to_zone(&self, zone: &Zone<'_, P>, basis: &WatermarkBasis, online: u32) {

@@ -180,7 +180,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    fn node_count(&self, place: usize, item: NodeItem) -> PageCount {
+    pub(crate) fn node_count(&self, place: usize, item: NodeItem) -> PageCount {
         PageCount::new(self.node_signed(place, item).max(0) as u64)
     }
 
@@ -207,7 +207,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                     zone: zone.id,
                     cpu: seat.cpu,
                     count: pageset.count(),
-                    high: pageset.high(),
+                    high: pageset.high().max(zone.pageset_limits(zone.is_own(*seat)).high_min),
                     refills: pageset.refills.load(Relaxed),
                     drains: pageset.drains.load(Relaxed),
                     remote_drains: pageset.remote_drains.load(Relaxed),

@@ -79,23 +79,27 @@ impl<P: Platform> Allocator<'_, P> {
         self.fold(zone, guard);
     }
 
-    /// After limits changed: every open pageset's `high` is clamped to them, and differences beyond
+    /// After limits changed: `high` of every pageset in use is clamped to them, and differences beyond
     /// lowered thresholds are folded.
-    pub(crate) fn reopen_pagesets(&self) {
-        for seat in self.seats.iter().copied().filter(|&seat| seat.exists() && self.is_online(seat)) {
-            for zone in self.zones {
-                let guard = zone.pageset(seat);
-                guard.set_open(true);
-                guard.set_high(self.high_limits(zone, zone.is_own(seat)).clamp(guard.high()));
-                self.fold(zone, &guard);
-            }
+    pub(crate) fn reclamp_pagesets(&self) {
+        for (zone, seat) in self.used_pagesets() {
+            let guard = zone.pageset(seat);
+            guard.set_high(self.high_limits(zone, zone.is_own(seat)).clamp(guard.high()));
+            self.fold(zone, &guard);
         }
+    }
+
+    /// Pagesets that were ever used; the others are as they would be after any change.
+    fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'_, P>, Seat)> {
+        let seats = self.seats.iter().copied().filter(Seat::exists);
+        let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
+        pairs.filter(|(zone, seat)| zone.pagesets[seat.cpu.index()].was_used())
     }
 
     /// Starts tuning afresh everywhere.
     pub(crate) fn reset_tuning(&self) {
-        for seat in self.seats.iter().copied().filter(Seat::exists) {
-            self.zones.iter().for_each(|zone| self.restart_tuning(zone, &zone.pageset(seat), seat));
+        for (zone, seat) in self.used_pagesets() {
+            self.restart_tuning(zone, &zone.pageset(seat), seat);
         }
     }
 
