@@ -180,7 +180,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    pub(crate) fn node_count(&self, place: usize, item: NodeItem) -> PageCount {
+    fn node_count(&self, place: usize, item: NodeItem) -> PageCount {
         PageCount::new(self.node_signed(place, item).max(0) as u64)
     }
 

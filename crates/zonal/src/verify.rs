@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::Allocator;
 use crate::buddy_verify::BuddyFault;
-use crate::counters::{NodeItem, ZoneItem};
+use crate::counters::ZoneItem;
 use crate::frame_table::FrameState;
 use crate::pageset::CachedOrders;
 use crate::platform::Platform;
@@ -82,8 +82,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 sum.allocated = sum.allocated.plus(books.allocated);
                 allocated = allocated.plus(books.allocated);
             }
-            let items = [NodeItem::User, NodeItem::Cache, NodeItem::Kernel];
-            let counted: PageCount = items.into_iter().map(|item| self.node_count(place, item)).sum();
+            let counted = self.node_allocated(place);
             if counted != allocated
                 && let Some(zone) = self.node_zones(place).first()
             {

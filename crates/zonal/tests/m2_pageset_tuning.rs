@@ -263,8 +263,11 @@ fn a_high_fraction_fixes_high() {
 
 #[test]
 fn limits_follow_cpus() {
-    let limits =
-        |low: u64, managed: u64, cpus: u64| [low / cpus, managed / 8 / cpus].map(|high| high.max(252));
+    // Slots are laid out once, for a thirteenth of the zone among all four CPUs.
+    let slots = (1 << 18) / 13 / 4 + 64;
+    let limits = |low: u64, managed: u64, cpus: u64| {
+        [low / cpus, managed / 8 / cpus].map(|high| high.max(252).min(slots))
+    };
     for tuning in [PagesetTuning::Depth, PagesetTuning::Fixed] {
         let world = Plan::even(1, 4, 1 << 18).build(&Config { tuning, ..with_min(4096) });
         run_on(0);
