@@ -192,25 +192,13 @@ fn resolve(args: &RunArgs) -> Result<Options, Failure> {
         }
     }
     let nodes = args.nodes.iter().flat_map(|list| list.0.iter().copied()).collect();
-    Ok(Options { topology, config, nodes, threads: threads(args)? })
+    Ok(Options { topology, config, nodes, threads: threads(args) })
 }
 
-/// Threads asked for, or one for each CPU; whole couples where the workload needs them.
-fn threads(args: &RunArgs) -> Result<NonZeroUsize, Failure> {
-    let together = args.workload.threads_per_pair();
-    if let Some(threads) = args.threads {
-        if threads.get() % together != 0 {
-            let (name, next) = (args.workload.name(), threads.get().next_multiple_of(together));
-            let message =
-                format!("{name} needs {together} threads a pair; ask for --threads {next}, not {threads}");
-            return Err(Failure::bad_input(message));
-        }
-        return Ok(threads);
-    }
-    let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN).get();
-    Ok(NonZeroUsize::new(cpus / together * together)
-        .or(NonZeroUsize::new(together))
-        .unwrap_or(NonZeroUsize::MIN))
+/// Threads asked for, or one for each CPU.
+fn threads(args: &RunArgs) -> NonZeroUsize {
+    let cpus = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    args.threads.unwrap_or_else(cpus)
 }
 
 fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<Pool, Failure> {

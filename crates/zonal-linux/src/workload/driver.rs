@@ -36,15 +36,17 @@ pub struct Measurement {
     pub failed: u64,
     /// Of single takes and gives.
     pub latency: Latency,
-    /// Threads that shared the work of one pair.
-    pub threads_per_pair: usize,
+    /// Threads that did pairs, alone or as couples.
+    pub threads: usize,
+    /// In how many teams they worked.
+    pub teams: usize,
 }
 
 impl Measurement {
-    /// Time of a pair on the thread, or the couple of threads, that did it; `None` without pairs.
+    /// Time of a pair on the team that did it; `None` without pairs.
     #[must_use]
     pub fn ns_per_pair(&self) -> Option<f64> {
-        let time_ns = self.thread_time.as_secs_f64() * 1e9 / self.threads_per_pair as f64;
+        let time_ns = self.thread_time.as_secs_f64() * 1e9 * self.teams as f64 / self.threads as f64;
         (self.pairs > 0).then(|| time_ns / self.pairs as f64)
     }
 
@@ -165,7 +167,8 @@ impl<M> Run<'_, M> {
             pairs: all.operations / 2,
             failed: all.failed,
             latency: Latency::from(&all.latency),
-            threads_per_pair: self.plan.workload.threads_per_pair(),
+            threads: self.plan.threads.get(),
+            teams: self.plan.workload.teams(self.plan.threads),
         }
     }
 }

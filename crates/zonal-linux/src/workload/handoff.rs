@@ -28,6 +28,8 @@ type Closed = Arc<AtomicBool>;
 enum Side<P> {
     Taker { ring: Producer<P>, _close: CloseAtEnd },
     Giver(Consumer<P>, Closed),
+    /// Without a partner: both in turn.
+    Alone(Producer<P>, Consumer<P>),
 }
 
 /// Closes the ring when its taker is gone, be it by a panic: the giver waits for that.
@@ -39,17 +41,22 @@ impl Drop for CloseAtEnd {
     }
 }
 
-/// Takers and givers in turn, a ring for each couple.
+/// Takers and givers in turn, a ring for each couple; an odd one hands over to itself.
 pub(super) fn couples<P: Copy + Send>(plan: &Plan) -> Vec<Handoff<P>> {
     let threads = plan.threads.get();
-    assert!(threads % 2 == 0, "handoff needs an even number of threads, not {threads}");
+    let ring = || RingBuffer::new(plan.batch(RING));
     let couple = |_| {
-        let (into, out) = RingBuffer::new(plan.batch(RING));
+        let (into, out) = ring();
         let closed = Closed::default();
         let taker = Side::Taker { ring: into, _close: CloseAtEnd(closed.clone()) };
-        [taker, Side::Giver(out, closed)].map(|side| Handoff { side, patience: Patience::default() })
+        [taker, Side::Giver(out, closed)]
     };
-    (0..threads / 2).flat_map(couple).collect()
+    let alone = (threads % 2 == 1).then(|| {
+        let (into, out) = ring();
+        Side::Alone(into, out)
+    });
+    let sides = (0..threads / 2).flat_map(couple).chain(alone);
+    sides.map(|side| Handoff { side, patience: Patience::default() }).collect()
 }
 
 /// Waiting for the other side: first on the CPU, then by leaving it to others.
@@ -92,6 +99,9 @@ impl<P: Copy + Send> Routine<P> for Handoff<P> {
             // No more than the ring has room for: what is taken must go in.
             Side::Taker { ring, .. } => lane.each(ring.slots().min(STEPS), TakeInto(ring)),
             Side::Giver(ring, _) => lane.each(ring.slots().min(STEPS), GiveFrom(ring)),
+            Side::Alone(into, out) => {
+                lane.each(into.slots().min(STEPS), TakeInto(into)) + lane.each(out.slots(), GiveFrom(out))
+            }
         };
         if moved == 0 {
             self.patience.wait();
@@ -101,8 +111,13 @@ impl<P: Copy + Send> Routine<P> for Handoff<P> {
     }
 
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        let Side::Giver(ring, closed) = &mut self.side else {
-            return;
+        let (ring, closed) = match &mut self.side {
+            Side::Taker { .. } => return,
+            Side::Giver(ring, closed) => (ring, closed),
+            Side::Alone(_, ring) => {
+                lane.each(ring.slots(), GiveFrom(ring));
+                return;
+            }
         };
         loop {
             // Acquire pairs with the release of `CloseAtEnd`: the last look at the ring sees all it holds.

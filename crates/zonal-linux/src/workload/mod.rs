@@ -123,12 +123,13 @@ impl Workload {
         Self::ALL.into_iter().find(|workload| workload.name() == name)
     }
 
-    /// Threads that share the work of one pair.
+    /// In how many teams that each do whole pairs `threads` threads work: alone, or as couples where
+    /// one takes and one gives; an odd one out is a team of its own.
     #[must_use]
-    pub const fn threads_per_pair(self) -> usize {
+    pub const fn teams(self, threads: NonZeroUsize) -> usize {
         match self {
-            Self::Handoff => 2,
-            _ => 1,
+            Self::Handoff => threads.get().div_ceil(2),
+            _ => threads.get(),
         }
     }
 }
@@ -138,7 +139,7 @@ impl Workload {
 pub struct Plan {
     /// The work each thread does.
     pub workload: Workload,
-    /// Threads; a multiple of [`Workload::threads_per_pair`].
+    /// Threads that work at the same time.
     pub threads: NonZeroUsize,
     /// Time of the measured part; preparing and giving everything back come on top.
     pub duration: Duration,
@@ -150,10 +151,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Frames for one thread, or for one couple of threads.
+    /// Frames for one team.
     fn share(&self) -> usize {
-        let shares = self.threads.get().div_ceil(self.workload.threads_per_pair()) as u64;
-        usize::try_from(self.pages.get() / shares).unwrap_or(usize::MAX)
+        let teams = self.workload.teams(self.threads) as u64;
+        usize::try_from(self.pages.get() / teams).unwrap_or(usize::MAX)
     }
 
     /// Blocks of a batch that would like to have `wanted` frames.

@@ -208,7 +208,8 @@ fn times_add_up() {
         pairs: 4_000_000,
         failed: 0,
         latency: Latency::default(),
-        threads_per_pair: 2,
+        threads: 4,
+        teams: 2,
     };
     assert_eq!(measured.ns_per_pair(), Some(1000.0));
     assert!((measured.pairs_per_second() - 2e6).abs() < 1e-6);
