@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use common::effects::{Scripted, caching, one_cpu, order, pages, with_min};
 use common::{Plan, World, node, run_on};
 use zonal::config::NodeReclaim;
+use zonal::pageset_tuning::PagesetTuning;
 use zonal::units::{NodeId, ZoneKind};
 use zonal::{Config, NodeMask, Platform, Policy, Request};
 
@@ -167,10 +168,17 @@ fn a_reclaimer_that_allocates_gets_the_reserve_and_never_recurses() {
 
 #[test]
 fn pagesets_stay_small_while_their_zone_is_reclaimed() {
-    let world = one_cpu(&[1 << 18], ZoneKind::Normal).build(&with_min(20_000)).leak();
+    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed] {
+        stay_small_while_reclaimed(tuning);
+    }
+}
+
+fn stay_small_while_reclaimed(tuning: PagesetTuning) {
+    let config = Config { tuning, ..with_min(20_000) };
+    let world = one_cpu(&[1 << 18], ZoneKind::Normal).build(&config).leak();
     let cap = 4 * world.zone(0).pageset_limits.batch.get();
     let (cache, _) = caching(world, PLENTY);
-    let mut held = world.leave_free(0, 30_000);
+    let mut held = world.leave_free(0, 29_500);
     // A pageset that is deep already.
     world.free(held.drain(..5000));
     let count = move || world.allocator.pagesets().next().unwrap().count.get();
@@ -184,14 +192,17 @@ fn pagesets_stay_small_while_their_zone_is_reclaimed() {
             assert_eq!(keeper.give_up(&world.allocator, id, pages(1)), 1);
             seen.fetch_max(count(), Relaxed);
         }
-        let held: Vec<_> = (0..500).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
-        seen.fetch_max(count(), Relaxed);
+        let held: Vec<_> = (0..4000)
+            .map(|_| {
+                let block = world.allocator.alloc(&Request::page()).unwrap();
+                seen.fetch_max(count(), Relaxed);
+                block
+            })
+            .collect();
         world.free(held);
         6000
     }));
-    world.take_all(&Request::new(order(10)).no_wait());
-    let (_, events) = world.during(|| world.allocator.alloc(&Request::new(order(10)).no_retry()));
-    assert_eq!(events.direct_stalls, 1);
+    assert_eq!(world.allocator.background_reclaim(node(0)), pages(6000));
     assert!(most.load(Relaxed) <= cap, "{} frames in a pageset, {cap} allowed", most.load(Relaxed));
     world.free(held.drain(..1000));
     assert!(count() > cap, "and afterwards deep again");
