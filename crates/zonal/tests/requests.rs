@@ -64,11 +64,12 @@ fn local_requests_fall_back_in_the_list_of_their_node() {
         let policy = Policy::local();
         for request in [Request::page(), Request::page().policy(&policy)] {
             let (blocks, _) = exhaust(&world, &request.no_wait());
-            // Down to `low` on each node in turn, then down to `min`: in that order again.
+            // Down to `low` on each node in turn, then down to `min` in that order again, then what
+            // the pagesets of other nodes still held.
             let mut order: Vec<u16> = blocks.iter().map(|block| block.node.get()).collect();
             order.dedup();
             assert_eq!(order[..4], list);
-            assert!(order[4..].is_empty() || order[4..] == list, "{order:?}");
+            assert!(order.len() < 8 || order[4..8] == list, "{order:?}");
             free_all(&world, &blocks);
         }
     }
@@ -371,7 +372,7 @@ fn pagesets_hold_nothing_that_urgent_requests_should_find() {
             blocks.push(block);
             if blocks.len() % 16 == 0 || blocks.len() > 250_000 {
                 let zone = zones(&world)[0];
-                let floor = zone.watermarks.low.get() - u64::from(zone.stat_threshold);
+                let floor = zone.watermarks.min.get() - u64::from(zone.stat_threshold);
                 assert!(
                     zone.free.get() >= floor || zone.in_pagesets == PageCount::ZERO,
                     "{tuning:?} {zone:?}"

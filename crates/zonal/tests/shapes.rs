@@ -78,9 +78,10 @@ fn nodes_without_cpus_serve_and_are_shared() {
     let a = &world.allocator;
     let zones: Vec<_> = a.zones().collect();
     // Four CPUs share it: as limits go, each has a fourth.
-    let share = |cpus: u64| (FRAMES / 8 / cpus).max(4 * zones[0].pageset_limits.batch.get());
-    assert_eq!(zones[0].pageset_limits.high_max.get(), share(2));
-    assert_eq!(zones[2].pageset_limits.high_max.get(), share(4));
+    let batches = 4 * zones[0].pageset_limits.batch.get();
+    let share = |low: u64, cpus: u64| (low / cpus).max(batches);
+    assert_eq!(zones[0].pageset_limits.high_min.get(), share(zones[0].watermarks.low.get(), 2));
+    assert_eq!(zones[2].pageset_limits.high_min.get(), share(zones[2].watermarks.low.get(), 4));
     let policy = Policy::preferred(a, node(2)).unwrap();
     for cpu in 0..4 {
         run_on(cpu);

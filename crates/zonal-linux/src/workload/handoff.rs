@@ -26,7 +26,10 @@ pub(super) struct Handoff<P> {
 type Closed = Arc<AtomicBool>;
 
 enum Side<P> {
-    Taker { ring: Producer<P>, _close: CloseAtEnd },
+    Taker {
+        ring: Producer<P>,
+        _close: CloseAtEnd,
+    },
     Giver(Consumer<P>, Closed),
     /// Without a partner: both in turn.
     Alone(Producer<P>, Consumer<P>),
