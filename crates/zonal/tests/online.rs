@@ -103,7 +103,7 @@ fn limits_and_thresholds_follow_cpus() {
         let zone = zone(&world, 0);
         assert_eq!(zone.stat_threshold, threshold(online));
         // As far as there are slots: they are laid out once, for a thirteenth among all CPUs.
-        let high_max = ((1 << 18) / 8 / u64::from(online)).max(252).min((1 << 18) / 13 / 8 + 64);
+        let high_max = ((1 << 18) / 8 / u64::from(online)).clamp(252, (1 << 18) / 13 / 8 + 64);
         assert_eq!(zone.pageset_limits.high_max, PageCount::new(high_max));
         let high_min = zone.watermarks.low.get() / u64::from(online);
         assert_eq!(zone.pageset_limits.high_min, PageCount::new(high_min.max(252)));
