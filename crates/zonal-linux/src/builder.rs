@@ -70,8 +70,8 @@ impl Default for PoolBuilder<'_> {
 }
 
 impl<'a> PoolBuilder<'a> {
-    /// Bytes of memory, rounded down to whole 2 MiB for each node. Default: 1 GiB, or half of what is
-    /// available where that is less.
+    /// Bytes of memory, rounded down to whole pieces of 2 MiB for each node, or of 64 frames where that
+    /// leaves a node without. Default: 1 GiB, or half of what is available where that is less.
     pub fn size(self, bytes: u64) -> Self {
         Self { size: Some(bytes), ..self }
     }

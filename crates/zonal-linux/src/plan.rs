@@ -1,7 +1,7 @@
 //! How much of a pool each zone gets.
 //!
-//! Nodes share in whole 2 MiB pieces, so that huge pages fit; the zones of a node share its part
-//! in frames. Neighbours: `split.rs` cuts, `memory.rs` maps what is planned here.
+//! Nodes share in whole 2 MiB pieces, so that huge pages fit, or in pieces of 64 frames where there
+//! are fewer of those than nodes; the zones of a node share its part in frames. Neighbours: `split.rs` cuts, `memory.rs` maps what is planned here.
 
 use zonal::units::{NodeId, PageCount, ZoneKind};
 
@@ -10,8 +10,8 @@ use crate::mapping::HUGE_PAGE_BYTES;
 use crate::split::split;
 use crate::topology::{Topology, ZoneShare};
 
-/// Most zones of a node: each must get a frame of the smallest share.
-const ZONES_PER_NODE: u64 = ZoneKind::COUNT as u64;
+/// Frames of the smallest part of a node: its zones must share them.
+const SMALL_PIECE: u64 = 64;
 
 /// One zone's part of a pool; never empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,12 +25,14 @@ pub(crate) struct ZonePlan {
 /// `topology` that has a weight; ascending as the topology's.
 pub(crate) fn plan(topology: &Topology, asked: u64, page_bytes: u32) -> Result<Vec<ZonePlan>, PoolError> {
     let page_bytes = u64::from(page_bytes);
-    let piece = (HUGE_PAGE_BYTES as u64).max(page_bytes * ZONES_PER_NODE);
+    let small = page_bytes * SMALL_PIECE;
     let weight = |zones: &[ZoneShare]| zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(zone.weight));
     let weights: Vec<u64> = topology.nodes().iter().map(|node| weight(&node.zones)).collect();
-    let parts = split(asked / piece, &weights).ok_or_else(|| {
+    let in_pieces = |piece: u64| split(asked / piece, &weights).map(|parts| (piece, parts));
+    let parts = in_pieces(small.max(HUGE_PAGE_BYTES as u64)).or_else(|| in_pieces(small));
+    let (piece, parts) = parts.ok_or_else(|| {
         let nodes = weights.iter().filter(|&&weight| weight > 0).count();
-        PoolError::TooSmall { asked, needed: piece * nodes.max(1) as u64, nodes }
+        PoolError::TooSmall { asked, needed: small * nodes.max(1) as u64, nodes }
     })?;
     let mut plans = Vec::new();
     for (node, pieces) in topology.nodes().iter().zip(parts) {
@@ -74,9 +76,11 @@ mod tests {
     #[test]
     fn too_small_says_how_much_is_needed() {
         let topology = machine(&[&[(ZoneKind::Normal, 9)][..]; 3]);
-        let error = plan(&topology, 5 << 20, 4096).unwrap_err();
-        assert!(matches!(error, PoolError::TooSmall { needed: 0x60_0000, nodes: 3, .. }));
-        assert_eq!(plan(&topology, 6 << 20, 4096).unwrap().len(), 3);
+        let error = plan(&topology, (768 << 10) - 1, 4096).unwrap_err();
+        assert!(matches!(error, PoolError::TooSmall { needed: 0xc_0000, nodes: 3, .. }));
+        let frames =
+            |asked| plan(&topology, asked, 4096).unwrap().iter().map(|zone| zone.frames.get()).sum::<u64>();
+        assert_eq!([768 << 10, (1 << 20) + 1, 6 << 20].map(frames), [192, 256, 1536]);
         assert!(plan(&topology, 0, 4096).is_err());
     }
 }

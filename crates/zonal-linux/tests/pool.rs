@@ -75,12 +75,12 @@ fn sizes_that_cannot_be_are_refused_with_advice() {
         PoolError::TooLarge { asked: u64::MAX, limited_by: Limit::Machine | Limit::ControlGroup, .. }
     ));
     assert!(error.to_string().contains("or less"));
-    let error = build(MIB).unwrap_err();
+    let error = build(MIB / 8).unwrap_err();
     assert!(matches!(error, PoolError::TooSmall { nodes: 1.., .. }), "{error}");
     let odd = build(64 * MIB + 4097).unwrap();
     assert_eq!(odd.frames(), PageCount::new(64 * MIB / 4096));
-    let tiny = Pool::builder().size(3 * MIB).fake_nodes(2).build().unwrap_err();
-    assert!(tiny.to_string().contains("4 MiB or more"), "{tiny}");
+    let tiny = Pool::builder().size(MIB / 4).fake_nodes(2).build().unwrap_err();
+    assert!(tiny.to_string().contains("512 KiB or more"), "{tiny}");
 }
 
 #[test]
