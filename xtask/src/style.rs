@@ -115,7 +115,7 @@ fn is_unsafe(line: &str) -> bool {
         code.match_indices(form).any(|(at, _)| {
             let before = &code[..at];
             let whole = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            whole && before.matches('"').count() % 2 == 0
+            whole && before.matches('"').count().is_multiple_of(2)
         })
     })
 }

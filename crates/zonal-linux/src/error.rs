@@ -208,12 +208,12 @@ impl Warnings {
     pub(crate) fn add(&mut self, warning: Warning) {
         if let Warning::NotBound { nodes: more, reason: why } = &warning {
             for known in &mut self.0 {
-                if let Warning::NotBound { nodes, reason } = known {
-                    if reason == why {
-                        nodes.extend(more);
-                        nodes.dedup();
-                        return;
-                    }
+                if let Warning::NotBound { nodes, reason } = known
+                    && reason == why
+                {
+                    nodes.extend(more);
+                    nodes.dedup();
+                    return;
                 }
             }
         }

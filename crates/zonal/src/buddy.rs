@@ -129,7 +129,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[must_use]
     pub(crate) fn give_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
         let last = u64::from(first) + u64::from(u64::BITS - frames.leading_zeros());
-        if first as usize % WORD_BITS != 0 || last > self.shape.frames() {
+        if !(first as usize).is_multiple_of(WORD_BITS) || last > self.shape.frames() {
             return false;
         }
         if frames == !0 && self.shape.top() > 0 {

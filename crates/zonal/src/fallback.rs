@@ -337,9 +337,9 @@ mod tests {
                 for to in (0..count).filter(|&to| to != from) {
                     machine.rows[from][to] = 10 + (next(&mut state) % levels) as u8;
                 }
-                machine.online[from] = next(&mut state) % 8 != 0;
-                machine.memory[from] = machine.online[from] && next(&mut state) % 4 != 0;
-                machine.cpus[from] = next(&mut state) % 4 != 0;
+                machine.online[from] = !next(&mut state).is_multiple_of(8);
+                machine.memory[from] = machine.online[from] && !next(&mut state).is_multiple_of(4);
+                machine.cpus[from] = !next(&mut state).is_multiple_of(4);
             }
             for rules in every_rule() {
                 assert_eq!(orders(&machine, &rules), naive(&machine, &rules), "{machine:?} {rules:?}");

@@ -299,7 +299,7 @@ fn folds_fall_as_thresholds_rise() {
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| 1)), [1000, 250, 77, 20, 5]);
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| -1)), [1000, 250, 77, 20, 5]);
     // Turning about never folds once a threshold covers the swing.
-    let alternating = |update: usize| if update % 2 == 0 { 1 } else { -1 };
+    let alternating = |update: usize| if update.is_multiple_of(2) { 1 } else { -1 };
     assert_eq!(thresholds.map(|t| folds_per_1000(t, alternating)), [1000, 0, 0, 0, 0]);
     let swinging = |update: usize| if update % 40 < 20 { 1 } else { -1 };
     assert_eq!(

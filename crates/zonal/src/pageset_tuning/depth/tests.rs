@@ -251,7 +251,7 @@ fn plain_cells_and_model_agree() {
             now += PERIOD_NS * (1 + random.below(2) as u64);
         }
         // Long waves, so that depths become larger than single steps.
-        if random.below(100) < if now / PERIOD_NS % 2 == 0 { 70 } else { 30 } {
+        if random.below(100) < if (now / PERIOD_NS).is_multiple_of(2) { 70 } else { 30 } {
             plain.on_take(order);
             cells.on_take(order, &Unshared);
             model.on_take(order);
