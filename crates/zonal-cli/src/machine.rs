@@ -114,7 +114,7 @@ fn presets_help() -> String {
          zonal machine                                  this machine\n  \
          zonal machine --check                          ... and whether its kernel agrees\n  \
          zonal machine --preset quad-10-12-32 --rules 5.10\n  \
-         zonal machine --sysfs /tmp/captured --export server.json\n  \
+         zonal machine --sysfs captured --export server.json\n  \
          zonal machine --file server.json --json"
     )
 }

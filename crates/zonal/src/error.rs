@@ -165,9 +165,9 @@ impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no block of order {} in reach of node {}: {} zones with {} frames free (min {}, low {}, \
-             high {}), {} in pagesets",
-            self.order, self.node, self.zones, self.free, self.min, self.low, self.high, self.in_pagesets
+            "no block of order {}: {} zones that may serve, in the list of node {}, have {} frames free \
+             (min {}, low {}, high {}), {} in pagesets",
+            self.order, self.zones, self.node, self.free, self.min, self.low, self.high, self.in_pagesets
         )
     }
 }

@@ -136,7 +136,8 @@ impl ZeroedCells {
     }
 }
 
-/// Access to what is in frames, which the allocator itself never touches.
+/// Access to what is in frames, which the allocator itself never touches. Called with frames that
+/// are nobody's, or about to be somebody's; locks may be held, so it must not call the allocator.
 pub trait FrameContents: Sync {
     /// Writes `pattern` over `count` frames from `first`.
     fn fill(&self, first: Pfn, count: PageCount, pattern: u64);

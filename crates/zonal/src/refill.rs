@@ -12,7 +12,7 @@ use crate::pageset::{CachedOrders, PagesetGuard, StackId};
 use crate::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
 use crate::platform::Platform;
 use crate::units::{Order, PageCount};
-use crate::zone::{Seat, Zone};
+use crate::zone::{Seat, Shortness, Zone};
 
 /// Most frames or blocks moved under one acquisition of a zone's lock.
 const BATCH_MAX: usize = 64;
@@ -102,7 +102,7 @@ impl<P: Platform> Allocator<'_, P> {
             left = left.saturating_sub(came);
             spare = spare.saturating_sub(u64::from(came) << order.get());
         }
-        self.note_huge_blocks(zone);
+        self.note_shortness(zone);
         guard.len(stack)
     }
 
@@ -143,7 +143,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub(crate) fn high_limits(&self, zone: &Zone<'_, P>, own: bool) -> HighLimits {
         let limits = zone.pageset_limits(own);
         let limits = HighLimits::new(limits.high_min, limits.high_max);
-        let held = zone.is_huge_scarce() || self.tuning() == PagesetTuning::Fixed;
+        let held = zone.is_short(Shortness::HugeBlocks) || self.tuning() == PagesetTuning::Fixed;
         if held { limits.held_at_min() } else { limits }
     }
 
@@ -160,11 +160,14 @@ impl<P: Platform> Allocator<'_, P> {
         if zone.holds_pagesets_down() { self.high_held_down(zone, guard, seat) } else { guard.high() }
     }
 
-    /// As [`Self::high_now`]: while large blocks are scarce the lower limit, and while the zone is
-    /// reclaimed 4 batches.
+    /// As [`Self::high_now`]: the lower limit while large blocks are scarce, or under the stepwise
+    /// rule below `watermarks.high`; 4 batches while the zone is reclaimed.
     #[cold]
     fn high_held_down(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
-        let high = guard.high().min(self.high_limits(zone, zone.is_own(seat)).max());
+        let figures = self.figures(zone, guard, zone.is_own(seat));
+        let below = zone.is_short(Shortness::BelowHigh);
+        let level = if below { ZoneLevel::Below } else { ZoneLevel::Above };
+        let high = figures.drain_bar(level).min(figures.limits.max());
         if zone.is_reclaimed() { high.min(zone.pageset_limits(true).small_high()) } else { high }
     }
 
@@ -185,7 +188,7 @@ impl<P: Platform> Allocator<'_, P> {
                 left = left.saturating_sub(gone.get());
             }
         }
-        self.note_huge_blocks(zone);
+        self.note_shortness(zone);
         self.clear_marks_early(zone);
     }
 
@@ -251,15 +254,17 @@ impl<P: Platform> Allocator<'_, P> {
         }
     }
 
-    /// Renews the note whether large blocks are scarce in the zone.
-    fn note_huge_blocks(&self, zone: &Zone<'_, P>) {
+    /// Renews the notes what the zone is short of.
+    fn note_shortness(&self, zone: &Zone<'_, P>) {
         let huge = self.cached.order(StackId::LARGE).get();
         let free: u64 = (huge..=self.max_order.get())
             .map(|order| {
                 zone.buddy.free_blocks(Order::new(order).expect("up to the largest")) << (order - huge)
             })
             .sum();
-        zone.note_huge_scarce(free < (zone.managed().get() >> huge) / 64);
+        zone.note_short(Shortness::HugeBlocks, free < (zone.managed().get() >> huge) / 64);
+        let stepwise = self.tuning() == PagesetTuning::Stepwise;
+        zone.note_short(Shortness::BelowHigh, stepwise && zone_level(zone) == ZoneLevel::Below);
     }
 }
 

@@ -57,8 +57,8 @@ pub(crate) struct ZoneCells<P: Platform> {
     pub(crate) lock: Line<P::Lock>,
     /// Totals of the zone's counters.
     totals: Line<[P::U64; TOTAL_CELLS]>,
-    /// Why pagesets are held down: the number of reclaims under way, plus [`HUGE_SCARCE`] while fewer
-    /// than 1/64 of the zone's 2 MiB blocks are free. One cell, so that a free looks at just one.
+    /// Why pagesets are held down: the number of reclaims under way, plus the bits of [`Shortness`].
+    /// One cell, so that a free looks at just one.
     held_down: Line<P::U64>,
     /// When node reclaim last failed for each order class, in clock nanoseconds + 1; 0 = never.
     pub(crate) reclaim_failed_at: [P::U64; OrderClasses::COUNT],
@@ -71,8 +71,17 @@ pub(crate) struct ZoneCells<P: Platform> {
     pub(crate) quarantine_frames: P::U64,
 }
 
-/// Bit of `held_down`, above any number of reclaims.
-const HUGE_SCARCE: u64 = 1 << 32;
+/// What a zone can be short of, beside reclaim: bits above any number of reclaims.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shortness {
+    /// Fewer than 1/64 of its 2 MiB blocks are free.
+    HugeBlocks = 32,
+    /// It is not above `watermarks.high`; noted for the stepwise rule only.
+    BelowHigh = 33,
+}
+
+/// The part of `held_down` that counts reclaims.
+const RECLAIMS: u64 = u32::MAX as u64;
 
 #[repr(C)]
 pub(crate) struct ZoneRules<P: Platform> {
@@ -266,12 +275,12 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Whether pagesets are held down to 4 batches because the zone is being reclaimed.
     pub(crate) fn is_reclaimed(&self) -> bool {
-        self.cells.held_down.0.load(Relaxed) & !HUGE_SCARCE != 0
+        self.cells.held_down.0.load(Relaxed) & RECLAIMS != 0
     }
 
-    /// Whether pagesets are held at their lower limit because large blocks are scarce.
-    pub(crate) fn is_huge_scarce(&self) -> bool {
-        self.cells.held_down.0.load(Relaxed) & HUGE_SCARCE != 0
+    /// Whether the zone was found short in this way.
+    pub(crate) fn is_short(&self, of: Shortness) -> bool {
+        self.cells.held_down.0.load(Relaxed) & (1 << of as u64) != 0
     }
 
     pub(crate) fn reclaim_begins(&self) {
@@ -282,16 +291,17 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.cells.held_down.0.fetch_add(1_u64.wrapping_neg(), Relaxed);
     }
 
-    /// Notes whether large blocks are scarce; a note that changes nothing leaves the line shared.
-    pub(crate) fn note_huge_scarce(&self, scarce: bool) {
-        if scarce != self.is_huge_scarce() {
-            let cell = &self.cells.held_down.0;
-            if scarce {
-                cell.fetch_or(HUGE_SCARCE, Relaxed)
-            } else {
-                cell.fetch_and(!HUGE_SCARCE, Relaxed)
-            };
+    /// Notes whether the zone is short; a note that changes nothing leaves the line shared.
+    pub(crate) fn note_short(&self, of: Shortness, short: bool) {
+        let (cell, bit) = (&self.cells.held_down.0, 1 << of as u64);
+        if short == self.is_short(of) {
+            return;
         }
+        if short {
+            cell.fetch_or(bit, Relaxed)
+        } else {
+            cell.fetch_and(!bit, Relaxed)
+        };
     }
 
     /// The frame at `offset`.

@@ -173,6 +173,24 @@ fn stepwise_grows_with_use_and_decays_with_ticks() {
 }
 
 #[test]
+fn stepwise_shrinks_while_its_zone_is_below_high() {
+    let world = one_node(PagesetTuning::Stepwise);
+    repeat(&world, 32_768, 3);
+    let (grown, low) = (high(&world), high_min(&world));
+    assert!(grown > 8 * low);
+    world.allocator.drain_pagesets();
+    let zone = world.zone(0);
+    let mut held = take(&world, (zone.free.get() - zone.watermarks.low.get() - 64) as usize);
+    assert!(world.zone(0).free < zone.watermarks.high);
+    // Far fewer than `high`, and yet they do not stay.
+    world.free(held.drain(..(2 * low) as usize));
+    assert!(pageset(&world).count.get() <= low, "{} kept", pageset(&world).count);
+    assert!(high(&world) < grown);
+    world.free(held);
+    world.check();
+}
+
+#[test]
 fn stepwise_decays_an_empty_pageset_too() {
     let world = one_node(PagesetTuning::Stepwise);
     repeat(&world, 32_768, 3);

@@ -62,15 +62,14 @@ impl PagesetFigures {
         self.limits.is_disabled() || self.high.get() < self.batch.get()
     }
 
-    /// Whether a block just given makes a drain due. Below `watermarks.high` a pageset does not
-    /// wait for `high` but drains down to the lower limit.
+    /// The count at which a drain is due. Below `watermarks.high` a pageset does not wait for `high`
+    /// but drains at the lower limit.
     #[must_use]
-    pub fn is_drain_due(&self, level: ZoneLevel) -> bool {
-        let bar = match level {
+    pub fn drain_bar(&self, level: ZoneLevel) -> PageCount {
+        match level {
             ZoneLevel::Above => self.high,
             ZoneLevel::Below => self.high.min(self.limits.min()),
-        };
-        self.count >= bar
+        }
     }
 
     /// `high` and surplus after a tick.
@@ -126,7 +125,7 @@ impl StepwiseState {
         Resize { size: at_least_one(wanted.min(room)), high }
     }
 
-    /// Frames to give back to the zone when [a drain is due](PagesetFigures::is_drain_due).
+    /// Frames to give back to the zone when [a drain is due](PagesetFigures::drain_bar).
     #[must_use]
     pub fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel) -> Resize {
         let PagesetFigures { count, high, batch, limits } = *pageset;
