@@ -29,19 +29,31 @@ impl<P: Platform> Allocator<'_, P> {
     /// other errors name what is wrong with the request. A failed request changes nothing.
     #[inline]
     pub fn alloc(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
-        if request.is_plain()
-            && let Some(block) = self.pop_home(request)
-        {
-            return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
+        if request.is_plain() {
+            // Single frames apart, so that the order is a constant on their way.
+            let popped = if request.order == Order::PAGE {
+                self.pop_home(request, Order::PAGE)
+            } else {
+                self.pop_home_block(request)
+            };
+            if let Some(block) = popped {
+                return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
+            }
         }
         self.alloc_slow(request)
     }
 
+    /// [`Self::pop_home`] for blocks of more than a frame.
+    #[inline(never)]
+    fn pop_home_block(&self, request: &Request<'_, P>) -> Option<Block> {
+        self.pop_home(request, request.order)
+    }
+
     /// A block from the current CPU's pageset of its home zone, the one that is preferred; `None`
     /// when there is none to be had without waiting.
-    #[inline]
-    fn pop_home(&self, request: &Request<'_, P>) -> Option<Block> {
-        let stack = self.cached.stack(request.order)?;
+    #[inline(always)]
+    fn pop_home(&self, request: &Request<'_, P>, order: Order) -> Option<Block> {
+        let stack = self.cached.stack(order)?;
         let seat = self.current_seat()?;
         let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
         let own = zone.is_own(seat);
@@ -49,7 +61,7 @@ impl<P: Platform> Allocator<'_, P> {
             return None;
         }
         let guard = zone.try_pageset(seat)?;
-        let block = self.pop(zone, &guard, stack, request.order, request.kind)?;
+        let block = self.pop(zone, &guard, stack, order, request.kind)?;
         zone.counters().update(&guard.zone_diffs, &guard, |counts| {
             counts.increment(ZoneItem::NumaHit);
             counts.increment(if own { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
@@ -58,7 +70,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// The next block of a stack that can be claimed.
-    #[inline]
+    #[inline(always)]
     fn pop(
         &self,
         zone: &Zone<'_, P>,

@@ -149,7 +149,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// Several counts at the price of one: the word is read and written once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update(
         &self,
         word: &P::U64,

@@ -26,6 +26,22 @@ impl<P: Platform> Allocator<'_, P> {
     #[inline]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
+        // Single frames apart, so that the order is a constant on their way.
+        if order == Order::PAGE {
+            self.free_in(zone, first, Order::PAGE)
+        } else {
+            self.free_block_in(zone, first, order)
+        }
+    }
+
+    /// [`Self::free_in`] for blocks of more than a frame.
+    #[inline(never)]
+    fn free_block_in(&self, zone: &Zone<'_, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
+        self.free_in(zone, first, order)
+    }
+
+    #[inline(always)]
+    fn free_in(&self, zone: &Zone<'_, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
         let frame = zone.offset(first);
         let kind =
             zone.frames.release(frame, order, self.misuse).map_err(|state| refusal(first, order, state))?;
@@ -38,7 +54,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Gives a block that is marked as kept back to its zone.
-    #[inline]
+    #[inline(always)]
     fn give(&self, zone: &Zone<'_, P>, frame: u32, order: Order, kind: PageKind) {
         let pages = -(order.pages().get() as i64);
         let counters = self.nodes[zone.node].counters();
@@ -57,7 +73,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Puts a block onto its stack, drains when there is too much; `false` when there is no room.
-    #[inline]
+    #[inline(always)]
     fn push(
         &self,
         zone: &Zone<'_, P>,
@@ -124,6 +140,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Frees a block past the pagesets.
+    #[cold]
     fn give_to_buddy(&self, zone: &Zone<'_, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
         if zone.frames.let_go(frame, order) && zone.buddy.give(&zone.lock(), frame, order) {
@@ -168,6 +185,7 @@ impl<P: Platform> Allocator<'_, P> {
         }
     }
 
+    #[cold]
     fn release(&self, zone: &Zone<'_, P>, block: &Quarantined) {
         match block.kind {
             Some(kind) => self.give(zone, block.frame, block.order, kind),

@@ -154,7 +154,7 @@ unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
 // Every access is relaxed: the lock orders its holders, and others only look at the figures.
 impl<P: Platform> Pageset<P> {
     /// Takes the pageset if nobody has it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_enter<'a>(
         &'a self,
         slots: &'a [P::U32],

@@ -161,7 +161,7 @@ copy_view!(Zone);
 // as having come a moment earlier.
 impl<'m, P: Platform> Zone<'m, P> {
     /// Takes the pageset of the CPU at `seat`, unless somebody has it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_pageset(&self, seat: Seat) -> Option<PagesetGuard<'_, P>> {
         let (slots, shape) = self.stacks(seat);
         self.pagesets[seat.cpu.index()].try_enter(slots, shape)
@@ -179,7 +179,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         seat.node as usize == self.node
     }
 
-    #[inline]
+    #[inline(always)]
     fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
         let own = self.own_stacks.slots();
         if self.is_own(seat) {
