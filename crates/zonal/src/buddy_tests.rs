@@ -9,7 +9,7 @@ use crate::buddy_shape::BuddyShape;
 use crate::buddy_verify::BuddyFault;
 use crate::lock::Held;
 use crate::platform::{RawLock, SpinLock};
-use crate::testing::{Random, TestPlatform, cells};
+use crate::testing::{Native, Random, cells};
 use crate::units::Order;
 
 fn order(order: u8) -> Order {
@@ -108,7 +108,7 @@ impl Zone {
         Self { cells: cells(shape.cells()), shape, lock: SpinLock::new() }
     }
 
-    fn buddy(&self) -> Buddy<'_, TestPlatform> {
+    fn buddy(&self) -> Buddy<'_, Native> {
         Buddy::new(&self.cells, &self.shape)
     }
 }

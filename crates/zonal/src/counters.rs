@@ -321,4 +321,4 @@ impl Lanes {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -204,7 +204,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Random, TestPlatform, cells};
+    use crate::testing::{Native, Random, cells};
     use std::collections::BTreeSet;
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
         for bits in [1, 63, 64, 65, 4096, 4097, 300_000] {
             let shape = FindFirstShape::new(bits);
             let cells = cells(shape.cells());
-            let index = FindFirst::<TestPlatform>::new(&cells, &shape);
+            let index = FindFirst::<Native>::new(&cells, &shape);
             let mut model = BTreeSet::new();
             for _ in 0..2000 {
                 let bit = random.below(bits as u64) as usize;
@@ -244,7 +244,7 @@ mod tests {
     fn inconsistency_is_seen() {
         let shape = FindFirstShape::new(100);
         let cells = cells(shape.cells());
-        let index = FindFirst::<TestPlatform>::new(&cells, &shape);
+        let index = FindFirst::<Native>::new(&cells, &shape);
         index.set(70);
         assert!(index.is_consistent());
         cells[1].store(1, Relaxed); // a bit without its summary

@@ -5,7 +5,7 @@
 //! `pageset_tuning.rs` says how much.
 
 use crate::Allocator;
-use crate::counters::ZoneItem;
+use crate::counters::{NodeItem, ZoneItem};
 use crate::events::Event;
 use crate::lock::Held;
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
@@ -249,7 +249,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub(crate) fn count_withheld(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, frames: u64) {
         if frames != 0 {
             let counters = self.nodes[zone.node].counters();
-            counters.add(&guard.node_diffs, crate::counters::NodeItem::User, frames as i64, guard);
+            counters.add(&guard.node_diffs, NodeItem::User, frames as i64, guard);
             self.nodes[zone.node].events.add(Event::Withheld, frames);
         }
     }
@@ -318,7 +318,7 @@ fn refill_blocks<P: Platform>(
         }
         came += 1;
     }
-    drop(held);
+    // Under the zone's lock, as in `refill_frames`.
     let frames = u64::from(came) << order.get();
     zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -(frames as i64), guard);
     came

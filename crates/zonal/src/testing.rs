@@ -1,99 +1,36 @@
-//! The platform of unit tests: native atomics, and a CPU, a clock and a reclaimer that tests set.
+//! What unit tests of several rooms share: a bare platform, cells, a guard, random numbers.
 //!
-//! The current CPU and the reclaiming mark belong to the thread; the rest to the platform value.
-//! Neighbours: every room's tests.
+//! Tests of the public interface have a world of their own, in `tests/common`.
 
-use core::cell::Cell;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, RwLock};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::vec::Vec;
 
+use crate::counters::CpuGuard;
 use crate::platform::{Platform, SpinLock};
-use crate::reclaim::{NoReclaimer, Reclaimer};
-use crate::units::{CpuId, Moment, NodeId};
+use crate::units::{CpuId, Moment};
 
-std::thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
-    static RECLAIMING: Cell<bool> = const { Cell::new(false) };
-}
+/// The bare machine: native cells, one CPU, a clock that stands still.
+pub(crate) struct Native;
 
-/// A world that tests steer.
-pub(crate) struct TestPlatform {
-    clock_ns: AtomicU64,
-    reclaimer: RwLock<&'static dyn Reclaimer>,
-    woken: Mutex<Vec<NodeId>>,
-}
-
-impl TestPlatform {
-    /// CPU 0 at moment 0, without a reclaimer.
-    pub(crate) fn new() -> Self {
-        Self {
-            clock_ns: AtomicU64::new(0),
-            reclaimer: RwLock::new(&NoReclaimer),
-            woken: Mutex::new(Vec::new()),
-        }
-    }
-
-    /// Moves the calling thread to `cpu`, on every platform.
-    pub(crate) fn run_on(cpu: CpuId) {
-        CPU.set(cpu.get());
-    }
-
-    /// Sets the clock.
-    pub(crate) fn set_now(&self, now: Moment) {
-        self.clock_ns.store(now.ns(), Relaxed); // relaxed: the clock orders nothing
-    }
-
-    /// Moves the clock on.
-    pub(crate) fn advance_ns(&self, ns: u64) {
-        self.clock_ns.fetch_add(ns, Relaxed); // relaxed: the clock orders nothing
-    }
-
-    /// Installs a reclaimer.
-    pub(crate) fn set_reclaimer(&self, reclaimer: &'static dyn Reclaimer) {
-        *self.reclaimer.write().unwrap() = reclaimer;
-    }
-
-    /// Nodes whose background reclaim was woken since the last call, in order.
-    pub(crate) fn take_woken(&self) -> Vec<NodeId> {
-        core::mem::take(&mut self.woken.lock().unwrap())
-    }
-}
-
-impl Platform for TestPlatform {
+impl Platform for Native {
     type U8 = AtomicU8;
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
 
     fn current_cpu(&self) -> CpuId {
-        CpuId::new(CPU.get())
+        CpuId::new(0)
     }
 
     fn now(&self) -> Moment {
-        Moment::from_ns(self.clock_ns.load(Relaxed)) // relaxed: the clock orders nothing
-    }
-
-    fn relax(&self, _round: u32) {
-        std::thread::yield_now();
-    }
-
-    fn is_reclaiming(&self) -> bool {
-        RECLAIMING.get()
-    }
-
-    fn set_reclaiming(&self, reclaiming: bool) {
-        RECLAIMING.set(reclaiming);
-    }
-
-    fn wake_background_reclaim(&self, node: NodeId) {
-        self.woken.lock().unwrap().push(node);
-    }
-
-    fn reclaimer(&self) -> &dyn Reclaimer {
-        *self.reclaimer.read().unwrap()
+        Moment::default()
     }
 }
+
+/// Guard of state that only the test itself can reach.
+pub(crate) struct Unshared;
+
+impl CpuGuard for Unshared {}
 
 /// `count` cells that hold 0.
 pub(crate) fn cells(count: usize) -> Vec<AtomicU64> {
@@ -122,37 +59,9 @@ impl Random {
     pub(crate) const fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::PageCount;
-
-    struct OnePage;
-    impl Reclaimer for OnePage {
-        fn count(&self, _node: NodeId) -> PageCount {
-            PageCount::new(1)
-        }
-        fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
-            PageCount::new(1)
-        }
-    }
-
-    #[test]
-    fn tests_steer_the_world() {
-        let (world, node) = (TestPlatform::new(), NodeId::new(3).unwrap());
-        TestPlatform::run_on(CpuId::new(5));
-        world.set_now(Moment::from_ns(7));
-        world.advance_ns(2);
-        world.wake_background_reclaim(node);
-        world.set_reclaiming(true);
-        assert_eq!(world.reclaimer().count(node), PageCount::ZERO);
-        world.set_reclaimer(&OnePage);
-        assert_eq!(world.reclaimer().count(node), PageCount::new(1));
-        assert_eq!((world.current_cpu(), world.now()), (CpuId::new(5), Moment::from_ns(9)));
-        assert_eq!(world.take_woken(), [node]);
-        assert!(world.is_reclaiming());
-        assert!(!std::thread::spawn(move || world.is_reclaiming()).join().unwrap());
+    /// An index into something of length `bound`, which is not 0.
+    pub(crate) const fn index(&mut self, bound: usize) -> usize {
+        self.below(bound as u64) as usize
     }
 }

@@ -1,50 +1,11 @@
 //! Folding worked by hand, bounds of error over random and exhaustive updates, lanes, threads.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU64;
 use std::vec::Vec;
 
 use super::*;
 use crate::platform::{RawLock, SpinLock};
-use crate::units::{CpuId, Moment};
-
-/// The bare machine: native cells, a clock that stands still.
-pub(crate) struct Native;
-
-impl Platform for Native {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn now(&self) -> Moment {
-        Moment::default()
-    }
-}
-
-/// Guard of state that only the test itself can reach.
-pub(crate) struct Unshared;
-
-impl CpuGuard for Unshared {}
-
-/// Small reproducible random numbers (splitmix64).
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) const fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) % bound as u64) as usize
-    }
-}
+use crate::testing::{Native, Random, Unshared};
 
 /// The cells of one zone of a machine with `CPUS` CPUs.
 struct Zone<const CPUS: usize> {
@@ -268,11 +229,11 @@ fn the_error_is_bounded_by_cpus_times_threshold() {
             zone.counters().set_threshold([1, 125, 10, 60, 0, 125][step / 50_000]);
             zone.words.iter().for_each(|word| zone.counters().fold(word, &Unshared));
         }
-        let item = ZoneItem::ALL[random.below(7)];
+        let item = ZoneItem::ALL[random.index(7)];
         // Mostly ones, drifting up in one half of the time and down in the other.
         let drift = if step % 20_000 < 10_000 { 1 } else { -1 };
-        let amount = [drift, drift, drift, -drift, 63, -63, 9][random.below(7)];
-        zone.add(random.below(CPUS), item, amount);
+        let amount = [drift, drift, drift, -drift, 63, -63, 9][random.index(7)];
+        zone.add(random.index(CPUS), item, amount);
         exact[item.lane()] += amount;
         let error = (zone.counters().total(item) - exact[item.lane()]).abs();
         assert!(error <= CPUS as i64 * i64::from(zone.counters().threshold()), "step {step}");
@@ -334,10 +295,10 @@ fn nothing_is_lost_between_threads() {
         let (counters, mut random) = (zone.counters(), Random::new(thread as u64));
         let mut sums = [0; 7];
         for _ in 0..rounds {
-            let (cpu, item) = (random.below(2), ZoneItem::ALL[random.below(7)]);
-            let amount = [1, 1, 1, -1, 3, 64][random.below(6)];
+            let (cpu, item) = (random.index(2), ZoneItem::ALL[random.index(7)]);
+            let amount = [1, 1, 1, -1, 3, 64][random.index(6)];
             match Locked::attempt(&locks[cpu]) {
-                Some(guard) if random.below(50) == 0 => {
+                Some(guard) if random.index(50) == 0 => {
                     counters.fold(&zone.words[cpu], &guard);
                     counters.add(&zone.words[cpu], item, amount, &guard);
                 }

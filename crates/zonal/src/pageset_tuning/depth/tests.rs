@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::counters::tests::{Native, Random, Unshared};
+use crate::testing::{Native, Random, Unshared};
 
 const START: Moment = Moment::from_ns(10 * SECOND_NS);
 
@@ -245,13 +245,13 @@ fn plain_cells_and_model_agree() {
     let (mut plain, mut model, mut random) = (DepthState::default(), Model::default(), Random::new(7));
     let (mut now, mut highs) = (0, 0);
     for _ in 0..200_000 {
-        let order = Order::new([0, 0, 0, 1, 2, 3, 9][random.below(7)]).unwrap();
-        now += [0, PERIOD_NS / 900, PERIOD_NS / 300][random.below(3)];
-        if random.below(5000) == 0 {
-            now += PERIOD_NS * (1 + random.below(2) as u64);
+        let order = Order::new([0, 0, 0, 1, 2, 3, 9][random.index(7)]).unwrap();
+        now += [0, PERIOD_NS / 900, PERIOD_NS / 300][random.index(3)];
+        if random.index(5000) == 0 {
+            now += PERIOD_NS * (1 + random.index(2) as u64);
         }
         // Long waves, so that depths become larger than single steps.
-        if random.below(100) < if (now / PERIOD_NS).is_multiple_of(2) { 70 } else { 30 } {
+        if random.index(100) < if (now / PERIOD_NS).is_multiple_of(2) { 70 } else { 30 } {
             plain.on_take(order);
             cells.on_take(order, &Unshared);
             model.on_take(order);

@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 
 use super::*;
-use crate::counters::tests::{Native, Random, Unshared};
+use crate::testing::{Native, Random, Unshared};
 
 const BATCH: u64 = 63;
 
@@ -159,9 +159,9 @@ fn cell_and_plain_form_agree() {
     let (cell, mut plain) = (StepwiseCell::<Native>::new(&word), StepwiseState::default());
     let mut random = Random::new(3);
     for _ in 0..10_000 {
-        let pageset = pageset(random.below(3000) as u64, 252 + random.below(3000) as u64);
-        let level = [ZoneLevel::Above, ZoneLevel::Below][random.below(2)];
-        match random.below(4) {
+        let pageset = pageset(random.index(3000) as u64, 252 + random.index(3000) as u64);
+        let level = [ZoneLevel::Above, ZoneLevel::Below][random.index(2)];
+        match random.index(4) {
             0 => {
                 cell.on_take(&Unshared);
                 plain.on_take();
