@@ -18,6 +18,7 @@ use crate::memory::{Binding, HugePages, Manner, PoolMemory};
 use crate::plan::{ZonePlan, plan};
 use crate::pool::Pool;
 use crate::prefault::{OnProgress, Progress, prefault};
+use crate::sequences::Sequences;
 use crate::topology::Topology;
 
 /// Size of a pool when nothing is said, where the machine has twice as much.
@@ -53,6 +54,7 @@ pub struct PoolBuilder<'a> {
     huge_pages: HugePages,
     prefault: Prefault,
     on_progress: OnProgress<'a>,
+    sequences: Option<Sequences>,
 }
 
 impl Default for PoolBuilder<'_> {
@@ -65,6 +67,7 @@ impl Default for PoolBuilder<'_> {
             huge_pages: HugePages::default(),
             prefault: Prefault::default(),
             on_progress: &|_: Progress| ControlFlow::Continue(()),
+            sequences: None,
         }
     }
 }
@@ -123,6 +126,17 @@ impl<'a> PoolBuilder<'a> {
         PoolBuilder { on_progress, ..self }
     }
 
+    /// Uses restartable sequences with an area that no kernel looks after, `offset` bytes from the
+    /// thread pointer: for counting instructions in simulators that know of no such areas.
+    ///
+    /// # Safety
+    /// Only the calling thread uses the pool, and at `offset` it has 32 bytes for it alone that
+    /// are laid out as `struct rseq` and say CPU 0.
+    #[doc(hidden)]
+    pub unsafe fn assume_area(self, offset: isize) -> Self {
+        Self { sequences: Some(Sequences::at(offset)), ..self }
+    }
+
     /// Maps the memory, starts the allocator and its threads.
     ///
     /// # Errors
@@ -141,7 +155,7 @@ impl<'a> PoolBuilder<'a> {
         if self.prefault == Prefault::AtOnce {
             prefault(&memory, self.on_progress)?;
         }
-        Pool::start(PoolCore::new(topology, memory, &self.config, manner, warnings)?)
+        Pool::start(PoolCore::new(topology, memory, &self.config, manner, self.sequences, warnings)?)
     }
 
     fn resolve_topology(&self) -> Result<Topology, PoolError> {

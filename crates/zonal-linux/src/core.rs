@@ -15,6 +15,7 @@ use crate::key::PoolKey;
 use crate::memory::{Manner, PoolMemory};
 use crate::metadata::Metadata;
 use crate::platform::LinuxPlatform;
+use crate::sequences::Sequences;
 use crate::topology::Topology;
 
 /// A pool without its threads: what [`Frames`](crate::Frames) keep alive. Opaque.
@@ -58,6 +59,7 @@ impl PoolCore {
         memory: PoolMemory,
         config: &Config,
         manner: Manner,
+        sequences: Option<Sequences>,
         mut warnings: Warnings,
     ) -> Result<Arc<Self>, PoolError> {
         let ranges: Vec<[FrameRange; 1]> = memory.zones().iter().map(|zone| [zone.range]).collect();
@@ -77,7 +79,9 @@ impl PoolCore {
         let machine = Machine::new(&nodes, &zones)?;
         let key = PoolKey::fresh();
         let acts = if topology.is_emulated() { Acts::In(key) } else { Acts::Never };
-        let platform = LinuxPlatform::new(key, CpuMap::new(topology.stands_for(), acts), memory);
+        let detect = || if topology.has_real_cpus() { Sequences::detect() } else { Sequences::none() };
+        let sequences = sequences.unwrap_or_else(detect);
+        let platform = LinuxPlatform::new(key, CpuMap::new(topology.stands_for(), acts), sequences, memory);
         let mut metadata = Metadata::new(manner);
         let allocator = Allocator::new(platform, &machine, config, |request| {
             // SAFETY: the allocator is dropped before `metadata`, here if it fails and later as a

@@ -61,11 +61,6 @@ impl CpuMap {
         Self { source: CurrentCpu::detect(), acts, stands_for: stands_for.into() }
     }
 
-    /// Whether the real CPU is read from the area shared with the kernel.
-    pub(crate) const fn is_shared_area(&self) -> bool {
-        self.source.is_shared_area()
-    }
-
     /// A CPU that did not exist when the pool was built shares with one that did.
     #[cold]
     fn came_later(&self, real: usize) -> CpuId {

@@ -9,7 +9,6 @@ use std::ffi::{CStr, c_uint};
 /// Smallest registered size that holds the CPU field.
 const AREA_BYTES_MIN: c_uint = 8;
 /// Place of `cpu_id` in the area.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const CPU_ID_OFFSET: isize = 4;
 
 /// How to ask for the current CPU.
@@ -34,12 +33,7 @@ impl CurrentCpu {
 
     /// Finds out what this process offers.
     pub(crate) fn detect() -> Self {
-        Self { field: registered_area() }
-    }
-
-    /// Whether the CPU is read from the shared area.
-    pub(crate) const fn is_shared_area(self) -> bool {
-        self.field.is_some()
+        Self { field: area_offset().map(|area| area + CPU_ID_OFFSET) }
     }
 }
 
@@ -47,7 +41,7 @@ impl CurrentCpu {
 #[inline]
 fn load_cpu_id(offset: isize) -> i32 {
     let cpu: i32;
-    // SAFETY: `offset` comes from `registered_area`: each thread's area lies there for the thread's
+    // SAFETY: `offset` comes from `area_offset`: each thread's area lies there for the thread's
     // life. Not `pure`: the kernel changes the field under us.
     unsafe {
         std::arch::asm!("mov {cpu:e}, fs:[{offset}]", cpu = out(reg) cpu, offset = in(reg) offset,
@@ -73,17 +67,18 @@ fn load_cpu_id(_offset: isize) -> i32 {
     -1 // the thread pointer's place is not known here
 }
 
+/// Distance of each thread's area from its thread pointer, where the C library registers areas.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn registered_area() -> Option<isize> {
+pub(crate) fn area_offset() -> Option<isize> {
     // SAFETY: where it exists the symbol is an `unsigned int` that is constant after start-up.
     let size: c_uint = unsafe { symbol(c"__rseq_size") }?;
     // SAFETY: likewise a `ptrdiff_t`.
     let offset: isize = unsafe { symbol(c"__rseq_offset") }?;
-    (size >= AREA_BYTES_MIN).then_some(offset + CPU_ID_OFFSET)
+    (size >= AREA_BYTES_MIN).then_some(offset)
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn registered_area() -> Option<isize> {
+pub(crate) fn area_offset() -> Option<isize> {
     None
 }
 
@@ -125,7 +120,7 @@ mod tests {
     #[test]
     fn both_ways_name_the_cpu_a_thread_is_pinned_to() {
         let ways = [CurrentCpu::detect(), CurrentCpu { field: None }];
-        if !ways[0].is_shared_area() {
+        if ways[0].field.is_none() {
             eprintln!("SKIPPED: no restartable-sequence area here; only sched_getcpu is tested");
         }
         for cpu in 0..std::thread::available_parallelism().unwrap().get() {

@@ -161,10 +161,10 @@ impl Pool {
         self.core.platform().reclaimers.panics()
     }
 
-    /// Whether the current CPU is read from the area that the C library shares with the kernel,
-    /// which is one load, rather than asked for.
+    /// Whether pagesets are used through restartable sequences, without atomic instructions, rather
+    /// than through a lock each.
     #[must_use]
-    pub fn reads_cpu_from_shared_area(&self) -> bool {
-        self.core.platform().cpus.is_shared_area()
+    pub fn uses_sequences(&self) -> bool {
+        self.core.platform().sequences.are_used()
     }
 }

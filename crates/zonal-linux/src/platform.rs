@@ -16,6 +16,7 @@ use crate::key::PoolKey;
 use crate::lock::{SleepingLock, ZEROED_CELLS};
 use crate::memory::PoolMemory;
 use crate::reclaimers::{self, Reclaimers};
+use crate::sequences::Sequences;
 use crate::wake::WakeBoard;
 
 /// How often the clock moves; the core wants 10 ms at most.
@@ -31,6 +32,8 @@ const ROUND_SLEEP: Duration = Duration::from_micros(50);
 pub struct LinuxPlatform {
     /// Nanoseconds since `start`.
     now: AtomicU64,
+    /// Sequences, unless threads stand for other CPUs than their own.
+    pub(crate) sequences: Sequences,
     pub(crate) cpus: CpuMap,
     pub(crate) memory: PoolMemory,
     start: Instant,
@@ -53,12 +56,18 @@ impl Platform for LinuxPlatform {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SleepingLock;
+    type CpuLocal = Sequences;
 
     const ZEROED_CELLS: Option<ZeroedCells> = Some(ZEROED_CELLS);
 
-    #[inline]
+    #[inline(always)]
     fn current_cpu(&self) -> CpuId {
-        self.cpus.current()
+        self.sequences.current_cpu().unwrap_or_else(|| self.cpus.current())
+    }
+
+    #[inline(always)]
+    fn cpu_local(&self) -> &Sequences {
+        &self.sequences
     }
 
     #[inline]
@@ -97,11 +106,12 @@ impl Platform for LinuxPlatform {
 
 impl LinuxPlatform {
     /// A platform over `memory` whose clock stands still until it is pushed on.
-    pub(crate) fn new(key: PoolKey, cpus: CpuMap, memory: PoolMemory) -> Self {
+    pub(crate) fn new(key: PoolKey, cpus: CpuMap, sequences: Sequences, memory: PoolMemory) -> Self {
         let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
         nodes.dedup();
         Self {
             now: AtomicU64::new(0),
+            sequences,
             cpus,
             memory,
             start: Instant::now(),

@@ -172,6 +172,12 @@ impl Topology {
         self.missing.as_deref()
     }
 
+    /// Whether this machine's CPUs are the real ones, and no thread stands for another.
+    pub(crate) fn has_real_cpus(&self) -> bool {
+        let mut own = self.nodes.iter().flat_map(|node| node.cpus.iter());
+        !self.is_emulated() && own.all(|cpu| self.real_cpus.contains(cpu))
+    }
+
     /// By real CPU id: the CPU of this machine that it stands for. Spread evenly, and itself where
     /// this machine's CPUs are just the real ones.
     pub(crate) fn stands_for(&self) -> Vec<CpuId> {

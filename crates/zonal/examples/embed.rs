@@ -7,6 +7,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use zonal::cpu_local::{OneCpu, Pinned};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::SpinLock;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};
@@ -23,9 +24,14 @@ impl Platform for Kernel {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
+    type CpuLocal = Pinned;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0) // a real kernel reads its per-CPU area
+    }
+
+    fn cpu_local(&self) -> &Pinned {
+        &Pinned(OneCpu)
     }
 
     fn now(&self) -> Moment {

@@ -1,79 +1,132 @@
 //! THE path: a block for a request.
 //!
-//! Most requests are served by [`Allocator::pop_home`]: the current CPU's pageset of the home zone
-//! of its node, one try of a lock and no look at watermarks, for those are checked where free
-//! frames change: at refill. Everything else is a scan of a zonelist. Vocabulary: to *claim* a
-//! frame is to mark it as allocated; a frame that cannot be claimed is *withheld*. Neighbours:
-//! `slow_path.rs` goes on when the pageset is empty, `free.rs` is the way back.
+//! Most requests are for single frames and are served by [`Allocator::take_at_home`]: the stack of
+//! the current CPU's pageset of its home zone, one store and no look at watermarks, for those
+//! are checked where free frames change: at refill. What trips there comes to
+//! [`Allocator::alloc_beyond`], which locks the pageset; everything else is a scan of a zonelist.
+//! Vocabulary: to *claim* a frame is to mark it as allocated; a frame that cannot be claimed is
+//! *withheld*. Neighbours: `slow_path.rs` goes on when the pageset is empty, `free.rs` is the way back.
+
+use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::Allocator;
 use crate::config::ZeroOn;
 use crate::counters::{NodeItem, ZoneItem};
+use crate::cpu_local::CpuLocal;
 use crate::error::AllocError;
 use crate::events::Event;
-use crate::frame_table::FrameState;
+use crate::frame_table::{FrameState, KEPT_PAGE, allocated_page};
+use crate::home::Home;
+use crate::node_mask::NodeMask;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
-use crate::platform::Platform;
+use crate::pageset_word::TAKE_STEPS;
+use crate::platform::{Atomic, Platform};
+use crate::policy::Policy;
 use crate::reach::Reach;
-use crate::request::{Block, PageKind, Request};
-use crate::units::{Order, PageCount};
+use crate::request::{Block, PageKind, Request, Terms};
+use crate::units::{Order, PageCount, Pfn};
 use crate::watermarks::{Mark, Urgency};
-use crate::zone::Zone;
+use crate::zone::{Seat, Zone};
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates one block.
     ///
     /// # Errors
     /// [`AllocError::OutOfMemory`] when all that a request of its kind may try has been tried;
     /// other errors name what is wrong with the request. A failed request changes nothing.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
-        if request.is_plain() {
-            // Single frames apart, so that the order is a constant on their way.
-            let popped = if request.order == Order::PAGE {
-                self.pop_home(request, Order::PAGE)
-            } else {
-                self.pop_home_block(request)
-            };
-            if let Some(block) = popped {
-                return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
-            }
+        if request.terms.order == Order::PAGE
+            && request.is_plain()
+            && let Some(block) = self.take_at_home(request.terms.kind)
+        {
+            return Ok(block);
+        }
+        // In parts, so that a request that is built for this call never lies in memory.
+        self.alloc_beyond(request.terms, request.policy, request.allowed)
+    }
+
+    /// A frame from the stack at home, unless that trips.
+    #[inline(always)]
+    fn take_at_home(&self, kind: PageKind) -> Option<Block> {
+        let local = self.platform.cpu_local();
+        let (home, frame) = local.take_at_home(&self.platform, self.homes, TAKE_STEPS[kind as usize]);
+        self.claim_at_home(home, frame, kind)
+    }
+
+    /// Claims a frame that was taken; there is no state of `NOTHING`.
+    #[inline(always)]
+    fn claim_at_home(&self, home: &Home<'m, P>, frame: u64, kind: PageKind) -> Option<Block> {
+        let state = home.states.get(frame as usize)?;
+        // Acquire pairs with the release of the free; a store apart is enough, as in `FrameTable`.
+        if state.load(Acquire) != KEPT_PAGE {
+            self.withheld_at_home(home.zone.index());
+            return None;
+        }
+        state.store(allocated_page(kind), Release);
+        let first = Pfn::new(home.base.get().wrapping_add(frame));
+        Some(Block { first, order: Order::PAGE, zone: home.zone, node: home.node })
+    }
+
+    /// The frame just taken is the second copy of one that was freed twice, and the first has been
+    /// handed out: it stays as it is, counted as allocated, for the free that was wrong counted it down.
+    #[cold]
+    fn withheld_at_home(&self, zone: usize) {
+        self.nodes[self.zones[zone].node].events.add(Event::Withheld, 1);
+    }
+
+    /// Whatever is not served at home at once.
+    #[inline(never)]
+    fn alloc_beyond(
+        &self,
+        terms: Terms,
+        policy: Option<&Policy<'_, P>>,
+        allowed: Option<&NodeMask>,
+    ) -> Result<Block, AllocError> {
+        let request = &Request { terms, policy, allowed };
+        if terms.order == Order::PAGE
+            && request.is_plain()
+            && let Some((home, frame)) = self.take_and_fold(terms.kind)
+            && let Some(block) = self.claim_at_home(home, u64::from(frame), terms.kind)
+        {
+            return Ok(block);
+        }
+        if request.may_pop()
+            && let Some(block) = self.pop_home(request)
+        {
+            return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
         }
         self.alloc_slow(request)
     }
 
-    /// [`Self::pop_home`] for blocks of more than a frame.
-    #[inline(never)]
-    fn pop_home_block(&self, request: &Request<'_, P>) -> Option<Block> {
-        self.pop_home(request, request.order)
-    }
-
-    /// A block from the current CPU's pageset of its home zone, the one that is preferred; `None`
-    /// when there is none to be had without waiting.
-    #[inline(always)]
-    fn pop_home(&self, request: &Request<'_, P>, order: Order) -> Option<Block> {
-        let stack = self.cached.stack(order)?;
+    /// A block from the current CPU's pageset of its node's home zone, the one that is preferred;
+    /// `None` when there is none to be had without waiting.
+    fn pop_home(&self, request: &Request<'_, P>) -> Option<Block> {
+        let stack = self.cached.stack(request.terms.order)?;
         let seat = self.current_seat()?;
         let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
-        let own = zone.is_own(seat);
-        if request.is_strict() && !own {
+        if request.is_strict() && !zone.is_own(seat) {
             return None;
         }
-        let guard = zone.try_pageset(seat)?;
-        let block = self.pop(zone, &guard, stack, order, request.kind)?;
-        zone.counters().update(&guard.zone_diffs, &guard, |counts| {
-            counts.increment(ZoneItem::NumaHit);
-            counts.increment(if own { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
-        });
+        let guard = self.own_pageset(zone, seat)?;
+        let block = self.pop(zone, &guard, stack, request.terms.order, request.terms.kind)?;
+        self.count_at_home(zone, &guard, seat);
+        self.set_limits(zone, &guard, seat);
         Some(block)
     }
 
+    /// Counts a block that its home served.
+    #[inline]
+    fn count_at_home(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+        let most = self.home_leeway(zone, guard, seat);
+        guard.count_home(|before| zone.counters().leave_all(Self::home_items(zone, seat), before, 1, most));
+    }
+
     /// The next block of a stack that can be claimed.
-    #[inline(always)]
     fn pop(
         &self,
-        zone: &Zone<'_, P>,
+        zone: &Zone<'m, P>,
         guard: &PagesetGuard<'_, P>,
         stack: StackId,
         order: Order,
@@ -81,13 +134,12 @@ impl<P: Platform> Allocator<'_, P> {
     ) -> Option<Block> {
         loop {
             let frame = guard.pop(stack, order)?;
-            let counters = self.nodes[zone.node].counters();
-            counters.add(&guard.node_diffs, kind.item(), order.pages().get() as i64, guard);
+            guard.count_kind(kind, order.pages().get() as i64, &self.nodes[zone.node].counters());
             if !self.admit(zone, frame, FrameState::Kept(order), order, kind) {
                 continue;
             }
             match self.tuning() {
-                PagesetTuning::Depth => guard.depth().on_take(order, guard),
+                PagesetTuning::Depth => guard.set_run(guard.depth().on_take(order, guard)),
                 PagesetTuning::Stepwise => guard.stepwise().on_take(guard),
                 PagesetTuning::Fixed => {}
             }
@@ -119,29 +171,39 @@ impl<P: Platform> Allocator<'_, P> {
     /// straight from the buddy.
     pub(crate) fn take_from(
         &self,
-        zone: &Zone<'_, P>,
-        preferred: &Zone<'_, P>,
+        zone: &Zone<'m, P>,
+        preferred: &Zone<'m, P>,
         reach: &Reach<'_>,
         mark: Mark,
     ) -> Option<Block> {
         let Some((stack, seat)) = self.cached.stack(reach.order).zip(reach.seat) else {
             return self.take_from_buddy(zone, preferred, reach);
         };
-        let Some(guard) = zone.try_pageset(seat) else {
+        let Some(guard) = self.own_pageset(zone, seat) else {
             return self.take_from_buddy(zone, preferred, reach);
         };
         let own = zone.is_own(seat);
-        loop {
+        let block = loop {
             if let Some(block) = self.pop(zone, &guard, stack, reach.order, reach.kind) {
-                count_numa(zone, Some(&guard), preferred, reach);
-                return Some(block);
+                break block;
             }
             let spare = spare(zone, reach, mark);
             if self.refill(zone, &guard, own, stack, spare) == 0 {
+                self.set_limits(zone, &guard, seat);
                 drop(guard);
                 return self.take_from_buddy(zone, preferred, reach);
             }
+        };
+        if preferred.node == zone.node && (reach.from == zone.node) == own && !reach.interleaved {
+            self.count_at_home(zone, &guard, seat);
+        } else {
+            // Locality is counted in two places: what differs in both together stays below the threshold.
+            zone.counters().fold_difference(&Self::home_items(zone, seat), guard.clear_home());
+            let word = &guard.zone_diffs;
+            count_numa(zone, preferred, reach, |item| zone.counters().increment(word, item, &guard));
         }
+        self.set_limits(zone, &guard, seat);
+        Some(block)
     }
 
     /// A block straight from the buddy: orders that are not cached, CPUs that are offline, and
@@ -159,7 +221,7 @@ impl<P: Platform> Allocator<'_, P> {
             zone.counters().add_total(ZoneItem::Free, -pages);
             self.nodes[zone.node].counters().add_total(reach.kind.item(), pages);
             if self.admit(zone, frame, FrameState::NotAllocated, order, reach.kind) {
-                count_numa(zone, None, preferred, reach);
+                count_numa(zone, preferred, reach, |item| zone.counters().add_total(item, 1));
                 return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
             }
         }
@@ -179,14 +241,10 @@ impl<P: Platform> Allocator<'_, P> {
 /// served it.
 fn count_numa<P: Platform>(
     zone: &Zone<'_, P>,
-    guard: Option<&PagesetGuard<'_, P>>,
     preferred: &Zone<'_, P>,
     reach: &Reach<'_>,
+    count: impl Fn(ZoneItem),
 ) {
-    let count = |item: ZoneItem| match guard {
-        Some(guard) => zone.counters().increment(&guard.zone_diffs, item, guard),
-        None => zone.counters().add_total(item, 1),
-    };
     if preferred.node == zone.node {
         count(ZoneItem::NumaHit);
     } else {

@@ -10,10 +10,11 @@ use crate::config::{Config, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::frame_table::FrameState;
+use crate::home::Home;
 use crate::layout::{BufferRequest, Layout};
 use crate::machine::{FrameRange, Machine};
 use crate::node::Node;
-use crate::pageset::CachedOrders;
+use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::{Atomic, Platform};
 use crate::settings::SharedCells;
 use crate::units::{CpuId, NodeId, Order, Pfn};
@@ -30,6 +31,8 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) shared: &'m SharedCells<P>,
     pub(crate) zones: &'m [Zone<'m, P>],
     pub(crate) nodes: &'m [Node<'m, P>],
+    /// By CPU id.
+    pub(crate) homes: &'m [Home<'m, P>],
     /// By CPU id.
     pub(crate) seats: &'m [Seat],
     /// By CPU id: 1 while the CPU is online.
@@ -81,17 +84,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let local = layout.carve_local(&mut local_carver);
         let shared: &SharedCells<P> = &shared_carver.fresh::<P, SharedCells<P>>(1)[0];
         let cpus_online = shared_carver.u32s::<P>(machine.cpu_ids());
+        let nowhere = &shared_carver.fresh::<P, Pageset<P>>(1)[0].head;
         let mut zones = local_carver.list(machine.zones().len());
         let mut nodes = local_carver.list(machine.nodes().len());
         for (at, request) in requests.enumerate() {
             let mut node_carver = carver(request)?;
             nodes.push(layout.carve_node(&mut node_carver, at, &local, &mut |zone| zones.push(zone)));
         }
-        let allocator = Self {
+        let mut allocator = Self {
             platform,
             shared,
             zones: zones.finish(),
             nodes: nodes.finish(),
+            homes: &[],
             seats: local.seats,
             cpus_online,
             distances: local.distances,
@@ -109,6 +114,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             metadata_bytes,
         };
         allocator.start(machine, config)?;
+        allocator.make_homes(&mut local_carver, nowhere);
         Ok(allocator)
     }
 
@@ -138,6 +144,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for frame in from.get()..to.get() {
             zone.frames.set(zone.offset(Pfn::new(frame)), FrameState::NotManaged);
         }
+    }
+
+    /// Whether frames need no more on their way than a check of their state.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.misuse == Misuse::Checked && self.hardening == Hardening::default()
     }
 
     /// The embedder's platform.

@@ -156,11 +156,36 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         _guard: &impl CpuGuard,
         count: impl FnOnce(&mut Counts<'_, 'm, P, I>),
     ) {
-        let lanes = Lanes(word.load(Relaxed));
-        let threshold = self.threshold.load(Relaxed) as i64;
-        let mut counts = Counts { lanes, threshold, counters: self };
+        let mut counts = Counts { lanes: Lanes(word.load(Relaxed)), counters: self };
         count(&mut counts);
         word.store(counts.lanes.0, Relaxed);
+    }
+
+    /// What stays of a CPU's `difference` when `amount` is counted; the rest goes to the totals.
+    #[inline]
+    pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
+        let sum = difference.wrapping_add(amount);
+        let left = kept_of(sum, amount, self.threshold.load(Relaxed) as i64);
+        if left != sum {
+            self.fold_lane(item.lane(), sum.wrapping_sub(left));
+        }
+        left
+    }
+
+    /// As [`Self::leave`] for items that are counted together, when each may differ by `most`.
+    #[inline]
+    pub(crate) fn leave_all(&self, items: [I; 2], difference: i64, amount: i64, most: i64) -> i64 {
+        let sum = difference + amount;
+        let left = kept_of(sum, amount, most);
+        if left != sum {
+            items.into_iter().for_each(|item| self.fold_lane(item.lane(), sum - left));
+        }
+        left
+    }
+
+    /// A CPU's difference of one item.
+    pub(crate) fn difference(&self, word: &P::U64, item: I) -> i64 {
+        i64::from(Lanes(word.load(Relaxed)).get(item.lane()))
     }
 
     /// Counts `amount` without a guard, for callers that cannot have one now.
@@ -181,6 +206,13 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
             }
         }
         word.store(0, Relaxed);
+    }
+
+    /// Moves a difference that was kept elsewhere to the totals of `items`.
+    pub(crate) fn fold_difference(&self, items: &[I], difference: i64) {
+        if difference != 0 {
+            items.iter().for_each(|item| self.fold_lane(item.lane(), difference));
+        }
     }
 
     #[cold]
@@ -212,16 +244,8 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// A reading with the differences of all CPUs, whose words are `words`; exact when no count
-    /// is under way.
-    pub(crate) fn snapshot<'w>(&self, item: I, words: impl Iterator<Item = &'w P::U64>) -> u64
-    where
-        P::U64: 'w,
-    {
-        not_negative(self.signed_snapshot(item, words))
-    }
-
-    /// As [`ZonedCounters::snapshot`], below zero too.
-    pub(crate) fn signed_snapshot<'w>(&self, item: I, words: impl Iterator<Item = &'w P::U64>) -> i64
+    /// is under way. It can be below zero for a moment.
+    pub(crate) fn snapshot<'w>(&self, item: I, words: impl Iterator<Item = &'w P::U64>) -> i64
     where
         P::U64: 'w,
     {
@@ -248,56 +272,38 @@ fn not_negative(count: i64) -> u64 {
     count.max(0) as u64
 }
 
+/// What stays on a CPU of a difference that has become `sum` by counting `amount`. A step of one
+/// beyond the threshold oversteps to half a threshold on the other side; of any other amount beyond it
+/// nothing stays.
+#[inline]
+pub(crate) const fn kept_of(sum: i64, amount: i64, threshold: i64) -> i64 {
+    match amount {
+        0 => sum,
+        1 if sum > threshold => -(threshold / 2),
+        -1 if sum < -threshold => threshold / 2,
+        1 | -1 => sum,
+        _ if -threshold <= sum && sum <= threshold => sum,
+        _ => 0,
+    }
+}
+
 /// A CPU's word while it is being updated.
 pub(crate) struct Counts<'c, 'm, P: Platform, I> {
     lanes: Lanes,
-    threshold: i64,
     counters: &'c ZonedCounters<'m, P, I>,
 }
 
 impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
-    /// One up. Beyond the threshold the difference oversteps to half a threshold below zero.
+    /// One up.
     #[inline]
     pub(crate) fn increment(&mut self, item: I) {
-        let difference = self.difference(item) + 1;
-        let left = if difference > self.threshold { -(self.threshold / 2) } else { difference };
-        self.leave(item, left, difference);
+        self.add(item, 1);
     }
 
-    /// One down; the mirror image of [`Counts::increment`].
-    #[inline]
-    pub(crate) fn decrement(&mut self, item: I) {
-        let difference = self.difference(item) - 1;
-        let left = if difference < -self.threshold { self.threshold / 2 } else { difference };
-        self.leave(item, left, difference);
-    }
-
-    /// Any amount. Other than by one there is no overstep: a sum beyond the threshold is folded.
+    /// Any amount.
     #[inline]
     pub(crate) fn add(&mut self, item: I, amount: i64) {
-        match amount {
-            0 => {}
-            1 => self.increment(item),
-            -1 => self.decrement(item),
-            _ => {
-                let sum = self.difference(item).wrapping_add(amount);
-                let is_small = (-self.threshold..=self.threshold).contains(&sum);
-                self.leave(item, if is_small { sum } else { 0 }, sum);
-            }
-        }
-    }
-
-    #[inline]
-    fn difference(&self, item: I) -> i64 {
-        i64::from(self.lanes.get(item.lane()))
-    }
-
-    /// Leaves `left` of `difference` in the word and folds the rest.
-    #[inline]
-    fn leave(&mut self, item: I, left: i64, difference: i64) {
-        if left != difference {
-            self.counters.fold_lane(item.lane(), difference.wrapping_sub(left));
-        }
+        let left = self.counters.leave(item, i64::from(self.lanes.get(item.lane())), amount);
         self.lanes = self.lanes.with(item.lane(), left as i8);
     }
 }

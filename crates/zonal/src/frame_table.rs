@@ -39,6 +39,7 @@ pub(crate) enum FrameState {
 }
 
 impl FrameState {
+    #[inline]
     const fn encode(self) -> u8 {
         match self {
             Self::NotAllocated => 0,
@@ -69,6 +70,15 @@ const fn kind_of(byte: u8) -> PageKind {
     PageKind::ALL[(byte >> ORDER_BITS & KIND_MASK) as usize]
 }
 
+/// State of a single frame that a pageset keeps.
+pub(crate) const KEPT_PAGE: u8 = FrameState::Kept(Order::PAGE).encode();
+
+/// State of a single frame that is allocated as `kind`.
+#[inline(always)]
+pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
+    FrameState::Allocated(Order::PAGE, kind).encode()
+}
+
 /// The states of a zone's frames, by offset from the zone's base.
 pub(crate) struct FrameTable<'m, P: Platform> {
     states: &'m [P::U8],
@@ -79,6 +89,11 @@ copy_view!(FrameTable);
 impl<'m, P: Platform> FrameTable<'m, P> {
     pub(crate) const fn new(states: &'m [P::U8]) -> Self {
         Self { states }
+    }
+
+    /// The states, by offset.
+    pub(crate) const fn states(&self) -> &'m [P::U8] {
+        self.states
     }
 
     fn cell(&self, frame: u32) -> &P::U8 {

@@ -1,47 +1,73 @@
 //! The way back: a block returns to the current CPU's pageset of its zone.
 //!
-//! A free that is wrong is refused before anything changes. Neighbours: `frame_table.rs` knows who
-//! is allocated, `refill.rs` drains a pageset that is full.
+//! Frames of the home zone go onto the stack there by [`Allocator::give_at_home`], which commits by one
+//! store; all else goes through the pageset's lock. A free that is wrong is refused before
+//! anything changes. Neighbours: `frame_table.rs` knows who is allocated, `refill.rs` drains a pageset
+//! that is full.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Allocator;
 use crate::counters::ZoneItem;
+use crate::cpu_local::{CpuLocal, Given};
 use crate::error::FreeError;
 use crate::events::Event;
-use crate::frame_table::FrameState;
+use crate::frame_table::{FrameState, KEPT_PAGE, allocated_page};
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
-use crate::platform::Platform;
+use crate::pageset_word::GIVE_STEPS;
+use crate::platform::{Atomic, Platform};
 use crate::quarantine::{Entry, Quarantined};
 use crate::refill::zone_level;
 use crate::request::PageKind;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::{Seat, Zone};
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> Allocator<'m, P> {
     /// Frees the block of `order` that starts at `first`.
     ///
     /// # Errors
     /// When `first` does not start an allocated block of this order: the error names the frame and
     /// what it is instead, and nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
-        // Single frames apart, so that the order is a constant on their way.
-        if order == Order::PAGE {
-            self.free_in(zone, first, Order::PAGE)
+        if order == Order::PAGE && self.give_at_home(first).is_some() {
+            Ok(())
         } else {
-            self.free_block_in(zone, first, order)
+            self.free_beyond(first, order)
         }
     }
 
-    /// [`Self::free_in`] for blocks of more than a frame.
-    #[inline(never)]
-    fn free_block_in(&self, zone: &Zone<'_, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
-        self.free_in(zone, first, order)
+    /// A frame onto the stack at home; `None` when it is no allocated frame of that zone.
+    #[inline(always)]
+    fn give_at_home(&self, first: Pfn) -> Option<()> {
+        let given = self.platform.cpu_local().give_at_home(&self.platform, self.homes, |home| {
+            let offset = first.get().wrapping_sub(home.base.get());
+            let state = home.states.get(offset as usize)?;
+            let step = give_step(state.load(Relaxed))?; // relaxed: the caller owns the frame if it is right
+            state.store(KEPT_PAGE, Release); // pairs with the acquire of the one to claim it
+            Some((step, offset as u32)) // zones span 2^32 frames at most
+        })?;
+        if let Given::Refused(home, frame, step) = given {
+            self.give_beyond(home.zone.index(), frame, step);
+        }
+        Some(())
     }
 
-    #[inline(always)]
-    fn free_in(&self, zone: &Zone<'_, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
+    /// Gives a frame, already marked as kept, that the stack at home did not take at once.
+    #[inline(never)]
+    fn give_beyond(&self, zone: usize, frame: u32, step: u64) {
+        let kind = PageKind::ALL.into_iter().find(|&kind| GIVE_STEPS[kind as usize] == step);
+        let kind = kind.expect("steps are of kinds");
+        if !self.give_and_fold(zone, frame, kind) {
+            self.give(&self.zones[zone], frame, Order::PAGE, kind);
+        }
+    }
+
+    /// Frees whatever does not go onto the stack at home at once.
+    #[inline(never)]
+    fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+        let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
         let frame = zone.offset(first);
         let kind =
             zone.frames.release(frame, order, self.misuse).map_err(|state| refusal(first, order, state))?;
@@ -54,16 +80,17 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Gives a block that is marked as kept back to its zone.
-    #[inline(always)]
-    fn give(&self, zone: &Zone<'_, P>, frame: u32, order: Order, kind: PageKind) {
+    fn give(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let pages = -(order.pages().get() as i64);
         let counters = self.nodes[zone.node].counters();
         if let Some(stack) = self.cached.stack(order)
             && let Some(seat) = self.current_seat()
-            && let Some(guard) = zone.try_pageset(seat)
+            && let Some(guard) = self.own_pageset(zone, seat)
         {
-            counters.add(&guard.node_diffs, kind.item(), pages, &guard);
-            if self.push(zone, &guard, seat, stack, frame, order) {
+            guard.count_kind(kind, pages, &counters);
+            let pushed = self.push(zone, &guard, seat, stack, frame, order);
+            self.set_limits(zone, &guard, seat);
+            if pushed {
                 return;
             }
         } else {
@@ -73,10 +100,9 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Puts a block onto its stack, drains when there is too much; `false` when there is no room.
-    #[inline(always)]
     fn push(
         &self,
-        zone: &Zone<'_, P>,
+        zone: &Zone<'m, P>,
         guard: &PagesetGuard<'_, P>,
         seat: Seat,
         stack: StackId,
@@ -88,7 +114,10 @@ impl<P: Platform> Allocator<'_, P> {
         }
         guard.push(stack, order, frame);
         match self.tuning() {
-            PagesetTuning::Depth => self.on_give_by_depth(zone, guard, seat, order),
+            PagesetTuning::Depth => {
+                guard.set_run(guard.depth().on_give(order, guard));
+                self.end_period(zone, guard, seat);
+            }
             PagesetTuning::Stepwise => {
                 guard.stepwise().on_give(order, zone.pageset_limits(zone.is_own(seat)).batch, guard);
             }
@@ -100,17 +129,9 @@ impl<P: Platform> Allocator<'_, P> {
         true
     }
 
-    #[inline]
-    fn on_give_by_depth(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat, order: Order) {
-        let limits = || self.high_limits(zone, zone.is_own(seat));
-        if let Some(high) = guard.depth().on_give(order, self.platform.now(), limits, guard) {
-            guard.set_high(high);
-        }
-    }
-
     /// Drains a stack that is full; `false` when the pageset is closed.
     #[cold]
-    fn make_room(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) -> bool {
+    fn make_room(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) -> bool {
         let order = self.cached.order(stack);
         let half = u64::from(guard.len(stack)).div_ceil(2) << order.get();
         let batch = zone.pageset_limits(zone.is_own(seat)).batch;
@@ -120,7 +141,7 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Drains a pageset that has reached `high`, or has none yet.
     #[cold]
-    fn drain_surplus(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) {
+    fn drain_surplus(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) {
         let own = zone.is_own(seat);
         self.set_first_high(zone, guard, own);
         if guard.count() < self.high_now(zone, guard, seat) {
@@ -141,7 +162,7 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Frees a block past the pagesets.
     #[cold]
-    fn give_to_buddy(&self, zone: &Zone<'_, P>, frame: u32, order: Order) {
+    fn give_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
         if zone.frames.let_go(frame, order) && zone.buddy.give(&zone.lock(), frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
@@ -155,7 +176,7 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Poisons the block and passes it through quarantine, as far as these are on.
     #[cold]
-    fn free_hardened(&self, zone: &Zone<'_, P>, frame: u32, order: Order, kind: PageKind) {
+    fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         if let Some(poison) = self.hardening.poison
             && let Some(contents) = self.platform.contents()
         {
@@ -177,7 +198,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Frees all blocks that wait in a zone's quarantine.
-    pub(crate) fn flush_quarantine(&self, zone: &Zone<'_, P>) {
+    pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
         // No more than it can hold: others may be filling it.
         for _ in 0..zone.quarantine.len() {
             let Some(oldest) = zone.leave_quarantine() else { return };
@@ -186,12 +207,28 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     #[cold]
-    fn release(&self, zone: &Zone<'_, P>, block: &Quarantined) {
+    fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
         match block.kind {
             Some(kind) => self.give(zone, block.frame, block.order, kind),
             None => self.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
         }
     }
+}
+
+/// What giving a single frame changes the word by, when `state` is that of an allocated one.
+#[inline(always)]
+fn give_step(state: u8) -> Option<u64> {
+    if state == allocated_page(PageKind::User) {
+        Some(GIVE_STEPS[PageKind::User as usize])
+    } else {
+        other_give_step(state)
+    }
+}
+
+#[cold]
+fn other_give_step(state: u8) -> Option<u64> {
+    let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == state)?;
+    Some(GIVE_STEPS[kind as usize])
 }
 
 #[cold]

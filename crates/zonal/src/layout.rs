@@ -12,10 +12,12 @@ use crate::config::Config;
 use crate::error::ConfigError;
 use crate::events::EventCells;
 use crate::frame_table::FrameTable;
+use crate::home::Home;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZoneDescription};
 use crate::node::{Node, NodeCells};
 use crate::pageset::{Pageset, STACKS, StackShape};
 use crate::pageset_limits::BatchRule;
+use crate::pageset_word::ROOM_MAX;
 use crate::platform::Platform;
 use crate::settings::SharedCells;
 use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId};
@@ -109,6 +111,7 @@ impl<'a> Layout<'a> {
         let mut measure = Measure::default();
         measure.add::<SharedCells<P>>(1);
         measure.add::<P::U32>(self.machine.cpu_ids());
+        measure.add::<Pageset<P>>(1);
         measure.total()
     }
 
@@ -122,6 +125,7 @@ impl<'a> Layout<'a> {
         measure.add::<(Pfn, u16)>(zones);
         measure.add::<Zone<'_, P>>(zones);
         measure.add::<Node<'_, P>>(nodes);
+        measure.add::<Home<'_, P>>(self.machine.cpu_ids().max(1));
         measure.total()
     }
 
@@ -157,7 +161,8 @@ impl<'a> Layout<'a> {
         // At most 4 batches, less where CPUs are so many that their slots would outgrow the zone.
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
         let foreign_depth = foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE;
-        let own = stacks((share.max(4 * batch) + SLOTS_SPARE) as u32, OWN_LARGE_SLOTS);
+        let own_depth = (share.max(4 * batch) + SLOTS_SPARE).min(u64::from(ROOM_MAX));
+        let own = stacks(own_depth as u32, OWN_LARGE_SLOTS);
         let foreign = stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS);
         ZonePlan {
             base,

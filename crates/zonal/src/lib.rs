@@ -11,16 +11,19 @@
 //! ```
 //! # use core::mem::MaybeUninit;
 //! # use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+//! use zonal::cpu_local::{OneCpu, Pinned};
 //! use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 //! use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 //! use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};
 //!
-//! struct OneCpu;
-//! impl Platform for OneCpu {
+//! struct Kernel;
+//! impl Platform for Kernel {
 //!     type U8 = AtomicU8;
 //!     type U32 = AtomicU32;
 //!     type U64 = AtomicU64;
 //!     type Lock = zonal::platform::SpinLock;
+//!     type CpuLocal = Pinned;
+//!     fn cpu_local(&self) -> &Pinned { &Pinned(OneCpu) }
 //!     fn current_cpu(&self) -> CpuId { CpuId::new(0) }
 //!     fn now(&self) -> Moment { Moment::from_ns(0) }
 //! }
@@ -32,7 +35,7 @@
 //! let machine = Machine::new(&nodes, &zones)?;
 //!
 //! let metadata = |bytes| Buffer::uninit(Box::leak(vec![MaybeUninit::uninit(); bytes].into_boxed_slice()));
-//! let allocator = Allocator::new(OneCpu, &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+//! let allocator = Allocator::new(Kernel, &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
 //!
 //! let block = allocator.alloc(&Request::page())?;
 //! allocator.free(block.first, block.order)?;
@@ -46,6 +49,7 @@ extern crate std;
 
 mod alloc;
 mod allocator;
+mod at_home;
 mod buddy;
 mod buddy_ranges;
 mod buddy_shape;
@@ -57,12 +61,14 @@ mod buddy_words;
 mod carve;
 pub mod config;
 mod counters;
+pub mod cpu_local;
 pub mod error;
 mod events;
 pub mod fallback;
 mod find_first;
 mod frame_table;
 mod free;
+pub mod home;
 pub mod layout;
 mod lists;
 mod lock;
@@ -71,8 +77,10 @@ mod node;
 mod node_mask;
 mod online;
 mod pageset;
+mod pageset_access;
 pub mod pageset_limits;
 pub mod pageset_tuning;
+mod pageset_word;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;
 pub mod policy;

@@ -51,9 +51,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.set_cpu_online(cpu, false);
         for zone in self.zones {
-            let guard = zone.pageset(seat);
+            let guard = self.pageset(zone, seat);
             guard.close();
-            self.empty(zone, &guard);
+            guard.trip_always();
+            self.empty(zone, &guard, seat);
         }
         self.apply_settings(&held);
         Ok(())
@@ -156,7 +157,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Opens the pagesets of the CPU at `seat` at their lower limits.
     fn start_pagesets(&self, seat: Seat) {
         for zone in self.zones {
-            let guard = zone.pageset(seat);
+            let guard = self.pageset(zone, seat);
             guard.open();
             self.restart_tuning(zone, &guard, seat);
         }

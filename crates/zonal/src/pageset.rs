@@ -1,17 +1,22 @@
 //! One pageset: the frames that one CPU keeps of one zone, as stacks of frame numbers.
 //!
-//! There is a stack for each cached order. The owner and whoever drains it take the pageset's lock
-//! as a [`PagesetGuard`]; the owner never waits for it but goes to the zone instead. What moves
-//! frames between stacks and buddy is in `refill.rs`; how deep the stacks may grow is in
-//! `pageset_tuning.rs`. Linux: `struct per_cpu_pages`.
+//! There is a stack for each cached order. Single frames are taken and given by their CPU through
+//! the [`Head`] alone (`cpu_local.rs`); for all else the head is locked, which a [`PagesetGuard`]
+//! stands for. Neighbours: `pageset_access.rs` locks and sets limits, `refill.rs` moves frames
+//! between stacks and buddy, `pageset_tuning.rs` says how deep the stacks may grow. Linux: `struct
+//! per_cpu_pages`.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carve::Fresh;
-use crate::counters::CpuGuard;
-use crate::pageset_tuning::depth::{DEPTH_CELLS, DepthCells};
+use crate::counters::{CpuGuard, NodeItem, ZonedCounters};
+use crate::cpu_local::{Head, VIRGIN};
+use crate::pageset_tuning::depth::{DEPTH_CELLS, DepthCells, Run};
 use crate::pageset_tuning::stepwise::StepwiseCell;
-use crate::platform::{Atomic, Platform, RawLock};
+use crate::pageset_word::{HOME_LANE, Limits, Word};
+use crate::platform::{Atomic, Platform};
+use crate::request::PageKind;
 use crate::units::{Order, PageCount};
 
 /// Number of stacks: orders 0..=3 and 2 MiB.
@@ -58,7 +63,8 @@ impl StackShape {
         self.starts[STACKS] as usize
     }
 
-    const fn depth(&self, stack: StackId) -> u32 {
+    /// Blocks that `stack` can hold.
+    pub(crate) const fn depth(&self, stack: StackId) -> u32 {
         self.starts[stack.0 + 1] - self.starts[stack.0]
     }
 
@@ -99,25 +105,28 @@ impl CachedOrders {
     }
 }
 
-/// State of one pageset.
+/// State of one pageset. All zero is an empty pageset, open and never used.
 ///
-/// Invariant, under the lock: `count = sum over stacks of len << order`, `len <= depth` of each
-/// stack; `high` is 0 or within the zone's limits. A closed pageset takes nothing. All zero is an empty
-/// pageset, open and never used.
+/// Invariants, while nobody has it locked: the stack of single frames is `slots[room..]` of the
+/// first `depth` slots, the one to take next first, and that of each larger order is the first `len`
+/// of its slots, the one to take next last; `large` = frames on the latter; `high` is 0 before first
+/// use, or within the zone's limits; `settled` = room when the depth rule was last told of it. A closed
+/// pageset takes nothing.
 #[repr(C, align(64))]
 pub(crate) struct Pageset<P: Platform> {
-    lock: P::Lock,
-    count: P::U64,
+    pub(crate) head: Head<P>,
+    settled: P::U64,
     high: P::U64,
-    /// 1 while the CPU is offline.
-    closed: P::U64,
+    large: P::U64,
     lens: [P::U32; STACKS],
+    /// Slots of the stack of single frames; 0 before first use.
+    capacity: P::U32,
     /// Differences of the zone's counters.
     pub(crate) zone_diffs: P::U64,
-    /// Differences of the node's counters.
-    pub(crate) node_diffs: P::U64,
     depth: [P::U64; DEPTH_CELLS],
     stepwise: P::U64,
+    /// 1 while the CPU is offline.
+    closed: P::U64,
     /// What the last tick saw, and for how many ticks nothing changed.
     pub(crate) seen: P::U64,
     pub(crate) idle_ticks: P::U64,
@@ -127,21 +136,22 @@ pub(crate) struct Pageset<P: Platform> {
     pub(crate) remote_drains: P::U64,
 }
 
-// SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
+// SAFETY: every field is a cell made with `new(0)`.
 #[allow(unsafe_code)]
 unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
     fn fresh() -> Self {
         let zero = || P::U64::new(0);
         Self {
-            lock: P::Lock::new(),
-            count: zero(),
+            head: Head::virgin(),
+            settled: zero(),
             high: zero(),
-            closed: zero(),
+            large: zero(),
             lens: core::array::from_fn(|_| P::U32::new(0)),
+            capacity: P::U32::new(0),
             zone_diffs: zero(),
-            node_diffs: zero(),
             depth: core::array::from_fn(|_| zero()),
             stepwise: zero(),
+            closed: zero(),
             seen: zero(),
             idle_ticks: zero(),
             refills: zero(),
@@ -151,48 +161,45 @@ unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
     }
 }
 
-// Every access is relaxed: the lock orders its holders, and others only look at the figures.
+// Every access is relaxed: looks at figures that may be out of date.
 impl<P: Platform> Pageset<P> {
-    /// Takes the pageset if nobody has it.
-    #[inline(always)]
-    pub(crate) fn try_enter<'a>(
-        &'a self,
-        slots: &'a [P::U32],
-        shape: &'a StackShape,
-    ) -> Option<PagesetGuard<'a, P>> {
-        self.lock.try_lock().then(|| PagesetGuard { pageset: self, slots, shape })
-    }
-
-    /// Waits until nobody else has the pageset. Not for its owner, who could be the one waited for.
-    pub(crate) fn enter<'a>(&'a self, slots: &'a [P::U32], shape: &'a StackShape) -> PagesetGuard<'a, P> {
-        self.lock.lock();
-        PagesetGuard { pageset: self, slots, shape }
+    /// The word, as of some moment.
+    pub(crate) fn word(&self) -> Word {
+        if self.was_used() { Word::from_bits(self.head.word.load(Relaxed)) } else { Word::empty(0) }
     }
 
     /// Frames held, as of some moment.
     pub(crate) fn count(&self) -> PageCount {
-        PageCount::new(self.count.load(Relaxed))
+        let singles = self.capacity.load(Relaxed).saturating_sub(self.word().room());
+        PageCount::new(u64::from(singles) + self.large.load(Relaxed))
     }
 
-    /// Whether a block or a count ever came here, as far as can be seen from what is left of it.
+    /// Whether it was ever locked.
     pub(crate) fn was_used(&self) -> bool {
-        let counts = [&self.high, &self.count, &self.refills, &self.zone_diffs, &self.node_diffs];
-        counts.iter().any(|cell| cell.load(Relaxed) != 0)
+        self.head.gate.load(Relaxed) != VIRGIN
     }
 
-    /// `pageset.high`, as of some moment; zero before the first free, which sets it, so that pagesets
-    /// that are never used are never touched.
-    #[inline]
+    /// `pageset.high`, as of some moment; zero before first use.
     pub(crate) fn high(&self) -> PageCount {
         PageCount::new(self.high.load(Relaxed))
     }
 }
 
-/// Proof that the holder alone may change a pageset and the counter differences beside it.
+impl<P: Platform> Pageset<P> {
+    /// Lets the next give look at the limits anew. A hint: it is lost when the pageset's holder is just
+    /// setting limits.
+    pub(crate) fn let_next_give_trip(&self) {
+        self.head.give_limit.store(Limits::GIVE_NONE, Relaxed); // relaxed: a hint
+    }
+}
+
+/// Proof that the holder alone may change a pageset and the counter differences in it.
 pub(crate) struct PagesetGuard<'a, P: Platform> {
     pageset: &'a Pageset<P>,
     slots: &'a [P::U32],
     shape: &'a StackShape,
+    /// What the holder's last step was part of.
+    run: Cell<Run>,
 }
 
 impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
@@ -200,7 +207,8 @@ impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
 impl<P: Platform> Drop for PagesetGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        self.pageset.lock.unlock();
+        self.pageset.settled.store(u64::from(self.word().room()), Relaxed);
+        self.pageset.head.open();
     }
 }
 
@@ -213,45 +221,166 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
     }
 }
 
-// Every access is relaxed: the guard's lock orders them.
-impl<P: Platform> PagesetGuard<'_, P> {
+// Every access is relaxed: the lock that the guard stands for orders them.
+impl<'a, P: Platform> PagesetGuard<'a, P> {
+    /// The guard of a head that was just locked and whose gate was `gate` before.
+    #[inline]
+    pub(crate) fn new(
+        pageset: &'a Pageset<P>,
+        (slots, shape): (&'a [P::U32], &'a StackShape),
+        gate: u64,
+    ) -> Self {
+        let guard = Self { pageset, slots, shape, run: Cell::new(Run::None) };
+        if gate == VIRGIN {
+            guard.begin();
+        }
+        let moved = i64::from(guard.word().room()) - pageset.settled.load(Relaxed) as i64;
+        if moved != 0 {
+            guard.depth().moved(moved, &guard);
+        }
+        guard
+    }
+
+    /// Sets up a pageset that is used for the first time; takes and gives trip until limits are set.
+    #[cold]
+    fn begin(&self) {
+        let capacity = self.shape.depth(StackId::PAGES);
+        self.set_word(Word::empty(capacity));
+        self.pageset.capacity.store(capacity, Relaxed);
+        self.pageset.settled.store(u64::from(capacity), Relaxed);
+        self.trip_always();
+    }
+
+    /// The word.
+    #[inline]
+    pub(crate) fn word(&self) -> Word {
+        Word::from_bits(self.pageset.head.word.load(Relaxed))
+    }
+
+    #[inline]
+    fn set_word(&self, word: Word) {
+        self.pageset.head.word.store(word.bits(), Relaxed);
+    }
+
+    /// Sets how far takes and gives may go without the lock.
+    #[inline]
+    pub(crate) fn set_limits(&self, take_limit: u64, give_limit: u64) {
+        self.pageset.head.take_limit.store(take_limit, Relaxed);
+        self.pageset.head.give_limit.store(give_limit, Relaxed);
+    }
+
+    /// Lets every take and give trip.
+    pub(crate) fn trip_always(&self) {
+        self.set_limits(Limits::TAKE_NONE, Limits::GIVE_NONE);
+    }
+
+    /// What the holder's last step was part of.
+    #[inline]
+    pub(crate) fn run(&self) -> Run {
+        self.run.get()
+    }
+
+    /// Notes what the holder's last step was part of.
+    #[inline]
+    pub(crate) fn set_run(&self, run: Run) {
+        self.run.set(run);
+    }
+
     /// Takes the block pushed last onto `stack`.
     #[inline]
     pub(crate) fn pop(&self, stack: StackId, order: Order) -> Option<u32> {
+        if stack == StackId::PAGES {
+            let word = self.word();
+            if word.room() == self.shape.depth(stack) {
+                return None;
+            }
+            self.set_word(word.with_room(word.room() + 1));
+            return Some(self.slots[word.room() as usize].load(Relaxed));
+        }
         let len = self.pageset.lens[stack.0].load(Relaxed);
         if len == 0 {
             return None;
         }
         self.pageset.lens[stack.0].store(len - 1, Relaxed);
-        self.set_count(self.pageset.count.load(Relaxed) - order.pages().get());
+        self.set_large(self.pageset.large.load(Relaxed) - order.pages().get());
         Some(self.slots[self.shape.slot(stack, len - 1)].load(Relaxed))
     }
 
     /// Puts a block onto `stack`, which has room.
     #[inline]
     pub(crate) fn push(&self, stack: StackId, order: Order, frame: u32) {
+        if stack == StackId::PAGES {
+            let room = self.word().room() - 1;
+            self.slots[room as usize].store(frame, Relaxed);
+            self.set_word(self.word().with_room(room));
+            return;
+        }
         let len = self.pageset.lens[stack.0].load(Relaxed);
         debug_assert!(len < self.shape.depth(stack));
         self.slots[self.shape.slot(stack, len)].store(frame, Relaxed);
         self.pageset.lens[stack.0].store(len + 1, Relaxed);
-        self.set_count(self.pageset.count.load(Relaxed) + order.pages().get());
+        self.set_large(self.pageset.large.load(Relaxed) + order.pages().get());
     }
 
     /// Blocks on `stack`.
     #[inline]
     pub(crate) fn len(&self, stack: StackId) -> u32 {
-        self.pageset.lens[stack.0].load(Relaxed)
+        if stack == StackId::PAGES {
+            self.shape.depth(stack) - self.word().room()
+        } else {
+            self.pageset.lens[stack.0].load(Relaxed)
+        }
     }
 
     /// The blocks on `stack`, for the consistency walk.
     pub(crate) fn blocks(&self, stack: StackId) -> impl Iterator<Item = u32> + '_ {
-        (0..self.len(stack)).map(move |at| self.slots[self.shape.slot(stack, at)].load(Relaxed))
+        let first = if stack == StackId::PAGES { self.word().room() } else { 0 };
+        (0..self.len(stack)).map(move |at| self.slots[self.shape.slot(stack, first + at)].load(Relaxed))
     }
 
     /// Blocks that `stack` has room for; none when the pageset is not open.
     #[inline]
     pub(crate) fn room(&self, stack: StackId) -> u32 {
-        if self.pageset.closed.load(Relaxed) != 0 { 0 } else { self.shape.depth(stack) - self.len(stack) }
+        if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
+    }
+
+    /// Room of the stack of single frames at which the pageset holds just `count` frames; below
+    /// zero when that exceeds the stack.
+    pub(crate) fn room_at(&self, count: PageCount) -> i64 {
+        let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
+        i64::from(self.shape.depth(StackId::PAGES)) - singles
+    }
+
+    /// Counts frames that were allocated, or below zero freed, as `kind`.
+    #[inline]
+    pub(crate) fn count_kind(&self, kind: PageKind, frames: i64, counters: &ZonedCounters<'_, P, NodeItem>) {
+        let lane = kind as usize;
+        let difference = self.word().difference(lane);
+        let left = counters.leave(kind.item(), difference, frames);
+        self.set_word(self.word().with_difference(lane, left));
+    }
+
+    /// Changes the difference of the blocks served from home to what `leave` makes of it.
+    #[inline]
+    pub(crate) fn count_home(&self, leave: impl FnOnce(i64) -> i64) {
+        let word = self.word();
+        self.set_word(word.with_difference(HOME_LANE, leave(word.difference(HOME_LANE))));
+    }
+
+    /// Gives the difference of frames allocated as `kind`, and makes it zero.
+    pub(crate) fn clear_kind(&self, kind: PageKind) -> i64 {
+        self.clear(kind as usize)
+    }
+
+    /// Gives the difference of blocks served from home, and makes it zero.
+    pub(crate) fn clear_home(&self) -> i64 {
+        self.clear(HOME_LANE)
+    }
+
+    fn clear(&self, lane: usize) -> i64 {
+        let word = self.word();
+        self.set_word(word.with_difference(lane, 0));
+        word.difference(lane)
     }
 
     /// The tuning state of the depth rule.
@@ -271,6 +400,12 @@ impl<P: Platform> PagesetGuard<'_, P> {
         self.pageset.high.store(high.get(), Relaxed);
     }
 
+    /// Whether the CPU is offline.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.pageset.closed.load(Relaxed) != 0
+    }
+
     /// Opens the pageset: its CPU is online.
     pub(crate) fn open(&self) {
         self.pageset.closed.store(0, Relaxed);
@@ -288,7 +423,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     }
 
     #[inline]
-    fn set_count(&self, count: u64) {
-        self.pageset.count.store(count, Relaxed);
+    fn set_large(&self, frames: u64) {
+        self.pageset.large.store(frames, Relaxed);
     }
 }

@@ -7,6 +7,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::cpu_local::CpuLocal;
 use crate::reclaim::{NoReclaimer, Reclaimer};
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 
@@ -155,12 +156,24 @@ pub trait Platform: Send + Sync {
     type U64: Atomic<u64>;
     /// Lock of one zone, and of changes at run time.
     type Lock: RawLock;
+    /// How a CPU's operations on its own pagesets exclude each other:
+    /// [`TryLock`](crate::cpu_local::TryLock) for programs that may be preempted anywhere,
+    /// [`Pinned`](crate::cpu_local::Pinned) for kernels that may not.
+    type CpuLocal: CpuLocal<Self>
+    where
+        Self: Sized;
 
     /// Set when zero bytes are valid cells: zeroed metadata buffers are then not written at start.
     const ZEROED_CELLS: Option<ZeroedCells> = None;
 
-    /// The CPU that runs the caller. A stale answer costs locality, never correctness.
+    /// The CPU that runs the caller. A stale answer costs locality, never correctness; one that the
+    /// machine does not have sends requests past the pagesets.
     fn current_cpu(&self) -> CpuId;
+
+    /// The way to the pagesets of the current CPU.
+    fn cpu_local(&self) -> &Self::CpuLocal
+    where
+        Self: Sized;
 
     /// The coarse clock; it should be one load and move at least every 10 ms.
     fn now(&self) -> Moment;

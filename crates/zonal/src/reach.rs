@@ -77,21 +77,21 @@ impl Reach<'_> {
 impl<P: Platform> Allocator<'_, P> {
     /// Resolves a request.
     pub(crate) fn resolve<'r>(&self, request: &Request<'r, P>) -> Result<Reach<'r>, AllocError> {
-        if request.order > self.max_order {
-            return Err(AllocError::OrderTooLarge { order: request.order, max: self.max_order });
+        if request.terms.order > self.max_order {
+            return Err(AllocError::OrderTooLarge { order: request.terms.order, max: self.max_order });
         }
         if self.zeroes(request) && self.platform.contents().is_none() {
             return Err(AllocError::NoContents);
         }
         let reclaiming = self.platform.is_reclaiming();
-        let urgency = if reclaiming { Urgency::Reserve } else { request.urgency };
+        let urgency = if reclaiming { Urgency::Reserve } else { request.terms.urgency };
         let here = self.current_seat();
         let from = here.map_or(0, |seat| usize::from(seat.node));
         let mut reach = Reach {
-            order: request.order,
-            kind: request.kind,
+            order: request.terms.order,
+            kind: request.terms.kind,
             urgency,
-            limit: request.zone_limit,
+            limit: request.terms.zone_limit,
             seat: here.filter(|&seat| self.is_online(seat)),
             from,
             target: from,

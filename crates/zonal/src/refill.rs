@@ -5,12 +5,13 @@
 //! `pageset_tuning.rs` says how much.
 
 use crate::Allocator;
-use crate::counters::{NodeItem, ZoneItem};
+use crate::counters::ZoneItem;
 use crate::events::Event;
 use crate::lock::Held;
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
 use crate::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
 use crate::platform::Platform;
+use crate::request::PageKind;
 use crate::units::{Order, PageCount};
 use crate::zone::{Seat, Shortness, Zone};
 
@@ -58,7 +59,7 @@ impl Batch {
     }
 }
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> Allocator<'m, P> {
     /// Fills `stack` from the zone's buddy with a batch, of which `spare` frames lie above the
     /// watermark the request was checked against; beyond these just one block is taken, so that
     /// no pageset holds what urgent requests should find. Gives how many blocks came.
@@ -194,16 +195,17 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Empties the pageset of the CPU at `seat`. Waits for it a little, but not for long: its holder
     /// may be the very context that this one has interrupted.
-    pub(crate) fn drain_seat(&self, zone: &Zone<'_, P>, seat: Seat) {
+    pub(crate) fn drain_seat(&self, zone: &Zone<'m, P>, seat: Seat) {
         if zone.pagesets[seat.cpu.index()].count() == PageCount::ZERO {
             return;
         }
         for round in 0..DRAIN_TRIES {
-            if let Some(guard) = zone.try_pageset(seat) {
+            if let Some(guard) = self.try_pageset(zone, seat) {
                 self.drain(zone, &guard, StackId::PAGES, guard.count());
                 if seat.cpu != self.platform.current_cpu() {
                     guard.bump(|pageset| &pageset.remote_drains);
                 }
+                self.set_limits(zone, &guard, seat);
                 return;
             }
             self.platform.relax(round);
@@ -248,8 +250,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// was wrong counted them down.
     pub(crate) fn count_withheld(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, frames: u64) {
         if frames != 0 {
-            let counters = self.nodes[zone.node].counters();
-            counters.add(&guard.node_diffs, NodeItem::User, frames as i64, guard);
+            guard.count_kind(PageKind::User, frames as i64, &self.nodes[zone.node].counters());
             self.nodes[zone.node].events.add(Event::Withheld, frames);
         }
     }

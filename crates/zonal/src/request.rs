@@ -46,13 +46,19 @@ const NO_RETRY: u8 = 2;
 const THIS_NODE: u8 = 4;
 const ZEROED: u8 = 8;
 
-/// A request for one block.
-pub struct Request<'a, P: Platform> {
+/// What a request says of itself, without reference to anything.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
     pub(crate) order: Order,
     pub(crate) kind: PageKind,
     pub(crate) zone_limit: ZoneKind,
     pub(crate) urgency: Urgency,
     flags: u8,
+}
+
+/// A request for one block.
+pub struct Request<'a, P: Platform> {
+    pub(crate) terms: Terms,
     pub(crate) policy: Option<&'a Policy<'a, P>>,
     pub(crate) allowed: Option<&'a NodeMask>,
 }
@@ -69,15 +75,9 @@ impl<'a, P: Platform> Request<'a, P> {
     /// A block of `order` from any kind of zone, from the requester's node first.
     #[must_use]
     pub const fn new(order: Order) -> Self {
-        Self {
-            order,
-            kind: PageKind::User,
-            zone_limit: ZoneKind::Movable,
-            urgency: Urgency::Normal,
-            flags: 0,
-            policy: None,
-            allowed: None,
-        }
+        let (kind, zone_limit) = (PageKind::User, ZoneKind::Movable);
+        let terms = Terms { order, kind, zone_limit, urgency: Urgency::Normal, flags: 0 };
+        Self { terms, policy: None, allowed: None }
     }
 
     /// One frame; otherwise as [`Request::new`].
@@ -89,19 +89,19 @@ impl<'a, P: Platform> Request<'a, P> {
     /// What the frames will hold.
     #[must_use]
     pub const fn kind(self, kind: PageKind) -> Self {
-        Self { kind, ..self }
+        Self { terms: Terms { kind, ..self.terms }, ..self }
     }
 
     /// Highest kind of zone that can serve.
     #[must_use]
     pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
-        Self { zone_limit, ..self }
+        Self { terms: Terms { zone_limit, ..self.terms }, ..self }
     }
 
     /// How deep into the reserve the request may go.
     #[must_use]
     pub const fn urgency(self, urgency: Urgency) -> Self {
-        Self { urgency, ..self }
+        Self { terms: Terms { urgency, ..self.terms }, ..self }
     }
 
     /// Which nodes, and in which order. The local policy is what a request has without one.
@@ -142,30 +142,38 @@ impl<'a, P: Platform> Request<'a, P> {
     }
 
     const fn with(self, flag: u8) -> Self {
-        Self { flags: self.flags | flag, ..self }
+        Self { terms: Terms { flags: self.terms.flags | flag, ..self.terms }, ..self }
     }
 
     pub(crate) const fn may_wait(&self) -> bool {
-        self.flags & NO_WAIT == 0
+        self.terms.flags & NO_WAIT == 0
     }
 
     pub(crate) const fn may_retry(&self) -> bool {
-        self.flags & NO_RETRY == 0
+        self.terms.flags & NO_RETRY == 0
     }
 
     pub(crate) const fn is_strict(&self) -> bool {
-        self.flags & THIS_NODE != 0
+        self.terms.flags & THIS_NODE != 0
     }
 
     pub(crate) const fn is_zeroed(&self) -> bool {
-        self.flags & ZEROED != 0
+        self.terms.flags & ZEROED != 0
     }
 
-    /// Whether the local node's first zone may serve it without a look at anything else.
+    /// Whether the home of the requester may serve it without a look at anything else.
+    #[inline(always)]
     pub(crate) const fn is_plain(&self) -> bool {
-        self.flags & ZEROED == 0
+        self.terms.flags & THIS_NODE == 0 && self.may_pop()
+    }
+
+    /// Whether the first zone of the requester's node may serve it, if that is of the node itself
+    /// where the request is strict.
+    #[inline(always)]
+    pub(crate) const fn may_pop(&self) -> bool {
+        self.terms.flags & ZEROED == 0
             && self.policy.is_none()
             && self.allowed.is_none()
-            && matches!(self.zone_limit, ZoneKind::Movable)
+            && matches!(self.terms.zone_limit, ZoneKind::Movable)
     }
 }

@@ -11,6 +11,7 @@ pub use crate::events::Events;
 use crate::machine::FrameRange;
 use crate::pageset_limits::PagesetLimits;
 use crate::platform::{Atomic, Platform};
+use crate::request::PageKind;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::watermarks::Watermarks;
 use crate::zone::Zone;
@@ -152,49 +153,57 @@ impl<'m, P: Platform> Allocator<'m, P> {
             free_blocks: core::array::from_fn(|at| {
                 order(at).map_or(0, |order| zone.buddy.free_blocks(order))
             }),
-            locality: Locality {
-                hit: zone.snapshot(ZoneItem::NumaHit),
-                miss: zone.snapshot(ZoneItem::NumaMiss),
-                foreign: zone.snapshot(ZoneItem::NumaForeign),
-                interleave_hit: zone.snapshot(ZoneItem::InterleaveHit),
-                local: zone.snapshot(ZoneItem::NumaLocal),
-                other: zone.snapshot(ZoneItem::NumaOther),
-            },
+            locality: self.zone_locality(zone),
             counter_folds: zone.counters().folds(),
+        }
+    }
+
+    fn zone_locality(&self, zone: &Zone<'_, P>) -> Locality {
+        let seats = || self.seats.iter().filter(|seat| seat.exists());
+        let own = seats().filter(|seat| zone.is_own(**seat)).map(|seat| seat.cpu);
+        let foreign = seats().filter(|seat| !zone.is_own(**seat)).map(|seat| seat.cpu);
+        let none = core::iter::empty;
+        Locality {
+            hit: zone.snapshot(ZoneItem::NumaHit, seats().map(|seat| seat.cpu)),
+            miss: zone.snapshot(ZoneItem::NumaMiss, none()),
+            foreign: zone.snapshot(ZoneItem::NumaForeign, none()),
+            interleave_hit: zone.snapshot(ZoneItem::InterleaveHit, none()),
+            local: zone.snapshot(ZoneItem::NumaLocal, own),
+            other: zone.snapshot(ZoneItem::NumaOther, foreign),
         }
     }
 
     /// All nodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + use<'m, '_, P> {
         (0..self.nodes.len()).map(|place| {
-            let counts = |items: [NodeItem; 3]| items.map(|item| self.node_count(place, item));
+            let total = |item| PageCount::new(self.nodes[place].counters().approximate(item));
             NodeSnapshot {
                 id: self.nodes[place].id,
-                allocated: counts([NodeItem::User, NodeItem::Cache, NodeItem::Kernel]),
-                reclaimed: counts([
+                allocated: PageKind::ALL
+                    .map(|kind| PageCount::new(self.allocated(place, kind).max(0) as u64)),
+                // These are counted in totals only.
+                reclaimed: [
                     NodeItem::ReclaimedBackground,
                     NodeItem::ReclaimedDirect,
                     NodeItem::ReclaimedNode,
-                ]),
+                ]
+                .map(total),
             }
         })
     }
 
-    fn node_count(&self, place: usize, item: NodeItem) -> PageCount {
-        PageCount::new(self.node_signed(place, item).max(0) as u64)
-    }
-
-    fn node_signed(&self, place: usize, item: NodeItem) -> i64 {
+    /// Frames allocated as `kind` on the node at a place, with the differences of all CPUs; it can be
+    /// below zero for a moment.
+    fn allocated(&self, place: usize, kind: PageKind) -> i64 {
         let pagesets = self.node_zones(place).iter().flat_map(|zone| zone.pagesets);
-        let words = pagesets.map(|pageset| &pageset.node_diffs);
-        self.nodes[place].counters().signed_snapshot(item, words)
+        let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
+        self.nodes[place].counters().total(kind.item()) + differences.sum::<i64>()
     }
 
     /// Frames allocated on the node at a place. Summed before the sign is dropped: a frame freed
     /// twice and then withheld leaves one kind too small and another too large.
     pub(crate) fn node_allocated(&self, place: usize) -> PageCount {
-        let items = [NodeItem::User, NodeItem::Cache, NodeItem::Kernel];
-        let sum: i64 = items.into_iter().map(|item| self.node_signed(place, item)).sum();
+        let sum: i64 = PageKind::ALL.into_iter().map(|kind| self.allocated(place, kind)).sum();
         PageCount::new(sum.max(0) as u64)
     }
 

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::vec::Vec;
 
 use crate::counters::CpuGuard;
+use crate::cpu_local::TryLock;
 use crate::platform::{Platform, SpinLock};
 use crate::units::{CpuId, Moment};
 
@@ -17,9 +18,14 @@ impl Platform for Native {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
+    type CpuLocal = TryLock;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
     }
 
     fn now(&self) -> Moment {

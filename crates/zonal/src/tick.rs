@@ -8,10 +8,11 @@ use crate::Allocator;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::{Activity, Home, IdleTicks, PagesetTuning};
 use crate::platform::{Atomic, Platform};
+use crate::request::PageKind;
 use crate::units::{CpuId, PageCount};
 use crate::zone::{Seat, Zone};
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> Allocator<'m, P> {
     /// Looks after the pagesets and counters of every CPU. Call it once a second; a machine whose
     /// CPUs each have a timer calls [`Allocator::tick_cpu`] there instead.
     pub fn tick(&self) {
@@ -31,31 +32,43 @@ impl<P: Platform> Allocator<'_, P> {
             // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
             // whose `high` has decayed.
             let is_clean = pageset.zone_diffs.load(Relaxed) == 0
-                && pageset.node_diffs.load(Relaxed) == 0
+                && pageset.word().is_clean()
                 && pageset.high() <= zone.pageset_limits(zone.is_own(seat)).high_min;
             if (pageset.count() != PageCount::ZERO || !is_clean)
-                && let Some(guard) = zone.try_pageset(seat)
+                && let Some(guard) = self.try_pageset(zone, seat)
             {
                 self.tick_pageset(zone, &guard, seat);
+                self.set_limits(zone, &guard, seat);
             }
         }
     }
 
-    fn tick_pageset(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+    fn tick_pageset(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         let own = zone.is_own(seat);
-        let figures = self.figures(zone, guard, own);
         let mut surplus = self.idle_surplus(zone, guard, own);
-        if self.tuning() == PagesetTuning::Stepwise {
-            let decay = figures.decay();
-            guard.set_high(decay.high);
-            surplus = surplus.max(decay.surplus);
+        match self.tuning() {
+            PagesetTuning::Depth if guard.depth().is_active() => self.end_period(zone, guard, seat),
+            PagesetTuning::Stepwise => {
+                let decay = self.figures(zone, guard, own).decay();
+                guard.set_high(decay.high);
+                surplus = surplus.max(decay.surplus);
+            }
+            PagesetTuning::Depth | PagesetTuning::Fixed => {}
         }
         if surplus != PageCount::ZERO {
-            self.drain(zone, guard, StackId::PAGES, surplus.min(figures.count));
+            self.drain(zone, guard, StackId::PAGES, surplus.min(guard.count()));
         }
-        self.fold(zone, guard);
+        self.fold(zone, guard, seat);
         // Relaxed: the guard orders it. Folded counters are part of what the next tick compares.
         guard.seen.store(seen(guard), Relaxed);
+    }
+
+    /// Ends the period of the depth rule if it is over.
+    pub(crate) fn end_period(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+        let limits = || self.high_limits(zone, zone.is_own(seat));
+        if let Some(high) = guard.depth().end_period(self.platform.now(), limits) {
+            guard.set_high(high);
+        }
     }
 
     /// Frames to give back because nothing happened for some ticks.
@@ -68,29 +81,33 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Moves a CPU's counter differences to the totals.
-    fn fold(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) {
+    fn fold(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         zone.counters().fold(&guard.zone_diffs, guard);
-        self.nodes[zone.node].counters().fold(&guard.node_diffs, guard);
+        for kind in PageKind::ALL {
+            self.nodes[zone.node].counters().fold_difference(&[kind.item()], guard.clear_kind(kind));
+        }
+        zone.counters().fold_difference(&Self::home_items(zone, seat), guard.clear_home());
     }
 
     /// Gives everything a pageset holds back, counters included.
-    pub(crate) fn empty(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) {
+    pub(crate) fn empty(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         self.drain(zone, guard, StackId::PAGES, guard.count());
-        self.fold(zone, guard);
+        self.fold(zone, guard, seat);
     }
 
     /// After limits changed: `high` of every pageset in use is clamped to them, and differences beyond
     /// lowered thresholds are folded.
     pub(crate) fn reclamp_pagesets(&self) {
         for (zone, seat) in self.used_pagesets() {
-            let guard = zone.pageset(seat);
+            let guard = self.pageset(zone, seat);
             guard.set_high(self.high_limits(zone, zone.is_own(seat)).clamp(guard.high()));
-            self.fold(zone, &guard);
+            self.fold(zone, &guard, seat);
+            self.set_limits(zone, &guard, seat);
         }
     }
 
     /// Pagesets that were ever used; the others are as they would be after any change.
-    fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'_, P>, Seat)> {
+    fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, Seat)> {
         let seats = self.seats.iter().copied().filter(Seat::exists);
         let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
         pairs.filter(|(zone, seat)| zone.pagesets[seat.cpu.index()].was_used())
@@ -99,21 +116,20 @@ impl<P: Platform> Allocator<'_, P> {
     /// Starts tuning afresh everywhere.
     pub(crate) fn reset_tuning(&self) {
         for (zone, seat) in self.used_pagesets() {
-            self.restart_tuning(zone, &zone.pageset(seat), seat);
+            self.restart_tuning(zone, &self.pageset(zone, seat), seat);
         }
     }
 
     /// Starts the tuning of one pageset afresh, from its lower limit.
-    pub(crate) fn restart_tuning(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+    pub(crate) fn restart_tuning(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         guard.depth().reset(guard);
         guard.stepwise().reset(guard);
         guard.set_high(self.high_limits(zone, zone.is_own(seat)).min());
+        self.set_limits(zone, guard, seat);
     }
 }
 
 /// What changes with every use of a pageset, nearly always: its count and its counters.
 fn seen<P: Platform>(guard: &PagesetGuard<'_, P>) -> u64 {
-    guard.zone_diffs.load(Relaxed)
-        ^ guard.node_diffs.load(Relaxed).rotate_left(17)
-        ^ guard.count().get() << 40
+    guard.zone_diffs.load(Relaxed) ^ guard.word().bits().rotate_left(17) ^ guard.count().get() << 40
 }

@@ -13,7 +13,7 @@ use crate::pageset::CachedOrders;
 use crate::platform::Platform;
 use crate::snapshot::Books;
 use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
-use crate::zone::Zone;
+use crate::zone::{Seat, Zone};
 
 /// What does not hold, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +100,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zone.buddy.verify(&zone.lock())?;
         let managed = zone.managed();
         let free = PageCount::new(zone.buddy.free_pages());
-        let counter = PageCount::new(zone.snapshot(ZoneItem::Free));
+        let counter = PageCount::new(zone.snapshot(ZoneItem::Free, core::iter::empty()));
         if counter != free {
             return Err(Fault::Counter(counter, free));
         }
@@ -119,8 +119,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Frames in pagesets; each must be managed, not allocated, not free.
     fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
         let mut total = PageCount::ZERO;
-        for &seat in self.seats.iter().filter(|seat| seat.exists()) {
-            let guard = zone.pageset(seat);
+        let used = |seat: &&Seat| seat.exists() && zone.pagesets[seat.cpu.index()].was_used();
+        for &seat in self.seats.iter().filter(used) {
+            let guard = self.pageset(zone, seat);
             let mut held = PageCount::ZERO;
             for stack in CachedOrders::stacks_downwards() {
                 let order = self.cached.order(stack);
@@ -133,6 +134,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Err(Fault::Counter(guard.count(), held));
             }
             total = total.plus(held);
+            self.set_limits(zone, &guard, seat);
         }
         Ok(total)
     }

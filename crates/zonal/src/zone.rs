@@ -13,8 +13,9 @@ use crate::counters::{TOTAL_CELLS, ZoneItem, ZonedCounters};
 use crate::frame_table::FrameTable;
 use crate::lock::Held;
 use crate::machine::FrameRange;
-use crate::pageset::{Pageset, PagesetGuard, StackShape};
+use crate::pageset::{Pageset, StackShape};
 use crate::pageset_limits::PagesetLimits;
+use crate::pageset_word::HOME_LANE;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::watermarks::{Mark, Urgency, Watermarks};
@@ -160,27 +161,15 @@ copy_view!(Zone);
 // Loads of rules are relaxed throughout: each is a figure of its own, and a stale one is as good
 // as having come a moment earlier.
 impl<'m, P: Platform> Zone<'m, P> {
-    /// Takes the pageset of the CPU at `seat`, unless somebody has it.
-    #[inline(always)]
-    pub(crate) fn try_pageset(&self, seat: Seat) -> Option<PagesetGuard<'_, P>> {
-        let (slots, shape) = self.stacks(seat);
-        self.pagesets[seat.cpu.index()].try_enter(slots, shape)
-    }
-
-    /// Waits for the pageset of the CPU at `seat`. Not for the owner itself.
-    pub(crate) fn pageset(&self, seat: Seat) -> PagesetGuard<'_, P> {
-        let (slots, shape) = self.stacks(seat);
-        self.pagesets[seat.cpu.index()].enter(slots, shape)
-    }
-
     /// Whether the CPU at `seat` is on the zone's node.
     #[inline]
     pub(crate) const fn is_own(&self, seat: Seat) -> bool {
         seat.node as usize == self.node
     }
 
-    #[inline(always)]
-    fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
+    /// Slots of the pageset of the CPU at `seat`, and how its stacks share them.
+    #[inline]
+    pub(crate) fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
         let own = self.own_stacks.slots();
         if self.is_own(seat) {
             (&self.slots[seat.rank as usize * own..][..own], self.own_stacks)
@@ -244,9 +233,13 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(if exact { self.buddy.free_pages() } else { free })
     }
 
-    /// A counter with the differences of all CPUs.
-    pub(crate) fn snapshot(&self, item: ZoneItem) -> u64 {
-        self.counters().snapshot(item, self.pagesets.iter().map(|pageset| &pageset.zone_diffs))
+    /// A counter with the differences of all CPUs, of which `at_home` also have one of the blocks
+    /// served from home that counts here.
+    pub(crate) fn snapshot(&self, item: ZoneItem, at_home: impl Iterator<Item = CpuId>) -> u64 {
+        let differences = self.pagesets.iter().map(|pageset| &pageset.zone_diffs);
+        let served = at_home.map(|cpu| self.pagesets[cpu.index()].word().difference(HOME_LANE));
+        let sum = self.counters().snapshot(item, differences) + served.sum::<i64>();
+        sum.max(0) as u64
     }
 
     /// Frames in pagesets of all CPUs.
@@ -284,7 +277,11 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     pub(crate) fn reclaim_begins(&self) {
-        self.cells.held_down.0.fetch_add(1, Relaxed);
+        if self.cells.held_down.0.fetch_add(1, Relaxed) & RECLAIMS == 0 {
+            let most = self.pageset_limits(true).small_high();
+            let large = self.pagesets.iter().filter(|pageset| pageset.count() >= most);
+            large.for_each(Pageset::let_next_give_trip);
+        }
     }
 
     pub(crate) fn reclaim_ends(&self) {

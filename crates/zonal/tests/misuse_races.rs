@@ -13,6 +13,7 @@ use std::sync::{Arc, Barrier};
 
 use common::{Controls, Plan, Random, TestPlatform, YieldLock, order, run_on};
 use zonal::config::{Hardening, Misuse};
+use zonal::cpu_local::TryLock;
 use zonal::error::FreeError;
 use zonal::platform::{Atomic, FrameContents};
 use zonal::reclaim::Reclaimer;
@@ -75,9 +76,14 @@ impl Platform for RacePlatform {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = YieldLock;
+    type CpuLocal = TryLock;
 
     fn current_cpu(&self) -> CpuId {
         self.0.current_cpu()
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
     }
     fn now(&self) -> Moment {
         self.0.now()

@@ -7,6 +7,7 @@ use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use common::{Plan, node, order, range, run_on};
+use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::units::{CpuId, Moment, Order, PageCount, ZoneKind};
@@ -20,12 +21,17 @@ impl Platform for Zeroed {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
+    type CpuLocal = TryLock;
 
     // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
     const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
     }
 
     fn now(&self) -> Moment {

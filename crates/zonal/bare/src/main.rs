@@ -15,6 +15,7 @@ use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
+use zonal::cpu_local::{OneCpu, Pinned};
 use zonal::layout::BufferRequest;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::SpinLock;
@@ -34,9 +35,14 @@ impl Platform for Bare {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
+    type CpuLocal = Pinned;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
+    }
+
+    fn cpu_local(&self) -> &Pinned {
+        &Pinned(OneCpu)
     }
 
     fn now(&self) -> Moment {

@@ -37,15 +37,13 @@ impl Depths {
         PageCount::new(self.free as u64)
     }
 
-    /// Where the count stands after it rose by a block: the same low, the high pushed up.
-    const fn after_take(self, order: Order) -> Self {
-        let pages = order.pages().get() as u32;
+    /// Where the count stands after it rose by some frames: the same low, the high pushed up.
+    const fn after_take(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_add(pages), free: self.free.saturating_sub(pages) }
     }
 
-    /// Where the count stands after it fell by a block: the same high, the low pushed down.
-    const fn after_give(self, order: Order) -> Self {
-        let pages = order.pages().get() as u32;
+    /// Where the count stands after it fell by some frames: the same high, the low pushed down.
+    const fn after_give(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_sub(pages), free: self.free.saturating_add(pages) }
     }
 
@@ -83,14 +81,14 @@ pub struct DepthState {
 impl DepthState {
     /// Counts a block that was taken from the pageset.
     pub fn on_take(&mut self, order: Order) {
-        self.position = self.position.after_take(order);
+        self.position = self.position.after_take(pages(order));
         self.deepest = self.deepest.deepest(self.position);
     }
 
     /// Counts a block that was given to the pageset, and closes a period that is over: then a new
     /// `pageset.high` is returned.
     pub fn on_give(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
-        self.position = self.position.after_give(order);
+        self.position = self.position.after_give(pages(order));
         self.deepest = self.deepest.deepest(self.position);
         is_period_over(self.start, now).then(|| self.close_period(now, limits))
     }
@@ -133,6 +131,26 @@ const fn is_period_over(start: Moment, now: Moment) -> bool {
     now.ns_since(start) > PERIOD_NS
 }
 
+const fn pages(order: Order) -> u32 {
+    order.pages().get() as u32
+}
+
+/// Frames that may be taken, and given, before a depth grows; see [`DepthCells::leeway`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Leeway {
+    pub(crate) takes: u32,
+    pub(crate) gives: u32,
+}
+
+/// What the last step was part of: a run of takes or of gives, each deeper than any step in that
+/// direction before in the period, or neither.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Run {
+    Climb,
+    Dive,
+    None,
+}
+
 /// Cells that a [`DepthState`] takes.
 pub(crate) const DEPTH_CELLS: usize = 4;
 const POSITION: usize = 0;
@@ -151,34 +169,59 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Self(cells)
     }
 
-    /// [`DepthState::on_take`].
+    /// [`DepthState::on_take`]; says whether allocation is now deeper than ever in its period.
     #[inline]
-    pub(crate) fn on_take(&self, order: Order, _guard: &impl CpuGuard) {
-        self.moved_to(self.depths(POSITION).after_take(order));
+    pub(crate) fn on_take(&self, order: Order, _guard: &impl CpuGuard) -> Run {
+        let before = self.moved_to(self.depths(POSITION).after_take(pages(order)));
+        if self.depths(DEEPEST).alloc > before.alloc { Run::Climb } else { Run::None }
     }
 
-    /// [`DepthState::on_give`]; `limits` are asked for only when a period is over.
+    /// Takes of so many single frames, or below zero gives, of which each but the last few in one
+    /// direction stayed within what [`DepthCells::leeway`] allowed.
+    pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
+        let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
+        let moved = if frames > 0 { position.after_take(pages) } else { position.after_give(pages) };
+        self.moved_to(moved);
+    }
+
+    /// How far takes and gives of single frames may go from here before one of them reaches
+    /// deeper than any in this period.
+    pub(crate) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
+        let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
+        let left = |deepest: u32, position: u32| deepest.saturating_sub(position);
+        Leeway { takes: left(deepest.alloc, position.alloc), gives: left(deepest.free, position.free) }
+    }
+
+    /// The first half of [`DepthState::on_give`]; says whether freeing is now deeper than ever in its
+    /// period. [`Self::end_period`] is the other half.
     #[inline]
-    pub(crate) fn on_give(
-        &self,
-        order: Order,
-        now: Moment,
-        limits: impl FnOnce() -> HighLimits,
-        _guard: &impl CpuGuard,
-    ) -> Option<PageCount> {
-        self.moved_to(self.depths(POSITION).after_give(order));
+    pub(crate) fn on_give(&self, order: Order, _guard: &impl CpuGuard) -> Run {
+        let before = self.moved_to(self.depths(POSITION).after_give(pages(order)));
+        if self.depths(DEEPEST).free > before.free { Run::Dive } else { Run::None }
+    }
+
+    /// Closes a period that is over: then a new `pageset.high` is returned.
+    #[inline]
+    pub(crate) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
         let start = Moment::from_ns(self.0[START].load(Relaxed));
         is_period_over(start, now).then(|| self.close_period(now, limits()))
     }
 
+    /// Whether anything was taken or given since the period began.
+    pub(crate) fn is_active(&self) -> bool {
+        self.depths(DEEPEST) != Depths::default()
+    }
+
+    /// Notes the position; gives the deepest ones before.
     #[inline]
-    fn moved_to(&self, position: Depths) {
+    fn moved_to(&self, position: Depths) -> Depths {
         self.0[POSITION].store(position.word(), Relaxed);
         let before = self.depths(DEEPEST);
         let deepest = before.deepest(position);
         if deepest != before {
             self.0[DEEPEST].store(deepest.word(), Relaxed);
         }
+        before
     }
 
     #[cold]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use Ordering::{AcqRel, Acquire, Relaxed};
+use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::{FrameContents, RawLock};
 use zonal::reclaim::{NoReclaimer, Reclaimer};
@@ -126,9 +127,14 @@ impl Platform for TestPlatform {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = YieldLock;
+    type CpuLocal = TryLock;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(CPU.get())
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
     }
 
     fn now(&self) -> Moment {

@@ -193,7 +193,7 @@ fn high_falls_by_halves_when_the_load_does() {
 fn depths_stop_at_their_width() {
     let near = Depths { alloc: u32::MAX - 1, free: 3 };
     let expected = Depths { alloc: u32::MAX, free: 0 };
-    assert_eq!(near.after_take(Order::new(18).unwrap()), expected);
+    assert_eq!(near.after_take(1 << 18), expected);
     assert_eq!(Depths::from_word(expected.word()), expected);
     assert_eq!(expected.midpoint(Depths { alloc: 0, free: 0 }), Depths { alloc: u32::MAX / 2, free: 0 });
 }
@@ -258,7 +258,8 @@ fn plain_cells_and_model_agree() {
         } else {
             let moment = Moment::from_ns(now);
             let high = plain.on_give(order, moment, limits());
-            assert_eq!(cells.on_give(order, moment, limits, &Unshared), high);
+            cells.on_give(order, &Unshared);
+            assert_eq!(cells.end_period(moment, limits), high);
             let literal = model.on_give(order, now, 100, 10_000);
             assert_eq!(high.map(|high| high.get() as i64), literal);
             highs += usize::from(literal.is_some_and(|high| high > 100));
@@ -278,7 +279,8 @@ fn hot_calls_leave_cold_cells_alone() {
     let view = DepthCells::<Native>::new(&cells);
     view.on_take(Order::PAGE, &Unshared);
     let no_limits = || unreachable!("limits are for the end of a period");
-    assert_eq!(view.on_give(Order::PAGE, periods(1), no_limits, &Unshared), None);
+    view.on_give(Order::PAGE, &Unshared);
+    assert_eq!(view.end_period(periods(1), no_limits), None);
     assert_eq!(cells[AVERAGE].load(Relaxed), mark);
     assert_eq!(cells[super::START].load(Relaxed), START.ns());
 }

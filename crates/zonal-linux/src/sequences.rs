@@ -1,0 +1,174 @@
+//! The pagesets of a CPU without atomic instructions: restartable sequences.
+//!
+//! A sequence is a few instructions that end in one store. When the kernel takes the thread off its
+//! CPU or sends it a signal before that store, it lets the thread go on at the sequence's *abort*
+//! instead: nothing was done, and the caller goes the long way. Another CPU keeps sequences out by the
+//! head's gate and a memory barrier that restarts those under way (`membarrier`). Where the C
+//! library registers no area, the kernel lacks the barrier, or threads stand for other CPUs than
+//! their own, all is done by [`TryLock`]. Neighbours: `sequences/` has the instructions by
+//! architecture, `current_cpu.rs` finds the area. Source: Linux `rseq(2)`, `membarrier(2)`.
+
+use std::num::NonZeroIsize;
+use std::sync::OnceLock;
+
+use zonal::cpu_local::{CpuLocal, Given, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VIRGIN, lock_remotely};
+use zonal::home::Home;
+use zonal::units::CpuId;
+
+use crate::current_cpu::area_offset;
+use crate::platform::LinuxPlatform;
+
+#[cfg(target_arch = "aarch64")]
+#[path = "sequences/aarch64.rs"]
+mod instructions;
+#[cfg(target_arch = "x86_64")]
+#[path = "sequences/x86_64.rs"]
+mod instructions;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "sequences/none.rs"]
+mod instructions;
+
+/// The way to the pagesets of the current CPU.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequences {
+    /// Where each thread's area lies from its thread pointer, if sequences can be used.
+    area: Option<NonZeroIsize>,
+}
+
+type Homes<'h, 'm> = &'h [Home<'m, LinuxPlatform>];
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Home<LinuxPlatform>>() == 64);
+    assert!(offset_of!(Home<LinuxPlatform>, head) == 0);
+    assert!(offset_of!(Home<LinuxPlatform>, slots_at) == 8);
+    assert!(offset_of!(Head<LinuxPlatform>, gate) == 0);
+    assert!(offset_of!(Head<LinuxPlatform>, word) == 8);
+    assert!(offset_of!(Head<LinuxPlatform>, take_limit) == 16);
+    assert!(offset_of!(Head<LinuxPlatform>, give_limit) == 24);
+    assert!(NOTHING == u64::MAX && VIRGIN == 0 && SHUT == u64::MAX && SHUT_REMOTELY == u64::MAX - 1);
+};
+
+impl CpuLocal<LinuxPlatform> for Sequences {
+    #[inline(always)]
+    fn take_at_home<'h, 'm>(
+        &self,
+        platform: &LinuxPlatform,
+        homes: Homes<'h, 'm>,
+        step: u64,
+    ) -> (&'h Home<'m, LinuxPlatform>, u64) {
+        let Some(area) = self.area else { return take_by_lock(platform, homes, step) };
+        // SAFETY: `area` is that of all threads; limits keep the room below the number of slots.
+        let (home, frame) = unsafe { instructions::take(area, homes.as_ptr().cast(), homes.len(), step) };
+        // SAFETY: a sequence gives the place of one of `homes`.
+        (unsafe { &*home.cast() }, frame)
+    }
+
+    #[inline(always)]
+    fn give_at_home<'h, 'm>(
+        &self,
+        platform: &LinuxPlatform,
+        homes: Homes<'h, 'm>,
+        prepare: impl FnOnce(&'h Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
+    ) -> Option<Given<'h, 'm, LinuxPlatform>> {
+        let Some(area) = self.area else { return give_by_lock(platform, homes, prepare) };
+        // SAFETY: `area` is that of all threads.
+        let cpu = unsafe { instructions::current_cpu(area) };
+        let home = homes.get(cpu as usize)?;
+        let (step, frame) = prepare(home)?;
+        let head = std::ptr::from_ref(home.head).cast();
+        // SAFETY: as in `take_at_home`.
+        let slot = unsafe { instructions::give(area, cpu, head, home.slots_at, step, frame) };
+        Some(if slot == NOTHING { Given::Refused(home, frame, step) } else { Given::Done })
+    }
+
+    #[inline]
+    fn lock(&self, cpu: CpuId, head: &Head<LinuxPlatform>) -> Option<u64> {
+        let Some(area) = self.area else { return TryLock.lock(cpu, head) };
+        // SAFETY: `area` is that of all threads.
+        let gate = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
+        (gate != NOTHING).then_some(gate)
+    }
+
+    fn lock_remote(&self, cpu: CpuId, head: &Head<LinuxPlatform>) -> Option<u64> {
+        match self.area {
+            Some(_) => lock_remotely(head, || restart_sequences(cpu)),
+            None => TryLock.lock_remote(cpu, head),
+        }
+    }
+}
+
+// Apart, so that each caller has the instructions of one way only.
+
+#[inline(never)]
+fn take_by_lock<'h, 'm>(
+    platform: &LinuxPlatform,
+    homes: Homes<'h, 'm>,
+    step: u64,
+) -> (&'h Home<'m, LinuxPlatform>, u64) {
+    TryLock.take_at_home(platform, homes, step)
+}
+
+#[inline(never)]
+fn give_by_lock<'h, 'm>(
+    platform: &LinuxPlatform,
+    homes: Homes<'h, 'm>,
+    prepare: impl FnOnce(&'h Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
+) -> Option<Given<'h, 'm, LinuxPlatform>> {
+    TryLock.give_at_home(platform, homes, prepare)
+}
+
+impl Sequences {
+    /// Sequences, where this process has them.
+    pub(crate) fn detect() -> Self {
+        Self { area: area_offset().and_then(NonZeroIsize::new).filter(|_| has_barrier()) }
+    }
+
+    /// Sequences with areas so far from each thread's thread pointer.
+    pub(crate) const fn at(area: isize) -> Self {
+        Self { area: NonZeroIsize::new(area) }
+    }
+
+    /// No sequences.
+    pub(crate) const fn none() -> Self {
+        Self { area: None }
+    }
+
+    /// Whether there are sequences.
+    pub(crate) const fn are_used(self) -> bool {
+        self.area.is_some()
+    }
+
+    /// The CPU of the caller where sequences are used; one that no machine has when the thread was
+    /// started behind the C library's back.
+    #[inline(always)]
+    pub(crate) fn current_cpu(self) -> Option<CpuId> {
+        // SAFETY: `area` is that of all threads.
+        self.area.map(|area| CpuId::new(unsafe { instructions::current_cpu(area) }))
+    }
+}
+
+/// `membarrier` commands and flags; Linux `membarrier(2)`.
+const BARRIER_RSEQ: libc::c_int = 1 << 7;
+const REGISTER_RSEQ: libc::c_int = 1 << 8;
+const ON_CPU: libc::c_int = 1;
+
+fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> bool {
+    // SAFETY: the call reads and writes no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) == 0 }
+}
+
+/// Whether the kernel has the barrier, for which a process registers once.
+fn has_barrier() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| membarrier(REGISTER_RSEQ, 0, 0) && membarrier(BARRIER_RSEQ, ON_CPU, 0))
+}
+
+/// Restarts what is under way on `cpu`; a CPU that is not there has nothing under way.
+fn restart_sequences(cpu: CpuId) {
+    let number = libc::c_int::try_from(cpu.get()).unwrap_or(libc::c_int::MAX);
+    if !membarrier(BARRIER_RSEQ, ON_CPU, number) {
+        // Older than the flag, or out of range: all CPUs then.
+        assert!(membarrier(BARRIER_RSEQ, 0, 0), "the kernel has refused a barrier it once gave");
+    }
+}

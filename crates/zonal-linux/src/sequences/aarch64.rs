@@ -1,0 +1,153 @@
+//! The sequences of aarch64. The thread pointer is in `tpidr_el0`.
+//!
+//! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
+//! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
+//! sequence go on, after the signature that it asks for. Gates are read with acquire: whoever opened
+//! one may have done so on another CPU. Area: descriptor at 8, CPU at 4. Home, of 64 bytes: head at
+//! 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits of the word.
+
+use std::arch::asm;
+use std::num::NonZeroIsize;
+
+macro_rules! sequence {
+    ([$($body:literal)*] $failed:literal, $($operands:tt)*) => {
+        asm!(
+            "mrs {other}, tpidr_el0",
+            "add {other}, {other}, {area}",
+            "adrp {t}, 40f",
+            "add {t}, {t}, :lo12:40f",
+            "str {t}, [{other}, #8]",
+            "20:",
+            "ldr {t:w}, [{other}, #4]",
+            $($body,)*
+            "30:",
+            "b 60f",
+            ".inst 0xd428bc00",
+            "50:",
+            $failed,
+            ".pushsection __rseq_cs, \"aw\", @progbits",
+            ".balign 32",
+            "40:",
+            ".long 0, 0",
+            ".quad 20b, 30b - 20b, 50b",
+            ".popsection",
+            "60:",
+            $($operands)*
+            options(nostack),
+        )
+    };
+}
+
+/// Takes the frame on top of the stack at home; gives the place of that home and the frame, or of any
+/// home and `NOTHING`.
+///
+/// # Safety
+/// `area` is the offset of the registered area; `homes` are `count` homes.
+#[inline(always)]
+pub(super) unsafe fn take(area: NonZeroIsize, homes: *const u8, count: usize, step: u64) -> (*const u8, u64) {
+    let (home, frame);
+    // SAFETY: the caller's promise; a committed take has moved the word by a step within limits.
+    unsafe {
+        sequence!([
+            "cmp {t}, {count}"
+            "b.hs 50f"
+            "add {home}, {home}, {t}, lsl #6"
+            "ldr {head}, [{home}]"
+            "ldar {gate}, [{head}]"
+            "ldr {t}, [{head}, #8]"
+            "add {next}, {t}, {step}"
+            "ldr {other}, [{head}, #16]"
+            "add {other}, {other}, {next}"
+            "tst {other}, {gate}"
+            "b.ne 50f"
+            "ldr {other}, [{home}, #8]"
+            "and {t}, {t}, #0x7ffffff"
+            "ldr {t:w}, [{other}, {t}, lsl #2]"
+            "str {next}, [{head}, #8]"
+        ] "mov {t}, #-1",
+            area = in(reg) area.get(), count = in(reg) count, step = in(reg) step,
+            home = inout(reg) homes => home, t = out(reg) frame, head = out(reg) _, next = out(reg) _,
+            other = out(reg) _, gate = out(reg) _,
+        );
+    }
+    (home, frame)
+}
+
+/// Puts a frame on top of the stack of `cpu`; gives its slot, or `NOTHING`.
+///
+/// # Safety
+/// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
+#[inline(always)]
+pub(super) unsafe fn give(
+    area: NonZeroIsize,
+    cpu: u32,
+    head: *const u8,
+    slots: usize,
+    step: u64,
+    frame: u32,
+) -> u64 {
+    let slot;
+    // SAFETY: the caller's promise; the slot written lies beyond the stack until the word says so.
+    unsafe {
+        sequence!([
+            "cmp {t:w}, {cpu:w}"
+            "b.ne 50f"
+            "ldar {gate}, [{head}]"
+            "ldr {next}, [{head}, #8]"
+            "sub {next}, {next}, {step}"
+            "ldr {t}, [{head}, #24]"
+            "sub {t}, {t}, {next}"
+            "tst {t}, {gate}"
+            "b.ne 50f"
+            "and {t}, {next}, #0x7ffffff"
+            "str {frame:w}, [{slots}, {t}, lsl #2]"
+            "str {next}, [{head}, #8]"
+        ] "mov {t}, #-1",
+            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
+            step = in(reg) step, frame = in(reg) frame, t = out(reg) slot, next = out(reg) _,
+            other = out(reg) _, gate = out(reg) _,
+        );
+    }
+    slot
+}
+
+/// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NOTHING`.
+///
+/// # Safety
+/// `area` is the offset of the registered area; `head` is a head.
+#[inline(always)]
+pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 {
+    let gate;
+    // SAFETY: the caller's promise.
+    unsafe {
+        sequence!([
+            "cmp {t:w}, {cpu:w}"
+            "b.ne 50f"
+            "ldar {t}, [{head}]"
+            "cmn {t}, #2"
+            "b.hs 50f"
+            "mov {other}, #-1"
+            "str {other}, [{head}]"
+        ] "mov {t}, #-1",
+            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) gate,
+            other = out(reg) _,
+        );
+    }
+    gate
+}
+
+/// The CPU that the kernel keeps in the area.
+///
+/// # Safety
+/// `area` is the offset of the registered area.
+#[inline(always)]
+pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u32 {
+    let cpu: u32;
+    // SAFETY: the caller's promise. Not `pure`: the kernel changes the field under us.
+    unsafe {
+        asm!("mrs {tp}, tpidr_el0", "add {tp}, {tp}, {area}", "ldr {cpu:w}, [{tp}, #4]",
+            tp = out(reg) _, cpu = out(reg) cpu, area = in(reg) area.get(),
+            options(nostack, preserves_flags, readonly));
+    }
+    cpu
+}

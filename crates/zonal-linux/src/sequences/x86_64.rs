@@ -1,0 +1,147 @@
+//! The sequences of x86-64. The thread's area lies in the segment `fs`.
+//!
+//! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
+//! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
+//! sequence go on, after the signature that it asks for. Area: descriptor at 8, CPU at 4. Home, of
+//! 64 bytes: head at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest
+//! 27 bits of the word.
+
+use std::arch::asm;
+use std::num::NonZeroIsize;
+
+macro_rules! sequence {
+    ([$($body:literal)*] $failed:literal, $($operands:tt)*) => {
+        asm!(
+            "lea {t}, [rip + 40f]",
+            "mov qword ptr fs:[{area} + 8], {t}",
+            "20:",
+            $($body,)*
+            "30:",
+            ".pushsection .text.unlikely.zonal_sequences, \"ax\", @progbits",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "50:",
+            $failed,
+            "jmp 60f",
+            ".popsection",
+            ".pushsection __rseq_cs, \"aw\", @progbits",
+            ".balign 32",
+            "40:",
+            ".long 0, 0",
+            ".quad 20b, 30b - 20b, 50b",
+            ".popsection",
+            "60:",
+            $($operands)*
+            options(nostack),
+        )
+    };
+}
+
+/// Takes the frame on top of the stack at home; gives the place of that home and the frame, or of any
+/// home and `NOTHING`.
+///
+/// # Safety
+/// `area` is the offset of the registered area; `homes` are `count` homes.
+#[inline(always)]
+pub(super) unsafe fn take(area: NonZeroIsize, homes: *const u8, count: usize, step: u64) -> (*const u8, u64) {
+    let (home, frame);
+    // SAFETY: the caller's promise; a committed take has moved the word by a step within limits.
+    unsafe {
+        sequence!([
+            "mov {t:e}, fs:[{area} + 4]"
+            "cmp {t}, {count}"
+            "jae 50f"
+            "shl {t}, 6"
+            "add {home}, {t}"
+            "mov {head}, [{home}]"
+            "mov {t}, [{head} + 8]"
+            "lea {reach}, [{t} + {step}]"
+            "add {reach}, [{head} + 16]"
+            "test [{head}], {reach}"
+            "jnz 50f"
+            "mov {reach}, [{home} + 8]"
+            "and {t:e}, 0x7ffffff"
+            "mov {t:e}, [{reach} + {t} * 4]"
+            "add [{head} + 8], {step}"
+        ] "mov {t}, -1",
+            area = in(reg) area.get(), count = in(reg) count, step = in(reg) step,
+            home = inout(reg) homes => home, t = out(reg) frame, head = out(reg) _, reach = out(reg) _,
+        );
+    }
+    (home, frame)
+}
+
+/// Puts a frame on top of the stack of `cpu`; gives its slot, or `NOTHING`.
+///
+/// # Safety
+/// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
+#[inline(always)]
+pub(super) unsafe fn give(
+    area: NonZeroIsize,
+    cpu: u32,
+    head: *const u8,
+    slots: usize,
+    step: u64,
+    frame: u32,
+) -> u64 {
+    let slot;
+    // SAFETY: the caller's promise; the slot written lies beyond the stack until the word says so.
+    unsafe {
+        sequence!([
+            "cmp dword ptr fs:[{area} + 4], {cpu:e}"
+            "jne 50f"
+            "mov {next}, [{head} + 8]"
+            "sub {next}, {step}"
+            "mov {t}, [{head} + 24]"
+            "sub {t}, {next}"
+            "test [{head}], {t}"
+            "jnz 50f"
+            "mov {t:e}, {next:e}"
+            "and {t:e}, 0x7ffffff"
+            "mov [{slots} + {t} * 4], {frame:e}"
+            "mov [{head} + 8], {next}"
+        ] "mov {t}, -1",
+            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
+            step = in(reg) step, frame = in(reg) frame, t = out(reg) slot, next = out(reg) _,
+        );
+    }
+    slot
+}
+
+/// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NOTHING`.
+///
+/// # Safety
+/// `area` is the offset of the registered area; `head` is a head.
+#[inline(always)]
+pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 {
+    let gate;
+    // SAFETY: the caller's promise.
+    unsafe {
+        sequence!([
+            "cmp dword ptr fs:[{area} + 4], {cpu:e}"
+            "jne 50f"
+            "mov {t}, [{head}]"
+            "cmp {t}, -2"
+            "jae 50f"
+            "mov qword ptr [{head}], -1"
+        ] "mov {t}, -1",
+            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) gate,
+        );
+    }
+    gate
+}
+
+/// The CPU that the kernel keeps in the area.
+///
+/// # Safety
+/// `area` is the offset of the registered area.
+#[inline(always)]
+pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u32 {
+    let cpu: u32;
+    // SAFETY: the caller's promise. Not `pure`: the kernel changes the field under us.
+    unsafe {
+        asm!("mov {cpu:e}, fs:[{area} + 4]", cpu = out(reg) cpu, area = in(reg) area.get(),
+            options(nostack, preserves_flags, readonly));
+    }
+    cpu
+}

@@ -1,0 +1,73 @@
+//! Takes and gives at home that trip for no other reason than a counter's threshold (M4).
+//!
+//! A run in one direction does so every one and a half thresholds. Then the one step is done under the
+//! head's lock, and what the differences have become is folded into the totals; limits stay as
+//! they are. Neighbours: `alloc.rs` and `free.rs` come here first when a step trips,
+//! `counters.rs` has the rule.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::counters::{ZoneItem, kept_of};
+use crate::cpu_local::{CpuLocal, OPEN};
+use crate::home::Home;
+use crate::pageset_word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
+use crate::platform::{Atomic, Platform};
+use crate::request::PageKind;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Takes the frame on top of the stack at home; `None` when the take trips for the sake of the
+    /// stack, or is disturbed.
+    pub(crate) fn take_and_fold(&self, kind: PageKind) -> Option<(&Home<'m, P>, u32)> {
+        // Accesses of the word and the slots are relaxed: the gate orders them.
+        self.under_lock(|home, word| {
+            let next = word.wrapping_add(TAKE_STEPS[kind as usize]);
+            let reach = next.wrapping_add(home.head.take_limit.load(Relaxed));
+            let frame = (reach & ROOM_GUARD == 0).then(|| home.slots[room_of(word)].load(Relaxed))?;
+            home.head.word.store(self.folded(home, Word::from_bits(next), kind, 1).bits(), Relaxed);
+            Some((home, frame))
+        })
+    }
+
+    /// Puts a frame of zone `zone`, marked as kept, on top of the stack at home; `false` when that is
+    /// of another zone, or the give trips for the sake of the stack or is disturbed.
+    pub(crate) fn give_and_fold(&self, zone: usize, frame: u32, kind: PageKind) -> bool {
+        let given = self.under_lock(|home, word| {
+            let next = word.wrapping_sub(GIVE_STEPS[kind as usize]);
+            let reach = home.head.give_limit.load(Relaxed).wrapping_sub(next);
+            (home.zone.index() == zone && reach & ROOM_GUARD == 0).then(|| {
+                home.slots[room_of(next)].store(frame, Relaxed);
+                home.head.word.store(self.folded(home, Word::from_bits(next), kind, -1).bits(), Relaxed);
+            })
+        });
+        given.is_some()
+    }
+
+    /// Does `work` with the home of the caller's CPU and its word, if that can be locked at once.
+    fn under_lock<R>(&self, work: impl FnOnce(&'m Home<'m, P>, u64) -> Option<R>) -> Option<R> {
+        let cpu = self.platform.current_cpu();
+        let home = self.homes.get(cpu.index())?;
+        let gate = self.platform.cpu_local().lock(cpu, home.head)?;
+        let done = if gate == OPEN { work(home, home.head.word.load(Relaxed)) } else { None };
+        home.head.open();
+        done
+    }
+
+    /// `word` after a step of `amount`, with what is beyond the thresholds moved to the totals.
+    fn folded(&self, home: &Home<'m, P>, word: Word, kind: PageKind, amount: i64) -> Word {
+        let zone = &self.zones[home.zone.index()];
+        let counters = self.nodes[zone.node].counters();
+        let difference = word.difference(kind as usize);
+        let left = kept_of(difference, amount, i64::from(counters.threshold()));
+        counters.fold_difference(&[kind.item()], difference - left);
+        let word = word.with_difference(kind as usize, left);
+        let served = word.difference(HOME_LANE);
+        if amount < 0 || word.bits().wrapping_add(home.head.take_limit.load(Relaxed)) & GUARDS == 0 {
+            return word;
+        }
+        let left = -(i64::from(zone.counters().threshold()) / 2);
+        let locality = if home.is_own { ZoneItem::NumaLocal } else { ZoneItem::NumaOther };
+        zone.counters().fold_difference(&[ZoneItem::NumaHit, locality], served - left);
+        word.with_difference(HOME_LANE, left)
+    }
+}
