@@ -20,7 +20,7 @@ use zonal::config::{Config, NodeReclaim, ZonelistCache};
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::policy::WeightTable;
 use zonal::units::NodeId;
-use zonal_linux::workload::{Plan, PoolReport, Workload, run_on_pool};
+use zonal_linux::workload::{Latencies, Plan, PoolReport, Workload, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
 use zonal_machine::MachineModel;
 
@@ -160,6 +160,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         duration: args.seconds,
         seed: args.seed,
         pages: pool.frames(),
+        latencies: Latencies::Sampled,
     };
     let weights = WeightTable::new();
     let policy = policy(&pool, &args.policy, &weights)?;
