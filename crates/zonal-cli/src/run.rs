@@ -6,7 +6,7 @@
 
 mod json;
 mod progress;
-mod text;
+pub(crate) mod text;
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -225,7 +225,8 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     pool
 }
 
-fn refused(error: PoolError) -> Failure {
+/// A pool that could not be had: bad input, unless the machine itself failed.
+pub(crate) fn refused(error: PoolError) -> Failure {
     match error {
         PoolError::Interrupted => Failure::interrupted("interrupted before the pool was ready"),
         PoolError::Unreadable { .. }
