@@ -8,12 +8,13 @@ use std::path::Path;
 use toml::Table;
 
 /// Each crate of the house and the crates of the house it may use.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
     ("zonal-linux", &["zonal", "zonal-machine"]),
+    ("zonal-bench", &["zonal", "zonal-machine", "zonal-linux"]),
     ("zonal-lab", &["zonal", "zonal-machine"]),
-    ("zonal-cli", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-cli", &["zonal", "zonal-machine", "zonal-linux", "zonal-bench", "zonal-lab"]),
     ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),

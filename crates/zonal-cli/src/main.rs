@@ -1,12 +1,14 @@
 //! The `zonal` command: reads arguments, lets the libraries work, prints what they say.
 //!
 //! Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 ended by Ctrl-C. Errors are
-//! one line on standard error; standard output has results alone. Neighbours: `run.rs` and
-//! `machine.rs` are the commands, `outcome.rs` has what they share.
+//! one line on standard error; standard output has results alone. Neighbours: `run.rs`,
+//! `bench.rs` and `machine.rs` are the commands, `outcome.rs` has what they share.
 
+mod bench;
 mod interrupt;
 mod machine;
 mod outcome;
+mod progress;
 mod run;
 mod values;
 
@@ -32,6 +34,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Bench(bench::BenchArgs),
     Machine(machine::MachineArgs),
 }
 
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     match cli.command {
         None => run::run(&cli.run),
         Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Machine(args)) => machine::run(&args),
     }
 }

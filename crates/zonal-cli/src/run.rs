@@ -6,7 +6,7 @@
 
 mod json;
 mod progress;
-mod text;
+pub(crate) mod text;
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use zonal::config::{Config, NodeReclaim, ZonelistCache};
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::policy::WeightTable;
 use zonal::units::NodeId;
-use zonal_linux::workload::{Plan, PoolReport, Workload, run_on_pool};
+use zonal_linux::workload::{Latencies, Plan, PoolReport, Workload, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
 use zonal_machine::MachineModel;
 
@@ -160,6 +160,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         duration: args.seconds,
         seed: args.seed,
         pages: pool.frames(),
+        latencies: Latencies::Sampled,
     };
     let weights = WeightTable::new();
     let policy = policy(&pool, &args.policy, &weights)?;
@@ -224,7 +225,8 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     pool
 }
 
-fn refused(error: PoolError) -> Failure {
+/// A pool that could not be had: bad input, unless the machine itself failed.
+pub(crate) fn refused(error: PoolError) -> Failure {
     match error {
         PoolError::Interrupted => Failure::interrupted("interrupted before the pool was ready"),
         PoolError::Unreadable { .. }

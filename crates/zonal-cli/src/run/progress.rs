@@ -1,11 +1,12 @@
-//! How far a run is, as a live line on a terminal's standard error; elsewhere nothing is shown.
+//! How far a run is. Neighbours: `crate::progress` draws.
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use zonal_linux::workload::{self, Plan};
 
 use super::text::si;
+use crate::progress::bar;
 
 /// A line for building a pool.
 pub(super) struct Building(ProgressBar);
@@ -47,12 +48,6 @@ impl Running {
     pub(super) fn clear(&self) {
         self.bar.finish_and_clear();
     }
-}
-
-/// Draws on standard error, and only if that is a terminal.
-fn bar(length: u64, template: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(template).expect("constant templates are lawful");
-    ProgressBar::new(length).with_style(style)
 }
 
 fn ms(time: Duration) -> u64 {

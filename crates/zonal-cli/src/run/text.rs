@@ -158,14 +158,16 @@ fn time(ns: f64) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+/// Bytes with the unit people use.
+pub(crate) fn size(bytes: u64) -> String {
     let scales = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")];
     let (scale, unit) = scales.into_iter().find(|(scale, _)| bytes >= *scale).unwrap_or((1 << 10, "KiB"));
     let number = format!("{:.2}", bytes as f64 / scale as f64);
     format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
-fn counted(count: u64, thing: &str) -> String {
+/// As in `1 thread`, `2 threads`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 

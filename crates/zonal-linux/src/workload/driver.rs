@@ -9,7 +9,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use super::lane::{Lane, Routine, Tally};
-use super::{Latency, PageSource, Plan};
+use super::{Latency, PageSource, Plan, cpu_time};
 
 /// Time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
@@ -30,6 +30,8 @@ pub struct Measurement {
     pub elapsed: Duration,
     /// The same, added up over all threads.
     pub thread_time: Duration,
+    /// CPU time that all threads together used in it: without what they waited for a processor.
+    pub cpu_time: Duration,
     /// Pairs on all threads: half the takes and gives that succeeded.
     pub pairs: u64,
     /// Requests that found no block.
@@ -46,7 +48,18 @@ impl Measurement {
     /// Time of a pair on the team that did it; `None` without pairs.
     #[must_use]
     pub fn ns_per_pair(&self) -> Option<f64> {
-        let time_ns = self.thread_time.as_secs_f64() * 1e9 * self.teams as f64 / self.threads as f64;
+        self.per_pair(self.thread_time)
+    }
+
+    /// CPU time of a pair on the team that did it: of a couple, the mean of both. `None` without
+    /// pairs.
+    #[must_use]
+    pub fn cpu_ns_per_pair(&self) -> Option<f64> {
+        self.per_pair(self.cpu_time)
+    }
+
+    fn per_pair(&self, time: Duration) -> Option<f64> {
+        let time_ns = time.as_secs_f64() * 1e9 * self.teams as f64 / self.threads as f64;
         (self.pairs > 0).then(|| time_ns / self.pairs as f64)
     }
 
@@ -81,6 +94,7 @@ struct Count(AtomicU64);
 struct Finished {
     start: Instant,
     end: Instant,
+    cpu_time: Duration,
     tally: Tally,
 }
 
@@ -105,7 +119,7 @@ impl<M> Run<'_, M> {
         let finished = thread::scope(|scope| {
             let start = |(index, mut routine)| {
                 let shared = &shared;
-                let work = move || shared.work((self.make_source)(index), &mut routine, index);
+                let work = move || self.work(shared, &mut routine, index);
                 thread::Builder::new().name(format!("lane {index}")).spawn_scoped(scope, work)
             };
             let mut lanes = Vec::new();
@@ -125,6 +139,27 @@ impl<M> Run<'_, M> {
             Ok(lanes.into_iter().map(ended).collect::<Vec<_>>())
         })?;
         Ok(self.sum(&finished))
+    }
+
+    /// One lane from its source to its tally, on its own thread.
+    fn work<S, R>(&self, shared: &Shared, routine: &mut R, index: usize) -> Finished
+    where
+        S: PageSource,
+        M: Fn(usize) -> S + Sync,
+        R: Routine<S::Page>,
+    {
+        let mut lane = Lane::new((self.make_source)(index), &shared.over, self.plan.latencies);
+        routine.prepare(&mut lane);
+        lane.tally = Tally::new();
+        shared.wait_at_gate();
+        lane.source.measuring_begins();
+        let (start, used_before) = (Instant::now(), cpu_time::of_this_thread());
+        measured_part(&mut lane, routine, self.stop, &shared.counts[index]);
+        let (end, used_after) = (Instant::now(), cpu_time::of_this_thread());
+        lane.source.measuring_ends();
+        let tally = std::mem::replace(&mut lane.tally, Tally::new());
+        routine.finish(&mut lane);
+        Finished { start, end, cpu_time: used_after.saturating_sub(used_before), tally }
     }
 
     /// Opens the gate when all lanes are ready, and ends the run when it is time.
@@ -164,6 +199,7 @@ impl<M> Run<'_, M> {
         Measurement {
             elapsed: start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start),
             thread_time: finished.iter().map(|lane| lane.end - lane.start).sum(),
+            cpu_time: finished.iter().map(|lane| lane.cpu_time).sum(),
             pairs: all.operations / 2,
             failed: all.failed,
             latency: Latency::from(&all.latency),
@@ -173,23 +209,26 @@ impl<M> Run<'_, M> {
     }
 }
 
-impl Shared {
-    fn work<S: PageSource, R: Routine<S::Page>>(&self, source: S, routine: &mut R, index: usize) -> Finished {
-        let mut lane = Lane::new(source, &self.over);
-        routine.prepare(&mut lane);
-        lane.tally = Tally::new();
-        self.wait_at_gate();
-        let start = Instant::now();
-        while !lane.is_over() {
-            routine.round(&mut lane);
-            self.counts[index].0.store(lane.tally.operations, Ordering::Relaxed); // for progress only
+/// The measured part: one round at least. A function of its own, so that profilers can tell it from
+/// the rest.
+#[inline(never)]
+fn measured_part<S: PageSource, R: Routine<S::Page>>(
+    lane: &mut Lane<'_, S>,
+    routine: &mut R,
+    stop: &AtomicBool,
+    count: &Count,
+) {
+    // Relaxed: nothing but the flag itself is read.
+    while !stop.load(Ordering::Relaxed) {
+        routine.round(lane);
+        count.0.store(lane.tally.operations, Ordering::Relaxed); // for progress only
+        if lane.is_over() && routine.may_end() {
+            return;
         }
-        let end = Instant::now();
-        let tally = std::mem::replace(&mut lane.tally, Tally::new());
-        routine.finish(&mut lane);
-        Finished { start, end, tally }
     }
+}
 
+impl Shared {
     fn wait_at_gate(&self) {
         self.ready.fetch_add(1, Ordering::Release); // pairs with the acquire in `watch`
         // Acquire pairs with the release that opens the gate.

@@ -50,6 +50,10 @@ impl<P: Copy + Default + Send> Routine<P> for Fill<P> {
         }
     }
 
+    fn may_end(&self) -> bool {
+        self.held.count() == 0 && self.direction == Direction::Out
+    }
+
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         self.held.give_last(lane, self.held.count());
     }

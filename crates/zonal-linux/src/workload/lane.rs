@@ -1,6 +1,6 @@
 //! One thread at work: its source, its tally, and the timing of a few of its operations.
 //!
-//! Every 1021st step is timed, each take and give in it by itself, less the cost of reading the
+//! If the plan wants latencies, every 1021st step is timed, each take and give in it by itself, less the cost of reading the
 //! clock; the others run without any clock. 1021 is prime, so that the timed steps wander over all
 //! places of a batch. Failed takes are not in the latencies. Neighbours: the routines call
 //! [`Lane::each`], `driver.rs` collects the tallies.
@@ -11,7 +11,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use zonal::units::Order;
 
-use super::PageSource;
+use super::{Latencies, PageSource};
 
 /// One step in this many is timed.
 const TIMED_EVERY: usize = 1021;
@@ -37,13 +37,18 @@ pub(super) trait Routine<P>: Send {
     /// Does a bounded amount of work, a millisecond or so.
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>);
 
+    /// Whether a run may end here: what was measured so far is takes and gives in their usual mix.
+    fn may_end(&self) -> bool {
+        true
+    }
+
     /// Comes after the measured part: gives back all that is still held.
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>);
 }
 
 /// One thread at work.
 pub(super) struct Lane<'a, S> {
-    source: S,
+    pub(super) source: S,
     over: &'a AtomicBool,
     until_timed: usize,
     clock_cost_ns: u64,
@@ -100,9 +105,12 @@ impl<'a, S: PageSource> Lane<'a, S> {
     }
 
     /// A lane over `source` that ends when `over` becomes true.
-    pub(super) fn new(source: S, over: &'a AtomicBool) -> Self {
-        let clock_cost_ns = clock_cost_ns();
-        Self { source, over, until_timed: TIMED_FIRST, clock_cost_ns, tally: Tally::new() }
+    pub(super) fn new(source: S, over: &'a AtomicBool, latencies: Latencies) -> Self {
+        let until_timed = match latencies {
+            Latencies::Sampled => TIMED_FIRST,
+            Latencies::Off => usize::MAX, // further than any run gets
+        };
+        Self { source, over, until_timed, clock_cost_ns: clock_cost_ns(), tally: Tally::new() }
     }
 
     /// Whether it is time to end.

@@ -10,6 +10,7 @@
 //! `pool_run.rs` is the source over our own pools.
 
 mod batches;
+mod cpu_time;
 mod driver;
 mod fill;
 mod handoff;
@@ -43,8 +44,19 @@ pub trait PageSource {
     /// Gives back a block that was taken with this `order`.
     fn give(&mut self, page: Self::Page, order: Order);
 
-    /// Stores to the first frame of a block.
-    fn touch(&mut self, page: Self::Page);
+    /// Stores to the first frame of a block. Only [`Workload::Touch`] asks for it.
+    ///
+    /// # Panics
+    /// When there is no memory behind the pages, as with allocators that only keep numbers.
+    fn touch(&mut self, _page: Self::Page) {
+        panic!("this source has no memory behind its pages, so it cannot run `touch`");
+    }
+
+    /// Called on the source's own thread just before its measured part.
+    fn measuring_begins(&mut self) {}
+
+    /// Called on the source's own thread just after its measured part.
+    fn measuring_ends(&mut self) {}
 }
 
 /// The kinds of work. Counts are frames per thread.
@@ -134,6 +146,16 @@ impl Workload {
     }
 }
 
+/// Whether latencies of single operations are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Latencies {
+    /// Of one step in 1021.
+    #[default]
+    Sampled,
+    /// Of none: the measured part reads no clock at all.
+    Off,
+}
+
 /// What to run, for how long and on how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
@@ -141,13 +163,16 @@ pub struct Plan {
     pub workload: Workload,
     /// Threads that work at the same time.
     pub threads: NonZeroUsize,
-    /// Time of the measured part; preparing and giving everything back come on top.
+    /// Time of the measured part; preparing and giving everything back come on top. `fill` goes on
+    /// until its pool is back: taking and giving cost differently, so that half of them would lie.
     pub duration: Duration,
     /// Start of all random choices: the same seed makes each thread ask for the same.
     pub seed: u64,
     /// Frames in the pool, shared evenly by the threads. A batch is cut to three quarters of a
     /// thread's share, so that the work fits into small pools.
     pub pages: PageCount,
+    /// Whether single operations are timed.
+    pub latencies: Latencies,
 }
 
 impl Plan {

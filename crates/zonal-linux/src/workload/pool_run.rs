@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
     use crate::Topology;
-    use crate::workload::Workload;
+    use crate::workload::{Latencies, Workload};
 
     const POOL_BYTES: u64 = 64 << 20;
 
@@ -131,6 +131,7 @@ mod tests {
             duration: Duration::from_secs(3600),
             seed: 3,
             pages: pool.frames(),
+            latencies: Latencies::Sampled,
         };
         let stop = AtomicBool::new(false);
         let policy = PoolPolicy::local();

@@ -79,7 +79,8 @@ impl PageSource for &Pool {
 
 fn plan(workload: Workload, threads: usize, pages: u64) -> Plan {
     let threads = NonZeroUsize::new(threads).unwrap();
-    Plan { workload, threads, duration: Duration::from_secs(3600), seed: 7, pages: PageCount::new(pages) }
+    let (duration, pages) = (Duration::from_secs(3600), PageCount::new(pages));
+    Plan { workload, threads, duration, seed: 7, pages, latencies: Latencies::Sampled }
 }
 
 /// Runs the plan until the pool has had [`LOG`] requests.
@@ -158,6 +159,50 @@ fn a_run_ends_when_its_time_is_over() {
 }
 
 #[test]
+fn nothing_is_timed_where_latencies_are_off() {
+    let pool = Pool::new(64);
+    let plan = Plan { latencies: Latencies::Off, ..plan(Workload::Batch, 1, 64) };
+    let measured = measure(&plan, &pool);
+    assert_eq!((measured.latency.samples, measured.pairs > 0), (0, true));
+}
+
+#[test]
+fn a_filled_pool_is_back_before_the_run_ends() {
+    for threads in [1, 3] {
+        let pool = Pool::new(30_000);
+        let plan = Plan { duration: Duration::from_nanos(1), ..plan(Workload::Fill, threads, 30_000) };
+        let measured = run(&plan, |_| &pool, &AtomicBool::new(false), |_| ()).unwrap();
+        let taken = pool.0.into_inner().unwrap().taken;
+        assert_eq!(measured.pairs, taken, "{threads} threads");
+        assert!(taken >= 10_000, "{threads} threads took {taken}");
+    }
+}
+
+#[test]
+fn a_source_is_told_where_the_measured_part_is() {
+    struct Told<'a>(&'a Pool, &'a Mutex<Vec<usize>>);
+    impl PageSource for Told<'_> {
+        type Page = u64;
+        fn take(&mut self, order: Order) -> Option<u64> {
+            self.0.take(order)
+        }
+        fn give(&mut self, page: u64, order: Order) {
+            self.0.give(page, order);
+        }
+        fn measuring_begins(&mut self) {
+            self.1.lock().unwrap().push(self.0.state().out.len());
+        }
+        fn measuring_ends(&mut self) {
+            self.measuring_begins();
+        }
+    }
+    let (pool, held) = (Pool::new(100), Mutex::new(Vec::new()));
+    let plan = Plan { duration: Duration::from_millis(1), ..plan(Workload::Random, 1, 100) };
+    run(&plan, |_| Told(&pool, &held), &AtomicBool::new(false), |_| ()).unwrap();
+    assert_eq!(held.into_inner().unwrap(), [50, 50]);
+}
+
+#[test]
 fn a_stopped_run_ends_at_once_and_leaves_nothing_out() {
     for workload in Workload::ALL {
         let pool = Pool::new(65536);
@@ -205,6 +250,7 @@ fn times_add_up() {
     let measured = Measurement {
         elapsed: Duration::from_secs(2),
         thread_time: Duration::from_secs(8),
+        cpu_time: Duration::from_secs(4),
         pairs: 4_000_000,
         failed: 0,
         latency: Latency::default(),
@@ -212,6 +258,7 @@ fn times_add_up() {
         teams: 2,
     };
     assert_eq!(measured.ns_per_pair(), Some(1000.0));
+    assert_eq!(measured.cpu_ns_per_pair(), Some(500.0));
     assert!((measured.pairs_per_second() - 2e6).abs() < 1e-6);
 }
 

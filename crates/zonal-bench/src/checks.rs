@@ -1,0 +1,187 @@
+//! Every contender on every workload, held against the books of somebody who watches each block.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use zonal::units::{Order, PageCount, Pfn};
+use zonal_linux::workload::{Latencies, PageSource, Plan, Workload, run};
+
+use crate::contender::Ready;
+use crate::{Bench, Entry, floors, harness, peers, zonal};
+
+/// 64 MiB.
+const FRAMES: PageCount = PageCount::new(1 << 14);
+/// Requests that each run is watched for.
+const REQUESTS: usize = 12_000;
+
+/// All frames that are out, with the first frame of their block.
+#[derive(Default)]
+struct Books {
+    out: Mutex<HashMap<Pfn, Pfn>>,
+    requests: AtomicUsize,
+    over: AtomicBool,
+}
+
+/// A source whose blocks are watched.
+struct Watched<'a> {
+    source: Box<dyn PageSource<Page = Pfn> + 'a>,
+    books: &'a Books,
+}
+
+impl Books {
+    fn request(&self) {
+        // Relaxed: a rough count.
+        if self.requests.fetch_add(1, Ordering::Relaxed) == REQUESTS {
+            self.over.store(true, Ordering::Relaxed); // only the flag is read
+        }
+    }
+}
+
+fn frames_of(first: Pfn, order: Order) -> impl Iterator<Item = Pfn> {
+    (0..order.pages().get()).map(move |at| first.plus(PageCount::new(at)))
+}
+
+impl PageSource for Watched<'_> {
+    type Page = Pfn;
+
+    fn take(&mut self, order: Order) -> Option<Pfn> {
+        self.books.request();
+        let first = self.source.take(order)?;
+        let mut out = self.books.out.lock().unwrap();
+        for frame in frames_of(first, order) {
+            assert_eq!(
+                out.insert(frame, first),
+                None,
+                "frame {frame} of a block of {order} was handed out twice"
+            );
+        }
+        Some(first)
+    }
+
+    fn give(&mut self, first: Pfn, order: Order) {
+        self.books.request();
+        let mut out = self.books.out.lock().unwrap();
+        for frame in frames_of(first, order) {
+            assert_eq!(out.remove(&frame), Some(first));
+        }
+        drop(out);
+        self.source.give(first, order);
+    }
+}
+
+/// Runs `workload` under watch; gives the pairs done.
+fn watch(ready: &dyn Ready, workload: Workload, threads: usize) -> u64 {
+    let books = Books::default();
+    let threads = NonZeroUsize::new(threads).unwrap();
+    let (duration, seed, latencies) = (Duration::from_secs(3600), 5, Latencies::Off);
+    let plan = Plan { workload, threads, duration, seed, pages: FRAMES, latencies };
+    let source = |_| Watched { source: ready.open(), books: &books };
+    let measured = run(&plan, source, &books.over, |_| ()).unwrap();
+    assert!(books.out.into_inner().unwrap().is_empty(), "the workload gave all back");
+    measured.pairs
+}
+
+/// Workloads of a bench.
+fn workloads() -> impl Iterator<Item = Workload> {
+    Workload::ALL.into_iter().filter(|workload| *workload != Workload::Touch)
+}
+
+fn survives(entry: &Entry) {
+    let name = entry.name();
+    let ready = match entry.make(FRAMES) {
+        Ok(ready) => ready,
+        Err(why) => return eprintln!("SKIPPED: {name}: {why}"),
+    };
+    for workload in workloads().filter(|workload| entry.has_orders() || *workload != Workload::Orders) {
+        for threads in [1, 2, 3] {
+            let pairs = watch(&*ready, workload, threads);
+            assert!(pairs > 0, "{name} did nothing of {} on {threads} threads", workload.name());
+        }
+    }
+}
+
+#[test]
+fn ours_and_the_floors_survive_every_workload() {
+    survives(&zonal());
+    floors().iter().for_each(survives);
+}
+
+#[test]
+fn peers_survive_every_workload() {
+    peers().iter().for_each(survives);
+}
+
+#[test]
+#[should_panic(expected = "was handed out twice")]
+fn the_watch_finds_a_frame_handed_out_twice() {
+    watch(&*harness().make(FRAMES).unwrap(), Workload::Batch, 1);
+}
+
+/// A bench that is over soon.
+fn short(workloads: Vec<Workload>) -> Bench {
+    let (rounds, threads) = (NonZeroUsize::new(2).unwrap(), vec![NonZeroUsize::MIN]);
+    let round_time = Duration::from_nanos(1);
+    Bench { workloads, threads, rounds, round_time, frames: FRAMES, seed: 1 }
+}
+
+#[test]
+fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
+    let bench = Bench {
+        threads: [1, 2].map(|n| NonZeroUsize::new(n).unwrap()).to_vec(),
+        ..short(workloads().collect())
+    };
+    let entries: Vec<Entry> = [harness(), zonal()].into_iter().chain(floors()).chain(peers()).collect();
+    let report = bench.run(&entries, &AtomicBool::new(false), |_| ()).unwrap();
+    for (entry, workload) in
+        entries.iter().flat_map(|entry| workloads().map(move |workload| (entry, workload)))
+    {
+        let case = format!("{} on {}", entry.name(), workload.name());
+        let rows: Vec<_> = report
+            .rows
+            .iter()
+            .filter(|row| (row.workload, &*row.contender) == (workload, entry.name()))
+            .collect();
+        let left_out =
+            report.skipped.iter().any(|skip| (skip.workload, &*skip.contender) == (workload, entry.name()));
+        assert_eq!(rows.len(), if left_out { 0 } else { 2 }, "{case}");
+        assert!(!left_out || !entry.has_orders(), "{case}");
+        for row in rows {
+            assert_eq!(row.rounds, 2, "{case}");
+            assert!(row.cpu_ns.min <= row.cpu_ns.median && row.cpu_ns.median <= row.cpu_ns.max, "{case}");
+            assert!(row.cpu_ns.min > 0.0 && row.wall_ns.min > 0.0, "{case}");
+            assert_eq!(row.instructions.is_some(), report.instructions_missing.is_none(), "{case}");
+            assert!(row.ratio_to_zonal.unwrap() > 0.0, "{case}");
+            assert_eq!(row.ratio_to_floor.is_some(), workload != Workload::Orders, "{case}");
+            if entry.name() == "zonal" {
+                assert_eq!(row.ratio_to_zonal, Some(1.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stopped_bench_reports_the_rounds_it_finished() {
+    let entries = [harness(), zonal()];
+    let stop = AtomicBool::new(false);
+    let mut order = Vec::new();
+    let bench = short(vec![Workload::Pair, Workload::Batch]);
+    let report = bench
+        .run(&entries, &stop, |now| {
+            order.push((now.done, now.total, now.workload, now.contender.to_owned()));
+            // Relaxed: only the flag is read. The sixth run is the last of the first workload.
+            stop.store(now.done == 5, Ordering::Relaxed);
+        })
+        .unwrap();
+    let names: Vec<&str> = order.iter().map(|(.., name)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["harness", "zonal", "zonal", "harness", "harness", "zonal"],
+        "each round begins with another"
+    );
+    assert!(order.iter().enumerate().all(|(at, run)| (run.0, run.1, run.2) == (at, 12, Workload::Pair)));
+    let rounds: Vec<(&str, usize)> = report.rows.iter().map(|row| (&*row.contender, row.rounds)).collect();
+    assert_eq!(rounds, [("harness", 2), ("zonal", 1)]);
+}

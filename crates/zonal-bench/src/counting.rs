@@ -1,0 +1,137 @@
+//! Instructions of the measured part, thread by thread, where this machine lets them be counted.
+//!
+//! Only user space counts. Virtual machines often have no counters, and kernels may forbid them;
+//! then nothing is counted and [`Counting::why_not`] says so. Neighbours: `contender.rs`.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use perf_event::events::Hardware;
+use perf_event::{Builder, Counter};
+use zonal::units::{Order, Pfn};
+use zonal_linux::workload::PageSource;
+
+/// Whether instructions can be counted.
+#[derive(Clone, Debug)]
+pub struct Counting {
+    missing: Option<String>,
+}
+
+impl Counting {
+    /// Tries.
+    #[must_use]
+    pub fn detect() -> Self {
+        let why = |error| format!("the kernel offers no counter of instructions here ({error})");
+        Self { missing: counter().err().map(why) }
+    }
+
+    /// Why instructions are not counted; `None` when they are.
+    #[must_use]
+    pub fn why_not(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+}
+
+/// A counter for the calling thread, not running yet.
+fn counter() -> std::io::Result<Counter> {
+    Builder::new().kind(Hardware::INSTRUCTIONS).build()
+}
+
+/// What the lanes of one run counted.
+#[derive(Default)]
+pub(crate) struct Instructions {
+    count: AtomicU64,
+    lanes: AtomicUsize,
+}
+
+impl Instructions {
+    fn add(&self, count: u64) {
+        self.count.fetch_add(count, Ordering::Relaxed); // read after the lanes were joined
+        self.lanes.fetch_add(1, Ordering::Relaxed); // likewise
+    }
+
+    /// Their sum, if each of `threads` lanes counted.
+    pub(crate) fn total(&self, threads: NonZeroUsize) -> Option<u64> {
+        // Relaxed: the lanes were joined.
+        let all = self.lanes.load(Ordering::Relaxed) == threads.get();
+        all.then(|| self.count.load(Ordering::Relaxed)) // likewise
+    }
+}
+
+/// A source whose instructions are counted in the measured part.
+pub(crate) struct Metered<'a, S> {
+    source: S,
+    counter: Option<Counter>,
+    into: &'a Instructions,
+}
+
+impl<'a, S> Metered<'a, S> {
+    /// Counts on the calling thread.
+    pub(crate) fn new(source: S, counting: &Counting, into: &'a Instructions) -> Self {
+        let counter = if counting.missing.is_none() { counter().ok() } else { None };
+        Self { source, counter, into }
+    }
+}
+
+impl<S: PageSource<Page = Pfn>> PageSource for Metered<'_, S> {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, order: Order) -> Option<Pfn> {
+        self.source.take(order)
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, order: Order) {
+        self.source.give(page, order);
+    }
+
+    fn measuring_begins(&mut self) {
+        // A counter that does not start counts nothing, and the run has no count.
+        if self.counter.as_mut().is_some_and(|counter| counter.enable().is_err()) {
+            self.counter = None;
+        }
+    }
+
+    fn measuring_ends(&mut self) {
+        let Some(counter) = &mut self.counter else { return };
+        let read = counter.disable().and_then(|()| counter.read_count_and_time());
+        // What shared the processor's counter with others is an estimate: better none.
+        if let Some(read) = read.ok().filter(|read| read.time_running == read.time_enabled) {
+            self.into.add(read.count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_needs_every_lane() {
+        let instructions = Instructions::default();
+        instructions.add(40);
+        assert_eq!(instructions.total(NonZeroUsize::new(2).unwrap()), None);
+        instructions.add(2);
+        assert_eq!(instructions.total(NonZeroUsize::new(2).unwrap()), Some(42));
+    }
+
+    #[test]
+    fn more_work_is_more_instructions() {
+        let counting = Counting::detect();
+        if let Some(why) = counting.why_not() {
+            eprintln!("SKIPPED: instructions cannot be counted here: {why}");
+            return;
+        }
+        let count = |work: u64| {
+            let into = Instructions::default();
+            let mut metered = Metered::new(crate::harness::Cell::default(), &counting, &into);
+            metered.measuring_begins();
+            (0..work).for_each(|at| metered.give(Pfn::new(at), Order::PAGE));
+            metered.measuring_ends();
+            into.total(NonZeroUsize::MIN).unwrap()
+        };
+        let (little, much) = (count(1000), count(100_000));
+        assert!(much > little * 10, "{little} and {much}");
+    }
+}

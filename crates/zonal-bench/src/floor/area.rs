@@ -1,0 +1,90 @@
+//! The area that a thread shares with the kernel for restartable sequences: it tells the thread's CPU
+//! and names the sequence the thread is in.
+//!
+//! Since 2.35 glibc registers one for each thread, at a fixed distance from the thread pointer.
+
+use std::ffi::{CStr, c_uint};
+use std::ptr::NonNull;
+
+/// The part of the kernel's `struct rseq` that is used here.
+#[repr(C, align(32))]
+pub(crate) struct Area {
+    cpu_id_start: u32,
+    cpu_id: i32,
+    sequence: u64,
+}
+
+/// The CPU that runs the caller.
+#[inline]
+pub(crate) fn current_cpu() -> usize {
+    thread_local! {
+        static AREA: Option<NonNull<Area>> = of_this_thread().ok();
+    }
+    // Threads without one, and those that just ended, ask the kernel.
+    let area = AREA.try_with(|area| *area).ok().flatten();
+    area.map_or_else(rustix::thread::sched_getcpu, |area| cpu_of(area) as usize)
+}
+
+/// The calling thread's area.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn of_this_thread() -> Result<NonNull<Area>, &'static str> {
+    let offset =
+        offset().ok_or("this C library registers no restartable sequences (glibc does since 2.35)")?;
+    let area = thread_pointer().wrapping_add_signed(offset);
+    let area =
+        NonNull::new(std::ptr::with_exposed_provenance_mut::<Area>(area)).ok_or("no thread pointer")?;
+    if cpu_of(area) < 0 {
+        return Err("the kernel has not registered this thread's restartable sequences");
+    }
+    Ok(area)
+}
+
+/// The CPU that runs the thread of `area`, which must be the caller's; negative while it is not
+/// registered.
+#[inline]
+pub(crate) fn cpu_of(area: NonNull<Area>) -> i32 {
+    // SAFETY: areas live as long as their thread, which is the caller.
+    let cpu = unsafe { &raw const (*area.as_ptr()).cpu_id };
+    // SAFETY: as above. Volatile: the kernel writes the field at any time.
+    unsafe { cpu.read_volatile() }
+}
+
+/// Distance of areas from the thread pointer, where the C library has them registered.
+fn offset() -> Option<isize> {
+    // SAFETY: where it exists the symbol is an `unsigned int` that is constant after start-up.
+    let size: c_uint = unsafe { symbol(c"__rseq_size") }?;
+    // SAFETY: likewise a `ptrdiff_t`.
+    let offset: isize = unsafe { symbol(c"__rseq_offset") }?;
+    (size as usize >= std::mem::offset_of!(Area, sequence) + size_of::<u64>()).then_some(offset)
+}
+
+/// The value of a variable of the C library, if it has it.
+///
+/// # Safety
+/// If the symbol exists it must be a `T` that nobody writes any more.
+unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
+    // SAFETY: a look-up by a valid name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: the caller promised the type.
+    (!found.is_null()).then(|| unsafe { found.cast::<T>().read() })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: the ABI keeps the thread pointer's own address at its start.
+    unsafe { std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly, preserves_flags)) };
+    pointer
+}
+
+#[cfg(target_arch = "aarch64")]
+fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads a register.
+    unsafe {
+        std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags))
+    };
+    pointer
+}

@@ -1,0 +1,114 @@
+//! The way to an array under the lock of its CPU: an exchange to take it, a store to give it back.
+
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use super::area::{self, Area};
+use super::lines::{Line, Lines};
+use super::stock::Access;
+
+/// Looks at a held lock before the processor is offered to others: its holder may not be running.
+const LOOKS: u32 = 100;
+
+/// One thread's way to all arrays of a pool.
+pub(super) struct Locked<'a> {
+    lines: &'a Lines,
+    /// This thread's, and no other's.
+    area: Option<NonNull<Area>>,
+}
+
+impl<'a> Locked<'a> {
+    /// For the calling thread alone.
+    pub(super) fn for_this_thread(lines: &'a Lines) -> Self {
+        Self { lines, area: area::of_this_thread().ok() }
+    }
+
+    /// The current CPU's line, locked until the guard goes.
+    #[inline]
+    fn line(&self) -> Guard<'a> {
+        let cpu = match self.area {
+            Some(area) => area::cpu_of(area) as usize,
+            None => rustix::thread::sched_getcpu(),
+        };
+        let line = self.lines.of(cpu);
+        // Acquire pairs with the release that gives the lock back.
+        if line.lock.swap(1, Ordering::Acquire) != 0 {
+            wait_for(line);
+        }
+        Guard(line)
+    }
+}
+
+#[cold]
+fn wait_for(line: &Line) {
+    let mut looks = 0;
+    while line.lock.swap(1, Ordering::Acquire) != 0 {
+        // As in `line`.
+        looks += 1;
+        if looks % LOOKS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
+
+/// A locked line.
+struct Guard<'a>(&'a Line);
+
+impl Drop for Guard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.lock.store(0, Ordering::Release); // pairs with the acquire of the next holder
+    }
+}
+
+impl Guard<'_> {
+    #[inline]
+    fn parts(&mut self) -> (&mut u64, &mut [u32]) {
+        let line = self.0;
+        // SAFETY: the lock is held, and in this pool nobody comes without it.
+        let count = unsafe { &mut *UnsafeCell::raw_get(&raw const line.count) };
+        // SAFETY: as above; the array has that many slots and lives as long as its line.
+        let array = unsafe { std::slice::from_raw_parts_mut(line.array, line.capacity as usize) };
+        (count, array)
+    }
+}
+
+impl Access for Locked<'_> {
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        let mut line = self.line();
+        let (count, array) = line.parts();
+        let last = count.checked_sub(1)?;
+        *count = last;
+        // SAFETY: the count is at most the number of slots. A floor does not check it.
+        Some(unsafe { *array.get_unchecked(last as usize) })
+    }
+
+    #[inline]
+    fn push(&self, frame: u32) -> bool {
+        let mut line = self.line();
+        let (count, array) = line.parts();
+        let Some(slot) = array.get_mut(*count as usize) else { return false };
+        *slot = frame;
+        *count += 1;
+        true
+    }
+
+    fn pop_many(&self, into: &mut [u32]) -> bool {
+        let mut line = self.line();
+        let (count, array) = line.parts();
+        let Some(first) = count.checked_sub(into.len() as u64) else { return false };
+        into.copy_from_slice(&array[first as usize..*count as usize]);
+        *count = first;
+        true
+    }
+
+    fn push_many(&self, frames: &[u32]) -> bool {
+        let mut line = self.line();
+        let (count, array) = line.parts();
+        let end = *count as usize + frames.len();
+        let Some(slots) = array.get_mut(*count as usize..end) else { return false };
+        slots.copy_from_slice(frames);
+        *count = end as u64;
+        true
+    }
+}

@@ -1,0 +1,71 @@
+//! The way to an array in restartable sequences: the kernel restarts a thread that it interrupted
+//! between reading its CPU and the one store that commits.
+//!
+//! A sequence names itself in the thread's area, reads the CPU, finds the CPU's line and reads its
+//! count. What it writes before the last store lies beyond the count, where nobody looks. Neighbours:
+//! `x86_64.rs` and `aarch64.rs` are the sequences themselves, `locked.rs` is the other way.
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+#[cfg(target_arch = "aarch64")]
+use self::aarch64 as sequence;
+#[cfg(target_arch = "x86_64")]
+use self::x86_64 as sequence;
+
+use super::area::{self, Area};
+use super::lines::{Line, Lines};
+use super::stock::Access;
+
+/// A count that no array has: the sequence did nothing.
+const NOTHING_DONE: u64 = u64::MAX;
+
+/// One thread's way to all arrays of a pool. The raw pointers keep it on its thread.
+pub(super) struct Sequences<'a> {
+    area: NonNull<Area>,
+    lines: *const Line,
+    _lines: PhantomData<&'a Lines>,
+}
+
+impl<'a> Sequences<'a> {
+    /// For the calling thread alone.
+    ///
+    /// # Errors
+    /// Why this thread has none.
+    pub(super) fn for_this_thread(lines: &'a Lines) -> Result<Self, String> {
+        Ok(Self { area: area::of_this_thread()?, lines: lines.first(), _lines: PhantomData })
+    }
+}
+
+impl Access for Sequences<'_> {
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        // SAFETY: the area is this thread's, and there is a line for every CPU it can run on.
+        let (frame, count) = unsafe { sequence::pop(self.area, self.lines) };
+        (count != NOTHING_DONE).then_some(frame)
+    }
+
+    #[inline]
+    fn push(&self, frame: u32) -> bool {
+        // SAFETY: as in `pop`.
+        let count = unsafe { sequence::push(self.area, self.lines, frame) };
+        count != NOTHING_DONE
+    }
+
+    fn pop_many(&self, into: &mut [u32]) -> bool {
+        // SAFETY: as in `pop`; `into` has as many places as it says.
+        let count = unsafe { sequence::pop_many(self.area, self.lines, into.as_mut_ptr(), into.len()) };
+        count != NOTHING_DONE
+    }
+
+    fn push_many(&self, frames: &[u32]) -> bool {
+        // SAFETY: as in `pop`; there are as many frames as it says.
+        let count = unsafe { sequence::push_many(self.area, self.lines, frames.as_ptr(), frames.len()) };
+        count != NOTHING_DONE
+    }
+}

@@ -1,0 +1,143 @@
+//! What is behind the arrays of the CPUs: the rest of the frames, last in, first out, under a spin lock.
+//!
+//! A CPU's array that is empty or full is filled or emptied here in bulk. Arrays may hold the whole
+//! pool, so that a thread that moved to another CPU can find the rest empty while its frames lie in the
+//! array it left; it then goes back there for a moment and empties it. Neighbours: `lines.rs` has the
+//! arrays, `sequences.rs` and `locked.rs` reach them.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use spin::Yield;
+use spin::mutex::SpinMutex;
+use zonal::units::{Order, PageCount, Pfn};
+use zonal_linux::workload::PageSource;
+
+use super::lines::Lines;
+
+/// Frames that move at once.
+pub(super) const BULK: usize = 512;
+
+/// A thread's way to the array of the CPU it runs on.
+pub(super) trait Access {
+    /// Takes the last frame; `None` when there is none.
+    fn pop(&self) -> Option<u32>;
+    /// Adds a frame; `false` when there is no room.
+    fn push(&self, frame: u32) -> bool;
+    /// Takes the last frames, as many as there are places, or none; whether it did.
+    fn pop_many(&self, into: &mut [u32]) -> bool;
+    /// Adds all frames or none; whether it did.
+    fn push_many(&self, frames: &[u32]) -> bool;
+}
+
+/// The frames of a pool: in the arrays, in the rest, or out.
+pub(super) struct Stock {
+    pub(super) lines: Lines,
+    rest: SpinMutex<Vec<u32>, Yield>,
+}
+
+impl Stock {
+    /// A pool of `frames` with arrays of up to `depth` frames.
+    pub(super) fn new(frames: PageCount, depth: usize) -> Result<Self, String> {
+        let count = u32::try_from(frames.get());
+        let count =
+            count.map_err(|_| format!("{frames} frames are more than its numbers of 32 bits tell apart"))?;
+        let lines = Lines::new(depth.max(2 * BULK))?;
+        Ok(Self { lines, rest: SpinMutex::new((0..count).rev().collect()) })
+    }
+
+    /// Moves up to [`BULK`] frames out of the rest; gives how many.
+    fn take(&self, into: &mut [u32; BULK]) -> usize {
+        let mut rest = self.rest.lock();
+        let first = rest.len().saturating_sub(BULK);
+        let going = rest.len() - first;
+        into[..going].copy_from_slice(&rest[first..]);
+        rest.truncate(first);
+        going
+    }
+
+    fn give(&self, frames: &[u32]) {
+        self.rest.lock().extend_from_slice(frames);
+    }
+}
+
+/// One thread's way to a pool.
+pub(super) struct Source<'a, A> {
+    pub(super) access: A,
+    pub(super) stock: &'a Stock,
+}
+
+impl<A: Access> PageSource for Source<'_, A> {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, _order: Order) -> Option<Pfn> {
+        let frame = self.access.pop().or_else(|| self.refill())?;
+        Some(Pfn::new(u64::from(frame)))
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, _order: Order) {
+        let frame = page.get() as u32; // it came from `take`
+        if !self.access.push(frame) {
+            self.spill(frame);
+        }
+    }
+}
+
+impl<A: Access> Source<'_, A> {
+    /// A frame, and more for the next takes.
+    #[cold]
+    #[inline(never)]
+    fn refill(&self) -> Option<u32> {
+        let mut bulk = [0; BULK];
+        let mut came = self.stock.take(&mut bulk);
+        if came == 0 {
+            self.gather();
+            came = self.stock.take(&mut bulk);
+        }
+        let (frame, more) = bulk[..came].split_last()?;
+        if !self.access.push_many(more) {
+            self.stock.give(more); // the thread moved to a CPU with much
+        }
+        Some(*frame)
+    }
+
+    /// Room for later gives, and this one.
+    #[cold]
+    #[inline(never)]
+    fn spill(&self, frame: u32) {
+        let mut bulk = [0; BULK];
+        if self.access.pop_many(&mut bulk) {
+            self.stock.give(&bulk);
+        }
+        if !self.access.push(frame) {
+            self.stock.give(&[frame]);
+        }
+    }
+
+    /// Empties the arrays of all CPUs that the thread can go to.
+    #[cold]
+    #[inline(never)]
+    fn gather(&self) {
+        let Ok(home) = sched_getaffinity(None) else { return };
+        for cpu in (0..CpuSet::MAX_CPU.min(self.stock.lines.cpus())).filter(|&cpu| home.is_set(cpu)) {
+            let mut there = CpuSet::new();
+            there.set(cpu);
+            // Refused for a CPU that just went away.
+            if sched_setaffinity(None, &there).is_ok() {
+                self.empty_this_cpu();
+            }
+        }
+        // The set it had; refused only if all its CPUs went away, where the kernel chose others.
+        let _ = sched_setaffinity(None, &home);
+    }
+
+    fn empty_this_cpu(&self) {
+        let mut bulk = [0; BULK];
+        while self.access.pop_many(&mut bulk) {
+            self.stock.give(&bulk);
+        }
+        while let Some(frame) = self.access.pop() {
+            self.stock.give(&[frame]);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Frames are neither lost nor doubled, however threads are moved about.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
+use zonal::units::{Order, Pfn};
+use zonal_linux::workload::PageSource;
+
+use super::stock::{Access, BULK};
+use super::*;
+
+/// More than the arrays of the model hold on a few CPUs.
+const FRAMES: PageCount = PageCount::new(1 << 16);
+
+/// A way to each kind of array; without restartable sequences, only to the locked ones.
+fn kinds(depth: usize) -> Vec<(&'static str, Stock)> {
+    let mut kinds = vec![(NAMES[1], Stock::new(FRAMES, depth).unwrap())];
+    match in_sequences(FRAMES, depth) {
+        Ok(floor) => kinds.push((NAMES[0], floor.0)),
+        Err(why) => eprintln!("SKIPPED: restartable sequences: {why}"),
+    }
+    kinds
+}
+
+/// Does `work` with the kind's own way to its arrays, on the calling thread.
+fn on_source<T>(
+    kind: &str,
+    stock: &Stock,
+    work: impl FnOnce(&mut dyn PageSource<Page = Pfn>, &dyn Access) -> T,
+) -> T {
+    if kind == NAMES[0] {
+        let mut source = Source { access: Sequences::for_this_thread(&stock.lines).unwrap(), stock };
+        let access = Sequences::for_this_thread(&stock.lines).unwrap();
+        work(&mut source, &access)
+    } else {
+        let mut source = Source { access: Locked::for_this_thread(&stock.lines), stock };
+        work(&mut source, &Locked::for_this_thread(&stock.lines))
+    }
+}
+
+fn only(cpu: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    set
+}
+
+#[test]
+fn arrays_are_stacks_with_bounds() {
+    for (kind, stock) in kinds(2 * BULK) {
+        // A thread of its own, kept on one CPU: this is about one array.
+        let work = || {
+            sched_setaffinity(None, &only(0)).unwrap();
+            on_source(kind, &stock, |_, array| {
+                let mut bulk = [0; BULK];
+                assert_eq!((array.pop(), array.pop_many(&mut bulk)), (None, false), "{kind} is empty");
+                assert!(array.push(7) && array.push(8));
+                assert_eq!((array.pop(), array.pop(), array.pop()), (Some(8), Some(7), None), "{kind}");
+                let frames: Vec<u32> = (0..BULK as u32).collect();
+                assert!(array.push_many(&frames) && array.push_many(&frames));
+                assert!(!array.push(9) && !array.push_many(&[9]), "{kind} is full");
+                assert!(array.pop_many(&mut bulk));
+                assert_eq!(bulk[..], frames[..], "{kind}");
+                assert!(!array.push_many(&vec![9; BULK + 1]), "{kind} has no room for so many");
+                assert!(array.pop_many(&mut [0; 3]));
+                assert_eq!(array.pop(), Some(BULK as u32 - 4), "{kind}");
+            });
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+    }
+}
+
+#[test]
+fn frames_left_on_another_cpu_are_found() {
+    for (kind, stock) in kinds(FRAMES.get() as usize) {
+        let work = || {
+            let take_all = |source: &mut dyn PageSource<Page = Pfn>| {
+                let mut taken: Vec<u64> =
+                    std::iter::from_fn(|| source.take(Order::PAGE)).map(Pfn::get).collect();
+                taken.sort_unstable();
+                assert!(taken.iter().copied().eq(0..FRAMES.get()), "{kind} gave {} frames", taken.len());
+                taken
+            };
+            on_source(kind, &stock, |source, _| {
+                for cpu in [0, 1, 0] {
+                    if sched_setaffinity(None, &only(cpu)).is_err() {
+                        eprintln!("SKIPPED: there is no CPU {cpu}");
+                        continue;
+                    }
+                    let frames = {
+                        // It may go where it wants while it looks for frames.
+                        let mut both = only(0);
+                        both.set(1);
+                        sched_setaffinity(None, &both).unwrap();
+                        take_all(source)
+                    };
+                    sched_setaffinity(None, &only(cpu)).unwrap();
+                    frames.into_iter().for_each(|frame| source.give(Pfn::new(frame), Order::PAGE));
+                }
+            });
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+    }
+}
+
+/// Who has each frame: 0 for nobody.
+struct Owners(Vec<AtomicU32>);
+
+impl Owners {
+    fn change(&self, frame: Pfn, from: u32, to: u32) {
+        // AcqRel: whoever had the frame before has seen the last change.
+        let before = self.0[frame.get() as usize].swap(to, Ordering::AcqRel);
+        assert_eq!(before, from, "frame {frame} went to {to}");
+    }
+}
+
+/// Takes and gives in runs of different lengths until `over`, and gives all back.
+fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Owners, over: &AtomicBool) {
+    let mut held = Vec::new();
+    // Relaxed: only the flag is read.
+    for round in (1..).take_while(|_| !over.load(Ordering::Relaxed)) {
+        for _ in 0..round * 37 % 1500 {
+            let Some(frame) = source.take(Order::PAGE) else { break };
+            owners.change(frame, 0, who);
+            held.push(frame);
+        }
+        for _ in 0..round * 61 % 1500 {
+            let Some(frame) = held.pop() else { break };
+            owners.change(frame, who, 0);
+            source.give(frame, Order::PAGE);
+        }
+    }
+    for frame in held {
+        owners.change(frame, who, 0);
+        source.give(frame, Order::PAGE);
+    }
+}
+
+/// Sends the threads from CPU to CPU.
+fn chase(threads: &[Pid]) {
+    for turn in 0..600 {
+        for (at, thread) in threads.iter().enumerate() {
+            // Refused where there is no second CPU; then nobody is chased.
+            let _ = sched_setaffinity(Some(*thread), &only((turn + at) % 2));
+        }
+        if turn % 16 == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn threads_chased_from_cpu_to_cpu_keep_the_frames_apart() {
+    for depth in [2 * BULK, FRAMES.get() as usize] {
+        for (kind, stock) in kinds(depth) {
+            let owners = Owners((0..FRAMES.get()).map(|_| AtomicU32::new(0)).collect());
+            let (over, ids) = (AtomicBool::new(false), std::sync::mpsc::channel());
+            std::thread::scope(|scope| {
+                for who in 1..=3 {
+                    let (id, stock, owners, over) = (ids.0.clone(), &stock, &owners, &over);
+                    scope.spawn(move || {
+                        id.send(gettid()).unwrap();
+                        on_source(kind, stock, |source, _| work(who, source, owners, over));
+                    });
+                }
+                let threads: Vec<Pid> = ids.1.iter().take(3).collect();
+                chase(&threads);
+                over.store(true, Ordering::Relaxed); // only the flag is read
+            });
+            let whole =
+                on_source(kind, &stock, |source, _| std::iter::from_fn(|| source.take(Order::PAGE)).count());
+            assert_eq!(whole as u64, FRAMES.get(), "{kind}: frames were lost");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `harness`: what measuring itself costs, as the row of an allocator that does next to nothing.
+
+use zonal::units::{Order, PageCount, Pfn};
+use zonal_linux::workload::PageSource;
+
+use crate::contender::{Contender, Entry};
+
+/// Name of the row.
+pub(crate) const NAME: &str = "harness";
+
+/// A cell that a take reads and a give writes.
+#[derive(Default)]
+pub(crate) struct Cell(u64);
+
+impl PageSource for Cell {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, _order: Order) -> Option<Pfn> {
+        // SAFETY: a reference is valid. Volatile, or the compiler would see through the whole loop.
+        Some(Pfn::new(unsafe { (&raw const self.0).read_volatile() }))
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, _order: Order) {
+        // SAFETY: a reference is valid. Volatile as in `take`.
+        unsafe { (&raw mut self.0).write_volatile(page.get()) };
+    }
+}
+
+/// Cells for all.
+struct Harness;
+
+impl Contender for Harness {
+    type Source<'a> = Cell;
+
+    fn source(&self) -> Cell {
+        Cell::default()
+    }
+}
+
+/// One load for a take and one store for a give.
+#[must_use]
+pub fn harness() -> Entry {
+    Entry::new(NAME, env!("CARGO_PKG_VERSION"), |_: PageCount| Ok(Harness)).without_pool()
+}

@@ -1,0 +1,57 @@
+//! The zonal page-frame allocator measured beside others, and beside the limit a machine sets.
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//! use std::{num::NonZeroUsize, time::Duration};
+//! use zonal::units::PageCount;
+//! use zonal_bench::{Bench, Workload, floors, zonal};
+//!
+//! let bench = Bench {
+//!     workloads: vec![Workload::Pair],
+//!     threads: vec![NonZeroUsize::MIN],
+//!     rounds: NonZeroUsize::MIN,
+//!     round_time: Duration::from_millis(1),
+//!     frames: PageCount::new(1 << 14),
+//!     seed: 1,
+//! };
+//! let entries: Vec<_> = [zonal()].into_iter().chain(floors()).collect();
+//! let report = bench.run(&entries, &AtomicBool::new(false), |_| ())?;
+//! for row in report.rows {
+//!     println!("{}: {:.1} ns a pair", row.contender, row.cpu_ns.median);
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! Allocators from elsewhere join in as an [`Entry`] over their own [`Contender`]. Start reading at
+//! `bench.rs`; `contender.rs` is what is measured, `peers` and `floor` are whom beside, `figures` are
+//! measures that are no time of a pair.
+
+mod bench;
+mod chart;
+#[cfg(test)]
+mod checks;
+mod contender;
+mod counting;
+mod figures;
+mod floor;
+mod harness;
+mod ours;
+mod peers;
+mod report;
+mod spread;
+
+pub use bench::{Bench, Progress};
+pub use chart::chart;
+pub use contender::{Contender, Entry, Reason};
+pub use counting::Counting;
+pub use figures::{Figure, Figures, Goal, Part, Sizes, figures};
+pub use floor::floors;
+pub use harness::harness;
+pub use ours::{pool, zonal};
+pub use peers::{C_PEERS, peers};
+pub use report::{Report, Row, Skipped};
+pub use spread::Spread;
+pub use zonal_linux::workload::{PageSource, Workload};
+
+/// Pages are of 4 KiB everywhere here, whatever the machine's are: what is measured never touches them.
+pub(crate) const PAGE_SHIFT: u32 = 12;

@@ -1,0 +1,77 @@
+//! `bitmap-allocator`: a tree of bitmaps that hands out the lowest frame, here under a spin lock, since
+//! it brings none.
+
+use std::thread;
+
+use bitmap_allocator::{BitAlloc, BitAlloc1M, BitAlloc16M};
+use spin::mutex::SpinMutex;
+use zonal::units::{Order, Pfn};
+use zonal_linux::workload::PageSource;
+
+use crate::contender::{Contender, Entry, Ready, Reason};
+
+/// Version of the crate.
+const VERSION: &str = "0.4.6";
+
+/// Bytes of stack on which even an unoptimised build can make the largest tree of 2.3 MiB.
+const STACK_BYTES: usize = 64 << 20;
+
+struct Bitmap<B>(SpinMutex<Box<B>>);
+
+struct Source<'a, B>(&'a Bitmap<B>);
+
+impl<B: BitAlloc> PageSource for Source<'_, B> {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, order: Order) -> Option<Pfn> {
+        let mut bits = self.0.0.lock();
+        let first = match order {
+            Order::PAGE => bits.alloc(),
+            _ => bits.alloc_contiguous(None, order.pages().get() as usize, usize::from(order.get())),
+        };
+        first.map(|first| Pfn::new(first as u64))
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, order: Order) {
+        let mut bits = self.0.0.lock();
+        let first = page.get() as usize;
+        let taken = match order {
+            Order::PAGE => bits.dealloc(first),
+            _ => bits.dealloc_contiguous(first, order.pages().get() as usize),
+        };
+        debug_assert!(taken, "it takes back what it gave out");
+    }
+}
+
+impl<B: BitAlloc + Send + 'static> Contender for Bitmap<B> {
+    type Source<'a> = Source<'a, B>;
+
+    fn source(&self) -> Source<'_, B> {
+        Source(self)
+    }
+}
+
+/// A pool of frame numbers from 0, with the smallest tree that holds them.
+pub(super) fn entry() -> Entry {
+    Entry::of_any("bitmap-allocator", VERSION, |frames| {
+        let count = frames.get() as usize;
+        if count <= BitAlloc1M::CAP {
+            ready::<BitAlloc1M>(count)
+        } else if count <= BitAlloc16M::CAP {
+            ready::<BitAlloc16M>(count)
+        } else {
+            Err(format!("its trees hold at most {} of {frames} frames", BitAlloc16M::CAP))
+        }
+    })
+}
+
+fn ready<B: BitAlloc + Send + 'static>(count: usize) -> Result<Box<dyn Ready>, Reason> {
+    // The crate makes its trees on the stack.
+    let make = thread::Builder::new().stack_size(STACK_BYTES).spawn(Box::<B>::default);
+    let tree = make.map_err(|error| format!("no thread to make its tree: {error}"))?.join();
+    let mut tree = tree.map_err(|_| "its tree could not be made")?;
+    tree.insert(0..count);
+    Ok(Box::new(Bitmap(SpinMutex::new(tree))))
+}

@@ -1,0 +1,49 @@
+//! `buddy_system_allocator`: free blocks in trees, all of them under one spin lock.
+
+use buddy_system_allocator::LockedFrameAllocator;
+use zonal::units::{Order, PageCount, Pfn};
+use zonal_linux::workload::PageSource;
+
+use crate::contender::{Contender, Entry};
+
+/// Orders it has: 0 to 10.
+const ORDERS: usize = 11;
+
+/// Version of the crate.
+const VERSION: &str = "0.13.0";
+
+struct BuddySystem(LockedFrameAllocator<ORDERS>);
+
+struct Source<'a>(&'a BuddySystem);
+
+impl PageSource for Source<'_> {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, order: Order) -> Option<Pfn> {
+        let first = self.0.0.lock().alloc(order.pages().get() as usize)?;
+        Some(Pfn::new(first as u64))
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, order: Order) {
+        self.0.0.lock().dealloc(page.get() as usize, order.pages().get() as usize);
+    }
+}
+
+impl Contender for BuddySystem {
+    type Source<'a> = Source<'a>;
+
+    fn source(&self) -> Source<'_> {
+        Source(self)
+    }
+}
+
+/// A pool of frame numbers from 0.
+pub(super) fn entry() -> Entry {
+    Entry::new("buddy_system_allocator", VERSION, |frames: PageCount| {
+        let allocator = LockedFrameAllocator::new();
+        allocator.lock().add_frame(0, frames.get() as usize);
+        Ok(BuddySystem(allocator))
+    })
+}

@@ -1,0 +1,66 @@
+//! `mimalloc` and `jemalloc`: heaps for programs, asked for objects of whole pages.
+//!
+//! They are called directly and never become the heap of this process. A block is an object of its
+//! size, aligned to a page; what it is named here is its address divided by the page size. Their pools
+//! are as large as they like: the frames of a pool say only how much the workload takes.
+
+use std::alloc::{GlobalAlloc, Layout};
+
+use mimalloc::MiMalloc;
+use tikv_jemallocator::Jemalloc;
+use zonal::units::{Order, Pfn};
+use zonal_linux::workload::PageSource;
+
+use crate::PAGE_SHIFT;
+use crate::contender::{Contender, Entry};
+
+/// Versions of the crates.
+const MIMALLOC: &str = "0.1.52";
+const JEMALLOC: &str = "0.7.0";
+
+struct Heap<A>(A);
+
+struct Source<'a, A>(&'a A);
+
+#[inline]
+fn layout(order: Order) -> Layout {
+    const PAGE: usize = 1 << PAGE_SHIFT;
+    // A page times a power of two up to 2^18 is far from overflow.
+    Layout::from_size_align(PAGE << order.get(), PAGE).expect("small sizes are lawful")
+}
+
+impl<A: GlobalAlloc> PageSource for Source<'_, A> {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, order: Order) -> Option<Pfn> {
+        // SAFETY: the size is not zero.
+        let object = unsafe { self.0.alloc(layout(order)) };
+        (!object.is_null()).then(|| Pfn::new((object.expose_provenance() >> PAGE_SHIFT) as u64))
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, order: Order) {
+        let object = std::ptr::with_exposed_provenance_mut((page.get() as usize) << PAGE_SHIFT);
+        // SAFETY: the object was taken with this layout and is given back once.
+        unsafe { self.0.dealloc(object, layout(order)) };
+    }
+}
+
+impl<A: GlobalAlloc + Send + Sync + 'static> Contender for Heap<A> {
+    type Source<'a> = Source<'a, A>;
+
+    fn source(&self) -> Source<'_, A> {
+        Source(&self.0)
+    }
+}
+
+/// Objects of mimalloc.
+pub(super) fn mimalloc() -> Entry {
+    Entry::new("mimalloc", MIMALLOC, |_| Ok(Heap(MiMalloc))).without_pool()
+}
+
+/// Objects of jemalloc.
+pub(super) fn jemalloc() -> Entry {
+    Entry::new("jemalloc", JEMALLOC, |_| Ok(Heap(Jemalloc))).without_pool()
+}

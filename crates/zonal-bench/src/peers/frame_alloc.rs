@@ -1,0 +1,113 @@
+//! `frame-alloc`: its depot, a cache for each CPU and one for all, over its lock-free buddy.
+//!
+//! It keeps its bitmaps in the memory it manages, so it is given real memory, of which it touches no
+//! more than those.
+
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+
+use ::frame_alloc::{
+    CpuId, DepotAllocator, PageSize, PhysRange, PhysicalAllocator, Provenance, RegionInit,
+    SummaryBuddyAllocator,
+};
+use memmap2::{MmapMut, MmapOptions};
+use zonal::units::{Order, PageCount, Pfn};
+use zonal_linux::workload::PageSource;
+
+use crate::PAGE_SHIFT;
+use crate::contender::{Contender, Entry, Reason};
+use crate::floor::area;
+
+/// Orders it has: 0 to 10.
+const ORDERS: usize = 11;
+/// CPUs with a cache of their own; more share.
+const SLOTS: usize = 256;
+/// Bytes of its largest block, to which its memory is aligned.
+const BLOCK_BYTES: usize = 1 << (PAGE_SHIFT as usize + ORDERS - 1);
+
+/// Version of the crate.
+const VERSION: &str = "0.1.0";
+
+const FRAME: PageSize = PageSize::from_log2(PAGE_SHIFT as u8);
+
+type Depot = DepotAllocator<SummaryBuddyAllocator<ORDERS, Exposed>, Cpu, SLOTS>;
+
+/// The CPU of the calling thread.
+struct Cpu;
+
+impl CpuId for Cpu {
+    #[inline]
+    fn current_cpu() -> usize {
+        area::current_cpu()
+    }
+}
+
+/// Addresses of a mapping that was exposed.
+struct Exposed;
+
+// SAFETY: the only mapping used is exposed as a whole before the allocator sees its address.
+unsafe impl Provenance for Exposed {
+    unsafe fn create(phys: usize) -> NonNull<u8> {
+        NonNull::new(std::ptr::with_exposed_provenance_mut(phys)).expect("no mapping begins at 0")
+    }
+
+    unsafe fn destroy<T>(ptr: NonNull<T>) -> usize {
+        ptr.addr().get()
+    }
+}
+
+struct FrameAlloc {
+    depot: Box<Depot>,
+    /// What `depot` manages.
+    _memory: MmapMut,
+}
+
+struct Source<'a>(&'a Depot);
+
+#[inline]
+fn count(order: Order) -> NonZeroUsize {
+    NonZeroUsize::new(1 << order.get()).expect("a power of two is not zero")
+}
+
+impl PageSource for Source<'_> {
+    type Page = Pfn;
+
+    #[inline]
+    fn take(&mut self, order: Order) -> Option<Pfn> {
+        let address = self.0.allocate_physical(FRAME, count(order)).ok()?;
+        Some(Pfn::new((address >> PAGE_SHIFT) as u64))
+    }
+
+    #[inline]
+    fn give(&mut self, page: Pfn, order: Order) {
+        let address = (page.get() as usize) << PAGE_SHIFT;
+        // SAFETY: the block was taken with this order and is given back once.
+        unsafe { self.0.deallocate_physical(FRAME, count(order), address) };
+    }
+}
+
+impl Contender for FrameAlloc {
+    type Source<'a> = Source<'a>;
+
+    fn source(&self) -> Source<'_> {
+        Source(&self.depot)
+    }
+}
+
+/// A pool of addresses.
+pub(super) fn entry() -> Entry {
+    Entry::new("frame-alloc", VERSION, make)
+}
+
+fn make(frames: PageCount) -> Result<FrameAlloc, Reason> {
+    let bytes = (frames.get() as usize) << PAGE_SHIFT;
+    let mapped = MmapOptions::new().len(bytes + BLOCK_BYTES).no_reserve_swap().map_anon();
+    let mut memory = mapped.map_err(|error| format!("no addresses for its memory: {error}"))?;
+    let base = memory.as_mut_ptr().expose_provenance().next_multiple_of(BLOCK_BYTES);
+    let depot = Box::new(Depot::new(FRAME, SummaryBuddyAllocator::new(FRAME)));
+    let usable = [PhysRange { base, len: bytes }];
+    // SAFETY: the range lies in the mapping, which nobody else uses and which outlives the allocator;
+    // no other thread knows the allocator yet.
+    unsafe { depot.try_init(base, bytes, &usable) }.map_err(|error| error.to_string())?;
+    Ok(FrameAlloc { depot, _memory: memory })
+}

@@ -1,0 +1,50 @@
+//! Other allocators, set up as their own documentation says.
+//!
+//! Each file is one of them, or a family with one interface. Their versions are constants that a test
+//! holds against the lock file. Heaps written in C are behind the cargo feature `c-peers`.
+
+mod bitmap;
+mod buddy_system;
+#[cfg(feature = "c-peers")]
+mod c_heaps;
+mod frame_alloc;
+
+use crate::contender::Entry;
+
+/// Peers that only builds with the cargo feature `c-peers` have.
+pub const C_PEERS: [&str; 2] = ["mimalloc", "jemalloc"];
+
+/// All peers of this build.
+#[must_use]
+pub fn peers() -> Vec<Entry> {
+    vec![
+        frame_alloc::entry(),
+        buddy_system::entry(),
+        bitmap::entry(),
+        #[cfg(feature = "c-peers")]
+        c_heaps::mimalloc(),
+        #[cfg(feature = "c-peers")]
+        c_heaps::jemalloc(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Name of the crate that has a peer.
+    fn package(peer: &str) -> &str {
+        if peer == "jemalloc" { "tikv-jemallocator" } else { peer }
+    }
+
+    #[test]
+    fn versions_are_those_of_the_lock_file() {
+        let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
+        let lock = std::fs::read_to_string(lock).unwrap();
+        for peer in peers() {
+            let name = package(peer.name());
+            let entry = format!("[[package]]\nname = \"{name}\"\nversion = \"{}\"\n", peer.version());
+            assert!(lock.contains(&entry), "{name} is not {}", peer.version());
+        }
+    }
+}

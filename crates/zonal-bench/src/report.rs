@@ -1,0 +1,179 @@
+//! What a bench found: a row for each contender on each workload, and who was left out.
+//!
+//! Ratios are taken within a round, where both ran right after each other, and then over the rounds:
+//! what slows a whole round down cancels out. Neighbours: `bench.rs` measures, front ends render.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+
+use zonal_linux::workload::Workload;
+
+use crate::contender::{Entry, Sample};
+use crate::counting::Counting;
+use crate::spread::Spread;
+use crate::{floor, ours};
+
+/// One contender on one workload. All figures are of a pair: one allocation and one free.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The workload.
+    pub workload: Workload,
+    /// Threads that worked at the same time.
+    pub threads: NonZeroUsize,
+    /// The contender.
+    pub contender: String,
+    /// Its version.
+    pub version: String,
+    /// CPU time in nanoseconds; of a couple of threads that do a pair together, the mean of both.
+    pub cpu_ns: Spread,
+    /// Time on the clock in nanoseconds, for the same.
+    pub wall_ns: Spread,
+    /// Instructions of user space, the median over the rounds, where they can be counted.
+    pub instructions: Option<f64>,
+    /// CPU time as a multiple of zonal's in the same round, the median over the rounds.
+    pub ratio_to_zonal: Option<f64>,
+    /// CPU time as a multiple of the floor's in the same round, likewise. The floor is `floor-rseq`,
+    /// or `floor-spin` where there are no restartable sequences.
+    pub ratio_to_floor: Option<f64>,
+    /// Requests that found no block, for each pair.
+    pub failed: f64,
+    /// Rounds that were measured.
+    pub rounds: usize,
+}
+
+/// A contender that was left out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Skipped {
+    /// On which workload.
+    pub workload: Workload,
+    /// The contender.
+    pub contender: String,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// All that a bench found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// By workload, then number of threads, then contender, each in the order asked for.
+    pub rows: Vec<Row>,
+    /// Who was left out.
+    pub skipped: Vec<Skipped>,
+    /// Why no instructions were counted; `None` when they were.
+    pub instructions_missing: Option<String>,
+}
+
+/// What the rounds of one contender measured. A round without a pair is `None`, so that rounds of
+/// different contenders stay side by side.
+type Rounds = Vec<Option<Sample>>;
+
+/// The samples of one workload, by number of threads and place of the entry.
+#[derive(Default)]
+pub(crate) struct Samples(BTreeMap<(NonZeroUsize, usize), Rounds>);
+
+impl Samples {
+    /// Adds the next round's sample.
+    pub(crate) fn add(&mut self, threads: NonZeroUsize, place: usize, sample: Option<Sample>) {
+        self.0.entry((threads, place)).or_default().push(sample);
+    }
+}
+
+impl Report {
+    pub(crate) fn new(counting: &Counting) -> Self {
+        let instructions_missing = counting.why_not().map(str::to_owned);
+        Self { rows: Vec::new(), skipped: Vec::new(), instructions_missing }
+    }
+
+    /// Adds the rows of a workload.
+    pub(crate) fn add(&mut self, workload: Workload, entries: &[Entry], samples: &Samples) {
+        let place_of = |name: &str| entries.iter().position(|entry| entry.name() == name);
+        for (&(threads, place), rounds) in &samples.0 {
+            let of = |name: &str| samples.0.get(&(threads, place_of(name)?));
+            let floor = floor::NAMES.iter().find_map(|name| of(name));
+            let entry = &entries[place];
+            let figures = |figure: fn(&Sample) -> f64| Spread::of(rounds.iter().flatten().map(figure));
+            let (Some(cpu_ns), Some(wall_ns)) = (figures(|s| s.cpu_ns), figures(|s| s.wall_ns)) else {
+                let (contender, reason) = (entry.name().into(), "it did not finish a single pair".into());
+                self.skipped.push(Skipped { workload, contender, reason });
+                continue;
+            };
+            let counts: Option<Vec<f64>> =
+                rounds.iter().flatten().map(|sample| sample.instructions).collect();
+            self.rows.push(Row {
+                workload,
+                threads,
+                contender: entry.name().into(),
+                version: entry.version().into(),
+                cpu_ns,
+                wall_ns,
+                instructions: counts.and_then(Spread::of).map(|spread| spread.median),
+                ratio_to_zonal: of(ours::NAME).and_then(|zonal| ratio(rounds, zonal)),
+                ratio_to_floor: floor.and_then(|floor| ratio(rounds, floor)),
+                failed: figures(|sample| sample.failed).map_or(0.0, |spread| spread.median),
+                rounds: rounds.iter().flatten().count(),
+            });
+        }
+    }
+}
+
+/// Median over the rounds of how many times longer the first took than the second.
+fn ratio(rounds: &Rounds, others: &Rounds) -> Option<f64> {
+    let both = rounds.iter().zip(others).filter_map(|(one, other)| (*one).zip(*other));
+    Spread::of(both.map(|(one, other)| one.cpu_ns / other.cpu_ns)).map(|spread| spread.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::harness;
+
+    fn sample(cpu_ns: f64) -> Option<Sample> {
+        Some(Sample { cpu_ns, wall_ns: 2.0 * cpu_ns, instructions: Some(10.0 * cpu_ns), failed: 0.0 })
+    }
+
+    /// A report on contenders with these names and rounds.
+    fn report(contenders: &[(&str, &[Option<Sample>])]) -> Report {
+        let entry = |name: &str| Entry::of_any(name, "1", |frames| harness().make(frames));
+        let entries: Vec<Entry> = contenders.iter().map(|(name, _)| entry(name)).collect();
+        let mut samples = Samples::default();
+        for (place, (_, rounds)) in contenders.iter().enumerate() {
+            rounds.iter().for_each(|sample| samples.add(NonZeroUsize::MIN, place, *sample));
+        }
+        let mut report = Report::new(&Counting::detect());
+        report.add(Workload::Pair, &entries, &samples);
+        report
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        // The machine was ten times slower in the second round, and broke down in the third.
+        let slow = [sample(20.0), sample(200.0), sample(60.0)];
+        let fast = [sample(10.0), sample(100.0), sample(9000.0)];
+        let report = report(&[("zonal", &slow), ("floor-rseq", &fast), ("floor-spin", &[sample(1.0)])]);
+        let ratios = |at: usize| (report.rows[at].ratio_to_zonal, report.rows[at].ratio_to_floor);
+        assert_eq!((ratios(0), ratios(1)), ((Some(1.0), Some(2.0)), (Some(0.5), Some(1.0))));
+        assert_eq!(report.rows[0].cpu_ns, Spread { median: 60.0, min: 20.0, max: 200.0 });
+        assert_eq!(report.rows[0].wall_ns.median, 120.0);
+        assert_eq!(report.rows[0].instructions, Some(600.0));
+    }
+
+    #[test]
+    fn the_other_floor_stands_in_and_no_floor_is_no_ratio() {
+        let with = report(&[("zonal", &[sample(30.0)]), ("floor-spin", &[sample(10.0)])]);
+        assert_eq!(with.rows[0].ratio_to_floor, Some(3.0));
+        let without = report(&[("zonal", &[sample(30.0)]), ("other", &[sample(10.0)])]);
+        assert_eq!(without.rows[1].ratio_to_floor, None);
+    }
+
+    #[test]
+    fn a_round_without_a_pair_is_left_out_and_keeps_its_place() {
+        let report = report(&[("zonal", &[sample(10.0), sample(50.0)]), ("other", &[None, sample(100.0)])]);
+        assert_eq!((report.rows[1].ratio_to_zonal, report.rows[1].rounds), (Some(2.0), 1));
+    }
+
+    #[test]
+    fn whoever_did_nothing_is_left_out_with_a_reason() {
+        let report = report(&[("zonal", &[sample(10.0)]), ("other", &[None])]);
+        assert_eq!((report.rows.len(), &*report.skipped[0].contender), (1, "other"));
+    }
+}

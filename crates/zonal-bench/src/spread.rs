@@ -1,0 +1,42 @@
+//! What a few rounds say together: the one in the middle, and how far the others lie from it.
+
+/// Median and extremes of what some rounds measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Spread {
+    /// Half of the rounds lie below, half above; of an even number the mean of the two in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The most.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of all `values`; `None` without any.
+    #[must_use]
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (&min, &max) = values.first().zip(values.last())?;
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            f64::midpoint(values[middle - 1], values[middle])
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_in_the_middle() {
+        assert_eq!(Spread::of([3.0, 1.0, 900.0]), Some(Spread { median: 3.0, min: 1.0, max: 900.0 }));
+        assert_eq!(Spread::of([4.0, 1.0, 2.0, 9.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
+        assert_eq!(Spread::of([7.0]), Some(Spread { median: 7.0, min: 7.0, max: 7.0 }));
+        assert_eq!(Spread::of([]), None);
+    }
+}

@@ -1,0 +1,266 @@
+//! `zonal bench`: the allocator beside others and beside the limit of this machine.
+//!
+//! Arguments become a checked bench, the bench's report is rendered. Neighbours: `zonal_bench` does the
+//! work; `bench/text.rs` and `bench/json.rs` render, `bench/figures.rs` is the other half of the command.
+
+mod figures;
+mod json;
+mod text;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use zonal::units::PageCount;
+use zonal_bench::{Bench, Entry, Report, Workload};
+use zonal_linux::PoolError;
+
+use crate::interrupt;
+use crate::outcome::{Failure, print};
+use crate::progress;
+use crate::run::refused;
+use crate::values::{self, Size};
+
+/// Frames of a pool if nothing is said: 4 GiB.
+const FRAMES_DEFAULT: PageCount = PageCount::new(1 << 20);
+/// Bytes of a frame.
+const PAGE_BYTES: u64 = 4096;
+
+/// Measure zonal beside other allocators, and beside the limit this machine sets
+#[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, after_help = examples())]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    other: Option<Other>,
+
+    #[command(flatten)]
+    pairs: PairArgs,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum Other {
+    Figures(figures::FigureArgs),
+}
+
+/// What is measured in pairs.
+#[derive(Args, Clone, Debug)]
+struct PairArgs {
+    /// What each thread does; see below [default: all]
+    #[arg(value_name = "WORKLOAD", value_parser = workload)]
+    workloads: Vec<Workload>,
+
+    #[command(flatten)]
+    peers: PeerArgs,
+
+    /// Threads at work; can be repeated, or be a list such as 1,2
+    #[arg(long, value_name = "N", value_parser = values::threads, value_delimiter = ',', default_value = "1",
+          allow_hyphen_values = true)]
+    threads: Vec<NonZeroUsize>,
+
+    /// Rounds to measure; one more comes first and is not counted
+    #[arg(long, value_name = "N", value_parser = rounds, default_value = "7", allow_hyphen_values = true)]
+    rounds: NonZeroUsize,
+
+    /// How long each allocator works in a round
+    #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "0.1", allow_hyphen_values = true)]
+    seconds: Duration,
+
+    /// Memory of each pool, which is reserved and not touched [default: 4GiB, or half of what is available]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pool: Option<Size>,
+
+    /// Start of all random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print the result as one JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// Draw the result as bars to a file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// Beside whom.
+#[derive(Args, Clone, Debug)]
+struct PeerArgs {
+    /// Beside this allocator only; can be repeated, or be `none` [default: all of this build]
+    #[arg(long = "peer", value_name = "NAME", value_parser = peer)]
+    peers: Vec<String>,
+}
+
+/// What `--peer` says for no peer at all.
+const NO_PEER: &str = "none";
+
+fn examples() -> String {
+    let mut text = String::from("Workloads, for each thread:\n");
+    for workload in workloads() {
+        text.push_str(&format!("  {:<14}{}\n", workload.name(), workload.summary()));
+    }
+    let peers = zonal_bench::peers();
+    let peers = peers.iter().map(Entry::name).collect::<Vec<_>>().join(", ");
+    text.push_str(&format!("\nPeers: {peers}{}\n", missing_peers()));
+    text.push_str(
+        "\nTimes are CPU time of a pair: one allocation and one free. Every round runs every allocator once,\n\
+         each round beginning with another one. Threads are not pinned. `floor-rseq` and `floor-spin` are what\n\
+         this machine charges for a bare array of frame numbers for each CPU; `model` is the former with small\n\
+         arrays that are refilled in bulk; `harness` is what measuring itself costs.\n\n\
+         Examples:\n  \
+         zonal bench                                 all workloads and peers on one thread, a minute or two\n  \
+         zonal bench pair batch --threads 1,2        two workloads on one and on two threads\n  \
+         zonal bench random --peer frame-alloc --json\n  \
+         zonal bench --svg bench.svg                 a chart beside the table\n  \
+         zonal bench figures                         what is no time of a pair: fragmentation, start-up, ...\n\n\
+         Ctrl-C ends the bench and prints what was finished; a second one ends at once.",
+    );
+    text
+}
+
+/// The end of a list of peers: what other builds have.
+fn missing_peers() -> String {
+    let built = zonal_bench::peers();
+    let is_missing = |name: &&str| !built.iter().any(|entry| entry.name() == *name);
+    let missing: Vec<&str> = zonal_bench::C_PEERS.into_iter().filter(is_missing).collect();
+    if missing.is_empty() { String::new() } else { format!("; {} {HOW_TO_HAVE_C_PEERS}", missing.join(", ")) }
+}
+
+const HOW_TO_HAVE_C_PEERS: &str = "with `cargo build --release --features c-peers`";
+
+/// All but `touch`, which measures memory.
+fn workloads() -> impl Iterator<Item = Workload> {
+    Workload::ALL.into_iter().filter(|workload| *workload != Workload::Touch)
+}
+
+fn workload(name: &str) -> Result<Workload, String> {
+    workloads().find(|workload| workload.name() == name).ok_or_else(|| {
+        let names = workloads().map(Workload::name).collect::<Vec<_>>().join(", ");
+        format!(
+            "there is no such workload to bench; workloads are {names}; `zonal bench figures` has the rest"
+        )
+    })
+}
+
+fn peer(name: &str) -> Result<String, String> {
+    let built = zonal_bench::peers();
+    if name == NO_PEER || built.iter().any(|one| one.name() == name) {
+        return Ok(name.to_owned());
+    }
+    if zonal_bench::C_PEERS.contains(&name) {
+        return Err(format!("this build is without it; build {HOW_TO_HAVE_C_PEERS}"));
+    }
+    let names = built.iter().map(Entry::name).collect::<Vec<_>>().join(", ");
+    Err(format!("there is no such peer; peers are {names}, or {NO_PEER}{}", missing_peers()))
+}
+
+fn rounds(text: &str) -> Result<NonZeroUsize, String> {
+    let rounds = text.trim().parse().ok().filter(|rounds: &NonZeroUsize| rounds.get() <= ROUNDS_MAX);
+    rounds.ok_or_else(|| format!("`{text}` is not a number of rounds; ask for 1 to {ROUNDS_MAX}"))
+}
+
+/// More rounds than this tell nothing new.
+const ROUNDS_MAX: usize = 100_000;
+
+/// Measures. Exits with 0; 1 if the system refused; 2 if the arguments do not fit this machine; 130 if
+/// interrupted.
+pub(crate) fn run(args: &BenchArgs) -> ExitCode {
+    let done = match &args.other {
+        None => pairs(&args.pairs),
+        Some(Other::Figures(args)) => figures::run(args),
+    };
+    done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+fn pairs(args: &PairArgs) -> Result<(), Failure> {
+    let interrupted = watch_for_interrupt()?;
+    warn_of_slow_build();
+    let bench = bench(args)?;
+    let entries = entries(&args.peers);
+    let bar = progress::bar(0, "{msg} {wide_bar} {eta} left");
+    let report = bench.run(&entries, &interrupted, |now| {
+        bar.set_length(now.total as u64);
+        bar.set_message(format!("{}: {}", now.workload.name(), now.contender));
+        bar.set_position(now.done as u64);
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
+    if args.json {
+        text::remarks(&report).iter().for_each(|line| eprintln!("zonal: note: {line}"));
+    }
+    print(&if args.json { json::render(&report) } else { text::render(&bench, &report) })?;
+    if let Some(file) = &args.svg {
+        let chart = zonal_bench::chart(&report);
+        std::fs::write(file, chart)
+            .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+    }
+    judge(&report, &interrupted)
+}
+
+fn bench(args: &PairArgs) -> Result<Bench, Failure> {
+    let mut asked = Vec::new();
+    for &workload in &args.workloads {
+        if !asked.contains(&workload) {
+            asked.push(workload);
+        }
+    }
+    let mut threads = args.threads.clone();
+    threads.sort_unstable();
+    threads.dedup();
+    Ok(Bench {
+        workloads: if asked.is_empty() { workloads().collect() } else { asked },
+        threads,
+        rounds: args.rounds,
+        round_time: args.seconds,
+        frames: frames(args.pool)?,
+        seed: args.seed,
+    })
+}
+
+/// Frames of a pool that this machine can have.
+fn frames(asked: Option<Size>) -> Result<PageCount, Failure> {
+    let wanted = asked.map_or(FRAMES_DEFAULT, |Size(bytes)| PageCount::new(bytes / PAGE_BYTES));
+    match zonal_bench::pool(wanted) {
+        Ok(pool) => Ok(pool.frames()),
+        Err(PoolError::TooLarge { available, .. }) if asked.is_none() => {
+            let half = PageCount::new(available / 2 / PAGE_BYTES);
+            zonal_bench::pool(half).map(|pool| pool.frames()).map_err(refused)
+        }
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// The harness, ours, the floors and the peers asked for.
+fn entries(args: &PeerArgs) -> Vec<Entry> {
+    let ours = [zonal_bench::harness(), zonal_bench::zonal()].into_iter();
+    ours.chain(zonal_bench::floors()).chain(peers(args)).collect()
+}
+
+fn peers(args: &PeerArgs) -> impl Iterator<Item = Entry> {
+    let wanted = |entry: &Entry| args.peers.is_empty() || args.peers.iter().any(|name| name == entry.name());
+    zonal_bench::peers().into_iter().filter(wanted)
+}
+
+fn watch_for_interrupt() -> Result<std::sync::Arc<AtomicBool>, Failure> {
+    interrupt::flag_on_interrupt()
+        .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))
+}
+
+fn warn_of_slow_build() {
+    if cfg!(debug_assertions) {
+        eprintln!("zonal: warning: this is not a release build: its times say nothing");
+    }
+}
+
+fn judge(report: &Report, interrupted: &AtomicBool) -> Result<(), Failure> {
+    // Relaxed: nothing but the flag itself is read.
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Failure::interrupted("interrupted; what was finished is printed"));
+    }
+    if report.rows.is_empty() {
+        return Err(Failure::failed("nothing was measured; give a larger --pool or fewer --threads"));
+    }
+    Ok(())
+}

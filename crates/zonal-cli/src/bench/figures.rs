@@ -1,0 +1,176 @@
+//! `zonal bench figures`: what is no time of a pair, beside its goals.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use zonal_bench::{Figure, Figures, Goal, Part, Sizes};
+
+use super::{PeerArgs, frames, peers, warn_of_slow_build, watch_for_interrupt};
+use crate::outcome::{Failure, print};
+use crate::progress;
+use crate::values::Size;
+
+/// Measure what is no time of a pair: fragmentation, scans past full nodes, start-up, metadata
+#[derive(Args, Clone, Debug)]
+#[command(after_help = examples())]
+pub(super) struct FigureArgs {
+    /// Which figures; see below [default: all]
+    #[arg(value_name = "FIGURES", value_parser = part)]
+    parts: Vec<Part>,
+
+    #[command(flatten)]
+    peers: PeerArgs,
+
+    /// Memory of pools whose fragmentation is measured; goals are for 4GiB [default: 4GiB, or half of what
+    /// is available]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pool: Option<Size>,
+
+    /// Start of all random choices; goals are for 1
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Print the result as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+fn examples() -> String {
+    let mut text = String::from("Figures:\n");
+    for part in Part::ALL {
+        text.push_str(&format!("  {:<15}{}\n", part.name(), part.summary()));
+    }
+    text.push_str(
+        "\nExamples:\n  \
+         zonal bench figures                      all of them, half a minute\n  \
+         zonal bench figures starts metadata --json\n  \
+         zonal bench figures fragmentation --peer bitmap-allocator",
+    );
+    text
+}
+
+fn part(name: &str) -> Result<Part, String> {
+    Part::ALL.into_iter().find(|part| part.name() == name).ok_or_else(|| {
+        let names = Part::ALL.map(Part::name).join(", ");
+        format!("there are no such figures; there are {names}")
+    })
+}
+
+/// Takes the figures and prints them.
+pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
+    let interrupted = watch_for_interrupt()?;
+    warn_of_slow_build();
+    let parts = Part::ALL.into_iter().filter(|part| args.parts.is_empty() || args.parts.contains(part));
+    let parts: Vec<Part> = parts.collect();
+    let sizes = Sizes { frames: frames(args.pool)?, seed: args.seed, ..Sizes::default() };
+    let entries: Vec<_> = [zonal_bench::zonal()].into_iter().chain(peers(&args.peers)).collect();
+    let bar = progress::bar(parts.len() as u64, "{msg} {wide_bar}");
+    let figures = zonal_bench::figures(&entries, &parts, &sizes, &interrupted, |part| {
+        bar.set_message(part.name());
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    for line in &figures.skipped {
+        eprintln!("zonal: note: left out: {line}");
+    }
+    print(&if args.json { json(&figures) } else { text(&figures) })?;
+    judge(&interrupted)
+}
+
+fn judge(interrupted: &AtomicBool) -> Result<(), Failure> {
+    // Relaxed: nothing but the flag itself is read.
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Failure::interrupted("interrupted; what was finished is printed"));
+    }
+    Ok(())
+}
+
+/// A figure for scripts. Its keys and their order are a promise.
+#[derive(Serialize)]
+struct Line<'a> {
+    figure: &'a str,
+    allocator: &'a str,
+    value: f64,
+    unit: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goal: Option<GoalLine>,
+}
+
+#[derive(Serialize)]
+struct GoalLine {
+    /// `at_most` or `at_least`.
+    kind: &'static str,
+    must: f64,
+    aim: f64,
+    /// The goal that the value reaches, if any: `must` or `aim`.
+    reached: Option<&'static str>,
+}
+
+fn json(figures: &Figures) -> String {
+    let lines: Vec<Line<'_>> = figures.rows.iter().map(line).collect();
+    serde_json::to_string(&lines).expect("numbers and names are always JSON") + "\n"
+}
+
+fn line(figure: &Figure) -> Line<'_> {
+    let Figure { name, contender, value, unit, goal } = figure;
+    Line {
+        figure: name,
+        allocator: contender,
+        value: *value,
+        unit,
+        goal: goal.map(|goal| goal_line(goal, *value)),
+    }
+}
+
+fn goal_line(goal: Goal, value: f64) -> GoalLine {
+    let (kind, must, aim) = match goal {
+        Goal::AtMost(must, aim) => ("at_most", must, aim),
+        Goal::AtLeast(must, aim) => ("at_least", must, aim),
+    };
+    let reaches = |mark: f64| if kind == "at_most" { value <= mark } else { value >= mark };
+    let reached = if reaches(aim) { Some("aim") } else { reaches(must).then_some("must") };
+    GoalLine { kind, must, aim, reached }
+}
+
+fn text(figures: &Figures) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["figure", "allocator", "value", "unit", "must", "aim", ""]);
+    let mut last = "";
+    for figure in &figures.rows {
+        let goal = figure.goal.map(|goal| goal_line(goal, figure.value));
+        let [must, aim, verdict] = goal.map_or_else(Default::default, |goal| {
+            let sign = if goal.kind == "at_most" { "<=" } else { ">=" };
+            let verdict =
+                goal.reached.map_or("missed", |which| if which == "aim" { "aim reached" } else { "reached" });
+            [format!("{sign} {}", goal.must), format!("{sign} {}", goal.aim), verdict.to_owned()]
+        });
+        let name = if figure.name == last { "" } else { &figure.name };
+        last = &figure.name;
+        let (contender, value) = (figure.contender.clone(), number(figure.value));
+        table.add_row([name.to_owned(), contender, value, figure.unit.to_owned(), must, aim, verdict]);
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_cell_alignment(if at == 2 { CellAlignment::Right } else { CellAlignment::Left });
+    }
+    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+}
+
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 || value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_reaches_the_aim_the_must_or_neither() {
+        let reached = |goal, values: [f64; 3]| values.map(|value| goal_line(goal, value).reached);
+        let all = [Some("aim"), Some("must"), None];
+        assert_eq!(reached(Goal::AtMost(1.5, 1.2), [1.2, 1.5, 1.51]), all);
+        assert_eq!(reached(Goal::AtLeast(927.0, 940.0), [940.0, 927.0, 926.0]), all);
+    }
+}

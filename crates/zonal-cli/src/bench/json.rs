@@ -1,0 +1,44 @@
+//! The rows of a bench as one JSON document, for scripts. Its keys and their order are a promise.
+//!
+//! Times are CPU time in nanoseconds. `instructions_per_pair` is null where they cannot be counted,
+//! ratios are null where there is nothing to compare with.
+
+use serde::Serialize;
+use zonal_bench::{Report, Row};
+
+#[derive(Serialize)]
+struct Line<'a> {
+    workload: &'static str,
+    threads: usize,
+    allocator: &'a str,
+    version: &'a str,
+    ns_per_pair_median: f64,
+    ns_per_pair_min: f64,
+    ns_per_pair_max: f64,
+    instructions_per_pair: Option<f64>,
+    ratio_to_zonal: Option<f64>,
+    ratio_to_floor: Option<f64>,
+    rounds: usize,
+}
+
+/// The document and a line break.
+pub(super) fn render(report: &Report) -> String {
+    let lines: Vec<Line<'_>> = report.rows.iter().map(line).collect();
+    serde_json::to_string(&lines).expect("numbers and names are always JSON") + "\n"
+}
+
+fn line(row: &Row) -> Line<'_> {
+    Line {
+        workload: row.workload.name(),
+        threads: row.threads.get(),
+        allocator: &row.contender,
+        version: &row.version,
+        ns_per_pair_median: row.cpu_ns.median,
+        ns_per_pair_min: row.cpu_ns.min,
+        ns_per_pair_max: row.cpu_ns.max,
+        instructions_per_pair: row.instructions,
+        ratio_to_zonal: row.ratio_to_zonal,
+        ratio_to_floor: row.ratio_to_floor,
+        rounds: row.rounds,
+    }
+}

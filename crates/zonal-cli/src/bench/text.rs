@@ -1,0 +1,103 @@
+//! The rows of a bench for people: a table for each workload, and what they should know about it.
+
+use std::fmt::Write;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use zonal_bench::{Bench, Report, Row, Skipped};
+
+use crate::run::text::{counted, size};
+
+/// Failed requests for each pair from which they are worth a remark.
+const FAILED_MIN: f64 = 0.01;
+
+pub(super) fn render(bench: &Bench, report: &Report) -> String {
+    let mut text = heading(bench);
+    let groups = report.rows.chunk_by(|a, b| (a.workload, a.threads) == (b.workload, b.threads));
+    for rows in groups {
+        let first = &rows[0];
+        let threads = counted(first.threads.get() as u64, "thread");
+        let _ = write!(text, "\n{}, {threads}: {}\n", first.workload.name(), first.workload.summary());
+        text.push_str(&table(rows));
+    }
+    let remarks = remarks(report);
+    if !remarks.is_empty() {
+        text.push('\n');
+    }
+    remarks.iter().fold(text, |text, line| text + line + "\n")
+}
+
+fn heading(bench: &Bench) -> String {
+    format!(
+        "Pools of {}, {} of {:.3} s after one to warm up, seed {}, threads not pinned\n\
+         ns: CPU time of a pair, the median over the rounds; x zonal, x floor: medians of the ratios within a round\n",
+        size(bench.frames.get() * super::PAGE_BYTES),
+        counted(bench.rounds.get() as u64, "round"),
+        bench.round_time.as_secs_f64(),
+        bench.seed,
+    )
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "allocator",
+        "version",
+        "ns",
+        "min",
+        "max",
+        "wall ns",
+        "instructions",
+        "x zonal",
+        "x floor",
+    ]);
+    for row in rows {
+        let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+        table.add_row([
+            row.contender.clone(),
+            row.version.clone(),
+            ns(row.cpu_ns.median),
+            ns(row.cpu_ns.min),
+            ns(row.cpu_ns.max),
+            ns(row.wall_ns.median),
+            row.instructions.map_or_else(|| "-".into(), |count| format!("{count:.0}")),
+            ratio(row.ratio_to_zonal),
+            ratio(row.ratio_to_floor),
+        ]);
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_cell_alignment(if at < 2 { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+}
+
+fn ns(ns: f64) -> String {
+    if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
+}
+
+/// What was not measured as one might expect, a line each.
+pub(super) fn remarks(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(
+        report.instructions_missing.as_ref().map(|why| format!("instructions are not counted: {why}")),
+    );
+    for row in report.rows.iter().filter(|row| row.failed >= FAILED_MIN) {
+        lines.push(format!(
+            "{} on {}: {:.2} requests for each pair found no block",
+            row.contender,
+            row.workload.name(),
+            row.failed
+        ));
+    }
+    lines.extend(skipped(&report.skipped));
+    lines
+}
+
+/// Who was left out, a line for each workload and reason.
+fn skipped(all: &[Skipped]) -> impl Iterator<Item = String> {
+    let groups = all.chunk_by(|a, b| (a.workload, &a.reason) == (b.workload, &b.reason));
+    groups.map(|group| {
+        let names: Vec<&str> = group.iter().map(|skipped| &*skipped.contender).collect();
+        format!("skipped on {}: {}: {}", group[0].workload.name(), names.join(", "), group[0].reason)
+    })
+}
