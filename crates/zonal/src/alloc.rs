@@ -130,14 +130,13 @@ impl<P: Platform> Allocator<'_, P> {
         let Some(guard) = zone.try_pageset(seat) else {
             return self.take_from_buddy(zone, preferred, reach);
         };
-        let own = zone.is_own(seat);
         loop {
             if let Some(block) = self.pop(zone, &guard, stack, reach.order, reach.kind) {
                 count_numa(zone, Some(&guard), preferred, reach);
                 return Some(block);
             }
             let spare = spare(zone, reach, mark);
-            if self.refill(zone, &guard, own, stack, spare) == 0 {
+            if self.refill(zone, &guard, seat, stack, spare) == 0 {
                 drop(guard);
                 return self.take_from_buddy(zone, preferred, reach);
             }
@@ -154,9 +153,10 @@ impl<P: Platform> Allocator<'_, P> {
     ) -> Option<Block> {
         let order = reach.order;
         loop {
-            let frame = zone.buddy.take(&zone.lock(), order)?;
             let pages = order.pages().get() as i64;
-            zone.counters().add_total(ZoneItem::Free, -pages);
+            // Under the region's lock, as in a refill.
+            let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
+            let frame = zone.regions.take(order, zone.home(reach.seat), leaving)?;
             self.nodes[zone.node].counters().add_total(reach.kind.item(), pages);
             if self.admit(zone, frame, FrameState::NotAllocated, order, reach.kind) {
                 count_numa(zone, None, preferred, reach);
