@@ -188,7 +188,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break block;
             }
             let spare = spare(zone, reach, mark);
-            if self.refill(zone, &guard, own, stack, spare) == 0 {
+            if self.refill(zone, &guard, seat, stack, spare) == 0 {
                 self.set_limits(zone, &guard, seat);
                 drop(guard);
                 return self.take_from_buddy(zone, preferred, reach);
@@ -216,9 +216,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Option<Block> {
         let order = reach.order;
         loop {
-            let frame = zone.buddy.take(&zone.lock(), order)?;
             let pages = order.pages().get() as i64;
-            zone.counters().add_total(ZoneItem::Free, -pages);
+            // Under the region's lock, as in a refill.
+            let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
+            let frame = zone.regions.take(order, zone.home(reach.seat), leaving)?;
             self.nodes[zone.node].counters().add_total(reach.kind.item(), pages);
             if self.admit(zone, frame, FrameState::NotAllocated, order, reach.kind) {
                 count_numa(zone, preferred, reach, |item| zone.counters().add_total(item, 1));

@@ -1,22 +1,23 @@
-//! The buddy of one zone: free blocks as dense bitmaps; split, merge, bulk take and give.
+//! The buddy of one region: free blocks as dense bitmaps; split, merge, bulk take and give.
 //!
-//! Vocabulary: frames are numbered from the zone's aligned start (the *index* of a frame); *level* 0
+//! Vocabulary: frames are numbered from the region's start (the *index* of a frame); *level* 0
 //! has a bit per frame, level `l` a bit per unit of `64^l` frames; a word is *covered* when the bit
 //! that stands for it one level up, or any further up, is set. Linux: `free_area`, `/proc/buddyinfo`.
 //! Neighbours: `buddy_shape.rs` lays out the cells, `buddy_words.rs` looks into one word,
 //! `find_first.rs` finds the lowest word, `buddy_ranges.rs` has the operations on ranges,
-//! `buddy_verify.rs` the full walk; `zone.rs` owns the lock.
+//! `buddy_verify.rs` the full walk; `regions.rs` owns the lock.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy_shape::{BuddyShape, FREE_BLOCKS_AT, FREE_PAGES_AT, ORDERS_AT, Stretch};
+use crate::buddy_shape::{BuddyShape, Stretch};
 use crate::buddy_words::{
     WORD_BITS, WORD_BITS_LOG2, count_difference, for_each_change, from_smallest, maximal, ones,
 };
+use crate::carve::{Fresh, copy_view};
 use crate::find_first::FindFirst;
 use crate::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::units::Order;
+use crate::units::{MAX_ORDER_LIMIT, Order};
 
 /// View of a buddy in cells that all start at 0: nothing free.
 ///
@@ -27,23 +28,68 @@ use crate::units::Order;
 /// - `free_blocks[k]` = aligned free runs of `2^k` frames that are no half of a free run of
 ///   `2^(k + 1)`, or `k = max_order`; and `free_pages = Σ free_blocks[k] * 2^k`;
 /// - bit `k` of `orders` is set iff `free_blocks[k] > 0`;
+/// - `in_large = Σ free_blocks[k] * 2^k` over the orders `k` of large blocks;
 /// - bit `w` of the index of order `k` is set iff word `w` of that order's level has such a run.
 ///
-/// Accesses are relaxed throughout: writers and readers of bits and indexes hold the zone's lock
+/// Accesses are relaxed throughout: writers and readers of bits and indexes hold the region's lock
 /// (the [`Held`] they are given), which orders them; the counts are also read without it, as
 /// single cells that may be stale and that nothing else is inferred from.
 pub(crate) struct Buddy<'m, P: Platform> {
+    counts: &'m BuddyCounts<P>,
     cells: &'m [P::U64],
     shape: &'m BuddyShape,
 }
 
-impl<P: Platform> Clone for Buddy<'_, P> {
-    fn clone(&self) -> Self {
-        *self
+copy_view!(Buddy);
+
+/// What a buddy has, in figures. Read without its lock too.
+#[repr(C)]
+pub(crate) struct BuddyCounts<P: Platform> {
+    /// Bit per order of which there are maximal free blocks.
+    pub(crate) orders: P::U64,
+    /// Free frames.
+    pub(crate) free_pages: P::U64,
+    /// Free frames in large blocks.
+    pub(crate) in_large: P::U64,
+    /// Maximal free blocks of each order.
+    pub(crate) free_blocks: [P::U64; MAX_ORDER_LIMIT as usize + 1],
+}
+
+// SAFETY: every field is a cell made with `new(0)`.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for BuddyCounts<P> {
+    fn fresh() -> Self {
+        let zero = || P::U64::new(0);
+        Self {
+            orders: zero(),
+            free_pages: zero(),
+            in_large: zero(),
+            free_blocks: core::array::from_fn(|_| zero()),
+        }
     }
 }
 
-impl<P: Platform> Copy for Buddy<'_, P> {}
+impl<P: Platform> BuddyCounts<P> {
+    /// Whether there is a free block of `order` or larger.
+    #[inline]
+    pub(crate) fn has_block(&self, order: Order) -> bool {
+        self.orders.load(Relaxed) >> order.get() != 0 // relaxed: as for all of a buddy
+    }
+
+    /// Order of the smallest free block that holds one of `order`; beyond every order if there is none.
+    #[inline]
+    pub(crate) fn fit(&self, order: Order) -> u32 {
+        let order = u32::from(order.get());
+        order + (self.orders.load(Relaxed) >> order).trailing_zeros() // relaxed: as for all of a buddy
+    }
+
+    /// Free frames that are not in large blocks.
+    #[inline]
+    pub(crate) fn scattered(&self) -> u64 {
+        // Relaxed: as for all of a buddy; read in a moment of change they may not fit together.
+        self.free_pages.load(Relaxed).saturating_sub(self.in_large.load(Relaxed))
+    }
+}
 
 /// A maximal free block, with the word it was found in.
 struct Found {
@@ -142,8 +188,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// The view of the buddy of `shape` in `cells`.
     #[inline]
-    pub(crate) fn new(cells: &'m [P::U64], shape: &'m BuddyShape) -> Self {
-        Self { cells: &cells[..shape.cells()], shape }
+    pub(crate) fn new(counts: &'m BuddyCounts<P>, cells: &'m [P::U64], shape: &'m BuddyShape) -> Self {
+        Self { counts, cells: &cells[..shape.cells()], shape }
     }
 
     /// The layout.
@@ -154,25 +200,24 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Free frames. Needs no lock.
     #[inline]
     pub(crate) fn free_pages(&self) -> u64 {
-        self.cells[FREE_PAGES_AT].load(Relaxed)
+        self.counts.free_pages.load(Relaxed)
+    }
+
+    /// Free frames in large blocks. Needs no lock.
+    pub(crate) fn in_large(&self) -> u64 {
+        self.counts.in_large.load(Relaxed)
     }
 
     /// Free blocks of `order` that are no half of a larger one. Needs no lock.
     #[inline]
     pub(crate) fn free_blocks(&self, order: Order) -> u64 {
-        self.cells[FREE_BLOCKS_AT + order.get() as usize].load(Relaxed)
-    }
-
-    /// Whether there is a free block of `order` or larger. Needs no lock.
-    #[inline]
-    pub(crate) fn has_block(&self, order: Order) -> bool {
-        self.orders() >> order.get() != 0
+        self.counts.free_blocks[order.get() as usize].load(Relaxed)
     }
 
     /// Bit per order of which there are maximal free blocks.
     #[inline]
     pub(crate) fn orders(&self) -> u64 {
-        self.cells[ORDERS_AT].load(Relaxed)
+        self.counts.orders.load(Relaxed)
     }
 
     /// The lowest maximal free block of `order`, of which there is one.
@@ -314,10 +359,14 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// `orders` must change for that.
     #[inline]
     pub(crate) fn add_free_blocks(&self, order: u32, change: u64) -> bool {
-        let cell = &self.cells[FREE_BLOCKS_AT + order as usize];
+        let cell = &self.counts.free_blocks[order as usize];
         let before = cell.load(Relaxed);
         let after = before.wrapping_add(change);
         cell.store(after, Relaxed);
+        if order >= u32::from(self.shape.large().get()) {
+            let in_large = self.counts.in_large.load(Relaxed);
+            self.counts.in_large.store(in_large.wrapping_add(change << order), Relaxed);
+        }
         (before == 0) != (after == 0)
     }
 
@@ -325,14 +374,14 @@ impl<'m, P: Platform> Buddy<'m, P> {
     #[inline]
     pub(crate) fn toggle_orders(&self, toggled: u64) {
         if toggled != 0 {
-            self.cells[ORDERS_AT].store(self.orders() ^ toggled, Relaxed);
+            self.counts.orders.store(self.orders() ^ toggled, Relaxed);
         }
     }
 
     /// Adds `change`, wrapping, to the number of free frames.
     #[inline]
     pub(crate) fn add_free_pages(&self, change: u64) {
-        self.cells[FREE_PAGES_AT].store(self.free_pages().wrapping_add(change), Relaxed);
+        self.counts.free_pages.store(self.free_pages().wrapping_add(change), Relaxed);
     }
 
     /// Cell of word `word` of level `level`.

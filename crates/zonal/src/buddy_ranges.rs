@@ -74,13 +74,6 @@ impl<P: Platform> Buddy<'_, P> {
         true
     }
 
-    /// Whether all frames of the block of `order` at `frame` are free; `false` if there can be no
-    /// such block.
-    #[must_use]
-    pub(crate) fn is_free(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
-        self.shape().block(frame, order).is_some_and(|block| self.is_stretch_free(block))
-    }
-
     /// Free frames among `count` frames from `first`.
     ///
     /// # Panics

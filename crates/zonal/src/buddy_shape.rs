@@ -1,23 +1,16 @@
-//! How the cells of a zone's buddy are laid out, and which bits stand for which frames.
+//! How the cells of a buddy are laid out, and which bits stand for which frames.
 //!
 //! Vocabulary: *level* `l` has one bit per unit of `64^l` frames; a *stretch* is some units of one
-//! word of one level. Neighbours: `buddy.rs` works on these cells; `layout.rs` asks for their number.
+//! word of one level. Neighbours: `buddy.rs` works on these cells; `regions.rs` has several of them.
 
 use crate::buddy_words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::find_first::FindFirstShape;
-use crate::units::{MAX_ORDER_LIMIT, Order};
+use crate::units::Order;
 
 /// Most levels: orders up to 6, 12 and 18.
 pub(crate) const LEVELS_MAX: usize = 3;
-/// Cell with a bit per order of which there are free blocks.
-pub(crate) const ORDERS_AT: usize = 0;
-/// Cell with the number of free frames.
-pub(crate) const FREE_PAGES_AT: usize = 1;
-/// First of the cells with the number of free blocks of each order.
-pub(crate) const FREE_BLOCKS_AT: usize = 2;
 /// Cells of a cache line: each part starts on one if the first cell does.
 const LINE_CELLS: usize = 8;
-const HEADER_CELLS: usize = (FREE_BLOCKS_AT + MAX_ORDER_LIMIT as usize + 1).next_multiple_of(LINE_CELLS);
 
 /// One level: `words` cells of bits and `last + 1` indexes over them, one per order.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,18 +32,20 @@ pub(crate) struct LevelShape {
 pub(crate) struct BuddyShape {
     frames: u64,
     max_order: Order,
+    large: Order,
     top: usize,
     levels: [LevelShape; LEVELS_MAX],
     cells: usize,
 }
 
 impl BuddyShape {
-    /// Layout for `frames` frames, at most `2^32`, in blocks up to `max_order`.
-    pub(crate) fn new(frames: u64, max_order: Order) -> Self {
+    /// Layout for `frames` frames, at most `2^32`, in blocks up to `max_order`, of which those from
+    /// `large` on are counted together.
+    pub(crate) fn new(frames: u64, max_order: Order, large: Order) -> Self {
         assert!(frames <= 1 << 32);
         let order = u32::from(max_order.get());
         let top = (order.saturating_sub(1) / WORD_BITS_LOG2) as usize;
-        let mut shape = Self { frames, max_order, top, levels: Default::default(), cells: HEADER_CELLS };
+        let mut shape = Self { frames, max_order, large, top, levels: Default::default(), cells: 0 };
         let mut bits = frames as usize;
         for at in 0..=top {
             let words = bits.div_ceil(WORD_BITS).max(1);
@@ -81,6 +76,12 @@ impl BuddyShape {
     /// The largest order of a block.
     pub(crate) const fn max_order(&self) -> Order {
         self.max_order
+    }
+
+    /// The smallest order of large blocks.
+    #[inline]
+    pub(crate) const fn large(&self) -> Order {
+        self.large
     }
 
     /// The highest level there is.
@@ -175,12 +176,13 @@ impl Stretch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::MAX_ORDER_LIMIT;
 
     #[test]
     fn metadata_stays_below_the_budget() {
         for order in 10..=MAX_ORDER_LIMIT {
             for frames in [1 << 16, 1 << 20, 1 << 28, 1 << 32] {
-                let shape = BuddyShape::new(frames, Order::new(order).unwrap());
+                let shape = BuddyShape::new(frames, Order::new(order).unwrap(), Order::new(9).unwrap());
                 assert!(shape.cells() as u64 * 8 * 100 <= frames * 15, "{frames} {order}");
             }
         }
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn stretches_tile_a_range_in_large_units() {
-        let shape = BuddyShape::new(1 << 20, Order::new(18).unwrap());
+        let shape = BuddyShape::new(1 << 20, Order::new(18).unwrap(), Order::new(9).unwrap());
         let mut at = 63;
         let mut count = 0;
         for stretch in shape.stretches(63, (1 << 20) - 1) {

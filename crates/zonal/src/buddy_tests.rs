@@ -4,9 +4,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::{BTreeSet, HashSet};
 use std::vec::Vec;
 
-use crate::buddy::Buddy;
+use crate::buddy::{Buddy, BuddyCounts};
 use crate::buddy_shape::BuddyShape;
 use crate::buddy_verify::BuddyFault;
+use crate::carve::Fresh;
 use crate::lock::Held;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, cells};
@@ -98,18 +99,19 @@ impl Naive {
 
 struct Zone {
     shape: BuddyShape,
+    counts: BuddyCounts<Native>,
     cells: Vec<AtomicU64>,
     lock: SpinLock,
 }
 
 impl Zone {
     fn new(frames: u64, max_order: u8) -> Self {
-        let shape = BuddyShape::new(frames, order(max_order));
-        Self { cells: cells(shape.cells()), shape, lock: SpinLock::new() }
+        let shape = BuddyShape::new(frames, order(max_order), order(max_order.min(9)));
+        Self { counts: BuddyCounts::fresh(), cells: cells(shape.cells()), shape, lock: SpinLock::new() }
     }
 
     fn buddy(&self) -> Buddy<'_, Native> {
-        Buddy::new(&self.cells, &self.shape)
+        Buddy::new(&self.counts, &self.cells, &self.shape)
     }
 }
 
@@ -158,7 +160,7 @@ impl Pair {
         let order_wanted = self.random.below(u64::from(self.max_order) + 1) as u8;
         let held = Held::wait(&self.zone.lock);
         assert_eq!(
-            self.zone.buddy().has_block(order(order_wanted)),
+            self.zone.counts.has_block(order(order_wanted)),
             self.naive.smallest(order_wanted.into()).is_some()
         );
         let frame = self.zone.buddy().take(&held, order(order_wanted)).map(u64::from);
@@ -237,7 +239,9 @@ impl Pair {
         for k in 0..=self.max_order {
             let block = start >> k << k;
             let free = self.naive.covering(block).is_some_and(|(_, from)| from >= k.into());
-            assert_eq!(self.zone.buddy().is_free(&held, block as u32, order(k)), free, "{block} order {k}");
+            let within = (1 << k).min(self.frames() - block);
+            let all = self.zone.buddy().count_free(&held, block as u32, within) == 1 << k;
+            assert_eq!(all, free, "{block} order {k}");
         }
     }
 
@@ -358,9 +362,12 @@ fn every_state_of_a_16_frame_zone() {
     let zone = Zone::new(16, 4);
     let held = Held::wait(&zone.lock);
     let buddy = zone.buddy();
-    let load =
-        |state: &[u64]| zone.cells.iter().zip(state).for_each(|(cell, &value)| cell.store(value, Relaxed));
-    let save = || zone.cells.iter().map(|cell| cell.load(Relaxed)).collect::<Vec<u64>>();
+    let counts = [&zone.counts.orders, &zone.counts.free_pages, &zone.counts.in_large]
+        .into_iter()
+        .chain(&zone.counts.free_blocks);
+    let all = || zone.cells.iter().chain(counts.clone());
+    let load = |state: &[u64]| all().zip(state).for_each(|(cell, &value)| cell.store(value, Relaxed));
+    let save = || all().map(|cell| cell.load(Relaxed)).collect::<Vec<u64>>();
     assert!(buddy.add_range(&held, 0, 16));
     // Which blocks are handed out, as 5 bits a frame: 0, or order + 1 of the block that begins there.
     let (start, word_at) = (save(), zone.shape.level(0).words_at);
@@ -427,7 +434,7 @@ fn a_terabyte_costs_no_writes_at_level_0() {
 #[test]
 fn the_largest_zone_reaches_its_last_frame() {
     // Not a number of cells to fill in a test: the last words of the layout, at their places.
-    let shape = BuddyShape::new(1 << 32, order(18));
+    let shape = BuddyShape::new(1 << 32, order(18), order(9));
     let block = shape.block(u32::MAX, order(0)).unwrap();
     assert_eq!((block.level, block.word, block.mask), (0, (1 << 26) - 1, 1 << 63));
     assert!(shape.block(u32::MAX - (1 << 18) + 1, order(18)).is_some());
@@ -478,9 +485,11 @@ fn verify_finds_each_kind_of_fault() {
     );
     let kept = fault(&|zone| zone.buddy().add_free_pages(1));
     assert_eq!(kept, Err(BuddyFault::FreePages { counted: 3 * 4096, kept: 3 * 4096 + 1 }));
+    let kept = fault(&|zone| zone.counts.in_large.store(0, Relaxed));
+    assert_eq!(kept, Err(BuddyFault::InLarge { kept: 0 }));
     let kept = fault(&|zone| _ = zone.buddy().add_free_blocks(3, 1));
     assert_eq!(kept, Err(BuddyFault::FreeBlocks { order: order(3), counted: 1, kept: 2 }));
     let summary = fault(&|zone| zone.cells[zone.shape.level(0).index_at].store(0, Relaxed));
     assert_eq!(summary, Err(BuddyFault::IndexSummary { order: 0 }));
-    assert!(matches!(fault(&|zone| zone.cells[0].store(0, Relaxed)), Err(BuddyFault::Orders { .. })));
+    assert!(matches!(fault(&|zone| zone.counts.orders.store(0, Relaxed)), Err(BuddyFault::Orders { .. })));
 }

@@ -60,6 +60,11 @@ pub(crate) enum BuddyFault {
         /// As kept.
         kept: u64,
     },
+    /// The number of frames in large blocks is wrong.
+    InLarge {
+        /// As kept.
+        kept: u64,
+    },
     /// The bit per order with free blocks is wrong for an order.
     Orders {
         /// The bits.
@@ -113,17 +118,22 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     fn verify_counts(&self, counts: &Counts) -> Result<(), BuddyFault> {
-        let (mut free_pages, mut orders) = (0, 0);
+        let (mut free_pages, mut in_large, mut orders) = (0, 0, 0);
         for (order, &counted) in (0..=MAX_ORDER_LIMIT).filter_map(Order::new).zip(counts) {
             let kept = self.free_blocks(order);
             if counted != kept {
                 return Err(BuddyFault::FreeBlocks { order, counted, kept });
             }
             free_pages += counted << order.get();
+            in_large += if order >= self.shape().large() { counted << order.get() } else { 0 };
             orders |= u64::from(counted > 0) << order.get();
         }
         if free_pages != self.free_pages() {
             return Err(BuddyFault::FreePages { counted: free_pages, kept: self.free_pages() });
+        }
+        let kept = self.in_large();
+        if in_large != kept {
+            return Err(BuddyFault::InLarge { kept });
         }
         if orders != self.orders() {
             return Err(BuddyFault::Orders { kept: self.orders() });

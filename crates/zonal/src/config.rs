@@ -73,6 +73,9 @@ pub struct Config {
     pub page_bytes: u32,
     /// Largest order: 10..=18.
     pub max_order: Order,
+    /// A zone is cut into regions with a lock each, a few for each CPU of its node; none is smaller
+    /// than this, rounded up to a power of two of at least 4096 frames and the largest block.
+    pub region_min: PageCount,
     /// Watermarks and lowmem reserve.
     pub watermarks: WatermarkSettings,
     /// How a node's load weighs in fallback orders (M5).
@@ -104,6 +107,7 @@ impl Default for Config {
         Self {
             page_bytes: 4096,
             max_order: Order::DEFAULT_MAX,
+            region_min: PageCount::new(1 << 14),
             watermarks: WatermarkSettings::default(),
             node_load: NodeLoad::default(),
             cpu_penalty: CpuPenalty::default(),

@@ -164,7 +164,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn give_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
-        if zone.frames.let_go(frame, order) && zone.buddy.give(&zone.lock(), frame, order) {
+        if zone.frames.let_go(frame, order) && zone.regions.give(frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
             self.clear_marks_early(zone);
         } else {

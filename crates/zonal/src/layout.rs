@@ -5,8 +5,6 @@
 //! half and the carving half name the same parts in the same order. Neighbours: `carve.rs` builds
 //! the cells, `allocator.rs` calls both.
 
-use crate::buddy::Buddy;
-use crate::buddy_shape::BuddyShape;
 use crate::carve::{Carver, Measure};
 use crate::config::Config;
 use crate::error::ConfigError;
@@ -19,6 +17,7 @@ use crate::pageset::{Pageset, STACKS, StackShape};
 use crate::pageset_limits::BatchRule;
 use crate::pageset_word::ROOM_MAX;
 use crate::platform::Platform;
+use crate::regions::{RegionCells, Regions, RegionsPlan, RegionsShape};
 use crate::settings::SharedCells;
 use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId};
 use crate::zone::{Seat, Zone, ZoneCells};
@@ -118,7 +117,7 @@ impl<'a> Layout<'a> {
     fn local_bytes<P: Platform>(&self) -> usize {
         let (nodes, zones) = (self.machine.nodes().len(), self.machine.zones().len());
         let mut measure = Measure::default();
-        measure.add::<BuddyShape>(zones);
+        measure.add::<RegionsShape>(zones);
         measure.add::<StackShape>(2 * zones);
         measure.add::<Seat>(self.machine.cpu_ids());
         measure.add::<u8>(nodes * nodes);
@@ -140,7 +139,8 @@ impl<'a> Layout<'a> {
             measure.add::<P::U64>(self.machine.nodes().len().div_ceil(64));
             measure.add::<Pageset<P>>(self.machine.cpu_ids());
             measure.add::<P::U32>(plan.quarantine);
-            measure.add::<P::U64>(plan.buddy.cells());
+            measure.add::<RegionCells<P>>(plan.regions.count());
+            measure.add::<P::U64>(plan.regions.cells());
             measure.add::<P::U8>(plan.frames as usize);
             measure.add::<P::U32>(plan.slots);
         }
@@ -164,10 +164,18 @@ impl<'a> Layout<'a> {
         let own_depth = (share.max(4 * batch) + SLOTS_SPARE).min(u64::from(ROOM_MAX));
         let own = stacks(own_depth as u32, OWN_LARGE_SLOTS);
         let foreign = stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS);
+        let sharing = if own_cpus == 0 { self.machine.cpu_ids() } else { own_cpus };
+        let regions = RegionsPlan {
+            frames,
+            max_order: self.config.max_order,
+            large: self.config.huge_order(),
+            cpus: sharing,
+            frames_min: self.config.region_min.get(),
+        };
         ZonePlan {
             base,
             frames,
-            buddy: BuddyShape::new(frames, self.config.max_order),
+            regions: RegionsShape::new(&regions),
             own_cpus,
             slots: own_cpus * own.slots() + self.machine.cpu_ids() * foreign.slots(),
             own,
@@ -178,7 +186,7 @@ impl<'a> Layout<'a> {
 
     pub(crate) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
         let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
-        let buddies = carver.values(zones.len(), |at| self.plan(&zones[at]).buddy);
+        let regions = carver.values(zones.len(), |at| self.plan(&zones[at]).regions);
         let stacks = carver.values(2 * zones.len(), |at| {
             let plan = self.plan(&zones[at / 2]);
             if at % 2 == 0 { plan.own } else { plan.foreign }
@@ -187,7 +195,7 @@ impl<'a> Layout<'a> {
         let distances = carver
             .values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
         let starts = carver.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
-        LocalParts { buddies, stacks, seats, distances, starts }
+        LocalParts { regions, stacks, seats, distances, starts }
     }
 
     fn seat(&self, cpu: usize) -> Seat {
@@ -244,7 +252,11 @@ impl<'a> Layout<'a> {
             marked_by: carver.u64s::<P>(self.machine.nodes().len().div_ceil(64)),
             pagesets: carver.fresh::<P, Pageset<P>>(self.machine.cpu_ids()),
             quarantine: carver.u32s::<P>(plan.quarantine),
-            buddy: Buddy::new(carver.u64s::<P>(plan.buddy.cells()), &local.buddies[id]),
+            regions: Regions::new(
+                carver.fresh::<P, RegionCells<P>>(plan.regions.count()),
+                carver.u64s::<P>(plan.regions.cells()),
+                &local.regions[id],
+            ),
             frames: FrameTable::new(carver.u8s::<P>(plan.frames as usize)),
             slots: carver.u32s::<P>(plan.slots),
             own_cpus: plan.own_cpus,
@@ -257,7 +269,7 @@ impl<'a> Layout<'a> {
 /// The process-local tables that views point into.
 #[derive(Clone, Copy)]
 pub(crate) struct LocalParts<'m> {
-    buddies: &'m [BuddyShape],
+    regions: &'m [RegionsShape],
     stacks: &'m [StackShape],
     pub(crate) seats: &'m [Seat],
     pub(crate) distances: &'m [u8],
@@ -270,7 +282,7 @@ pub(crate) struct ZonePlan {
     pub(crate) base: Pfn,
     /// Frames from the base to the end of the span.
     pub(crate) frames: u64,
-    pub(crate) buddy: BuddyShape,
+    pub(crate) regions: RegionsShape,
     own_cpus: usize,
     own: StackShape,
     foreign: StackShape,

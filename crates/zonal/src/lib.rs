@@ -88,6 +88,9 @@ mod quarantine;
 mod reach;
 pub mod reclaim;
 mod refill;
+mod regions;
+#[cfg(test)]
+mod regions_tests;
 pub mod request;
 mod scan;
 mod settings;
@@ -100,6 +103,7 @@ mod tick;
 pub mod units;
 pub mod verify;
 pub mod watermarks;
+mod word_batch;
 mod zone;
 mod zonelist;
 mod zonelist_cache;

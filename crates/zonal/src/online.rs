@@ -10,12 +10,13 @@ use crate::error::OnlineError;
 use crate::frame_table::FrameState;
 use crate::machine::FrameRange;
 use crate::platform::{Atomic, Platform};
+use crate::regions::REGION_FRAMES_MIN;
 use crate::units::{CpuId, PageCount, Pfn};
 use crate::zone::{Seat, Zone};
 
-/// Frames taken out of the buddy at a time when memory leaves, so that the zone's lock is never
-/// held for long.
-const STEP: u64 = 4096;
+/// Frames taken out of the buddy at a time when memory leaves, so that no lock is held for long:
+/// between multiples of this, and so each time in one region.
+const STEP: u64 = REGION_FRAMES_MIN;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Brings a CPU online: its pagesets open, limits and thresholds follow.
@@ -125,26 +126,28 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             contents.fill(range.start, range.count, poison);
         }
-        let held = zone.lock();
-        let added = zone.buddy.add_range(&held, zone.offset(range.start), count);
+        let added = zone.regions.add_range(zone.offset(range.start), count);
         assert!(added, "frames that come online at {} are free already", range.start);
-        zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: ordered by the zone's lock
-        drop(held);
+        zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes have a lock
         zone.counters().add_total(ZoneItem::Free, count as i64);
     }
 
     /// Takes free frames out of the buddy step by step; puts them back when some are in use.
     fn remove_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) -> Result<(), OnlineError> {
-        let (first, count) = (zone.offset(range.start), range.count.get());
-        let steps = (0..count).step_by(STEP as usize).map(|at| (first + at as u32, STEP.min(count - at)));
+        let (first, count) = (u64::from(zone.offset(range.start)), range.count.get());
+        let end = first + count;
+        let steps = (first / STEP..end.div_ceil(STEP)).map(|step| {
+            let (start, stop) = ((step * STEP).max(first), ((step + 1) * STEP).min(end));
+            (start as u32, stop - start)
+        });
         for (step, (start, len)) in steps.clone().enumerate() {
-            if zone.buddy.take_range(&zone.lock(), start, len) {
+            if zone.regions.take_range(start, len) {
                 continue;
             }
             for (start, len) in steps.clone().take(step) {
-                assert!(zone.buddy.add_range(&zone.lock(), start, len), "taken frames are not free");
+                assert!(zone.regions.add_range(start, len), "taken frames are not free");
             }
-            let free: u64 = steps.map(|(start, len)| zone.buddy.count_free(&zone.lock(), start, len)).sum();
+            let free = zone.regions.count_free(first as u32, count);
             let in_use = PageCount::new(count.saturating_sub(free).max(1));
             return Err(OnlineError::InUse { start: range.start, in_use });
         }

@@ -1,6 +1,6 @@
 //! Quarantine: freed blocks that wait, first in first out, before they can be reused.
 //!
-//! A ring of blocks per zone under the zone's lock. A block that waits counts as allocated, of its
+//! A ring of blocks per zone under a lock of its own. A block that waits counts as allocated, of its
 //! kind. Neighbours: `free.rs` puts blocks in, `frame_table.rs` remembers what they were.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -30,7 +30,7 @@ pub(crate) enum Entry {
     Withheld,
 }
 
-// Every access is relaxed: the zone's lock orders them.
+// Every access is relaxed: the quarantine's lock orders them.
 // Invariant: `quarantine_frames` = frames of the blocks in the ring <= blocks the ring has room for.
 impl<P: Platform> Zone<'_, P> {
     /// Puts a block in, or takes the oldest out when there is no room for both.
@@ -39,7 +39,7 @@ impl<P: Platform> Zone<'_, P> {
         if pages > room {
             return Entry::TooLarge;
         }
-        let _held = self.lock();
+        let _held = self.lock_quarantine();
         let kept = self.cells.quarantine_frames.load(Relaxed);
         if kept + pages > room
             && let Some(oldest) = self.oldest()
@@ -64,7 +64,7 @@ impl<P: Platform> Zone<'_, P> {
         if self.quarantine.is_empty() {
             return None;
         }
-        let _held = self.lock();
+        let _held = self.lock_quarantine();
         self.oldest()
     }
 

@@ -1,63 +1,27 @@
 //! Frames on their way between a pageset and the buddy: refill and drain.
 //!
-//! Frames move in batches, one acquisition of the zone's lock each; what a batch holds is put
-//! together, and taken apart, outside the lock. Neighbours: `alloc.rs` refills, `free.rs` drains,
-//! `pageset_tuning.rs` says how much.
+//! Frames move in batches, one acquisition of a region's lock each. Neighbours: `alloc.rs` refills,
+//! `free.rs` drains, `word_batch.rs` is what moves, `pageset_tuning.rs` says how much.
+
+use core::ops::RangeInclusive;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::counters::ZoneItem;
 use crate::events::Event;
-use crate::lock::Held;
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
 use crate::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
-use crate::platform::Platform;
+use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
 use crate::units::{Order, PageCount};
+use crate::word_batch::{BATCH_MAX, WordBatch};
 use crate::zone::{Seat, Shortness, Zone};
-
-/// Most frames or blocks moved under one acquisition of a zone's lock.
-const BATCH_MAX: usize = 64;
 
 /// How often a drain of another CPU's pageset is tried before that pageset is left alone.
 const DRAIN_TRIES: u32 = 32;
 
-/// Runs of frames within words of 64: what moves under the lock.
-struct Batch {
-    words: [(u32, u64); BATCH_MAX],
-    len: usize,
-}
-
-impl Batch {
-    const fn new() -> Self {
-        Self { words: [(0, 0); BATCH_MAX], len: 0 }
-    }
-
-    /// Adds frames of one word.
-    fn push(&mut self, first: u32, frames: u64) {
-        self.words[self.len] = (first, frames);
-        self.len += 1;
-    }
-
-    /// Adds a frame, to the last word when it is of that; `false` when that has the frame already.
-    fn add(&mut self, frame: u32) -> bool {
-        let (first, bit) = (frame & !63, 1 << (frame & 63));
-        match self.words[..self.len].last_mut() {
-            Some((last, frames)) if *last == first => {
-                let fresh = *frames & bit == 0;
-                *frames |= bit;
-                fresh
-            }
-            _ => {
-                self.push(first, bit);
-                true
-            }
-        }
-    }
-
-    fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
-        self.words[..self.len].iter().copied()
-    }
-}
+/// Batches between two looks whether a zone is still short of large blocks.
+const LOOK_EVERY: u64 = 8;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Fills `stack` from the zone's buddy with a batch, of which `spare` frames lie above the
@@ -68,10 +32,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         &self,
         zone: &Zone<'_, P>,
         guard: &PagesetGuard<'_, P>,
-        own: bool,
+        seat: Seat,
         stack: StackId,
         spare: PageCount,
     ) -> u32 {
+        let (own, home) = (zone.is_own(seat), zone.home(Some(seat)));
         let order = self.cached.order(stack);
         self.set_first_high(zone, guard, own);
         let spare = if zone.is_reclaimed() {
@@ -90,9 +55,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let kept_before = guard.len(stack);
             let came = if order == Order::PAGE {
                 let most = guard.room(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
-                refill_frames(zone, guard, stack, left.min(BATCH_MAX as u32), most)
+                refill_frames(zone, guard, stack, home, left.min(BATCH_MAX as u32)..=most)
             } else {
-                refill_blocks(zone, guard, stack, order, left.min(BATCH_MAX as u32))
+                refill_blocks(zone, guard, stack, order, home, left.min(BATCH_MAX as u32))
             };
             let withheld = came - (guard.len(stack) - kept_before);
             self.count_withheld(zone, guard, u64::from(withheld) << order.get());
@@ -103,7 +68,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             left = left.saturating_sub(came);
             spare = spare.saturating_sub(u64::from(came) << order.get());
         }
-        self.note_shortness(zone);
+        self.note_shortness(zone, guard);
         guard.len(stack)
     }
 
@@ -189,7 +154,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 left = left.saturating_sub(gone.get());
             }
         }
-        self.note_shortness(zone);
+        self.note_shortness(zone, guard);
         self.clear_marks_early(zone);
     }
 
@@ -223,20 +188,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let order = self.cached.order(stack);
         let mut refused = 0;
         if order == Order::PAGE {
-            let mut batch = Batch::new();
+            let mut batch = WordBatch::new();
             let frames = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
             let add = |frame| zone.frames.let_go(frame, order) && batch.add(frame);
             refused += frames.map(add).filter(|&added| !added).count() as u64;
-            let held = zone.lock();
-            refused +=
-                batch.iter().map(|(first, frames)| give_frames(zone, &held, first, frames)).sum::<u64>();
+            refused += zone.regions.give_batch(&batch);
         } else {
-            let held = zone.lock();
-            for _ in 0..blocks {
-                let Some(frame) = guard.pop(stack, order) else { break };
-                let given = zone.frames.let_go(frame, order) && zone.buddy.give(&held, frame, order);
-                refused += u64::from(!given);
-            }
+            let mut strange = 0;
+            let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
+            let let_go = |&frame: &u32| {
+                let lets = zone.frames.let_go(frame, order);
+                strange += u64::from(!lets);
+                lets
+            };
+            refused += zone.regions.give_blocks(order, popped.filter(let_go));
+            refused += strange;
         }
         let moved = u64::from(blocks) << order.get();
         let refused = refused << order.get();
@@ -256,14 +222,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Renews the notes what the zone is short of.
-    fn note_shortness(&self, zone: &Zone<'_, P>) {
-        let huge = self.cached.order(StackId::LARGE).get();
-        let free: u64 = (huge..=self.max_order.get())
-            .map(|order| {
-                zone.buddy.free_blocks(Order::new(order).expect("up to the largest")) << (order - huge)
-            })
-            .sum();
-        zone.note_short(Shortness::HugeBlocks, free < (zone.managed().get() >> huge) / 64);
+    fn note_shortness(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) {
+        // Relaxed: the guard orders them.
+        let batches = guard.refills.load(Relaxed).wrapping_add(guard.drains.load(Relaxed));
+        // To see that it is short takes a look at every region: not each time, once that is known.
+        if !zone.is_short(Shortness::HugeBlocks) || batches % LOOK_EVERY == 0 {
+            let huge = self.cached.order(StackId::LARGE).get();
+            let enough = ((zone.managed().get() >> huge) / 64) << huge;
+            zone.note_short(Shortness::HugeBlocks, !zone.regions.has_in_large(enough));
+        }
         let stepwise = self.tuning() == PagesetTuning::Stepwise;
         zone.note_short(Shortness::BelowHigh, stepwise && zone_level(zone) == ZoneLevel::Below);
     }
@@ -274,20 +241,18 @@ pub(crate) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
     if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
 }
 
-/// Takes single frames; gives how many left the buddy. Those that are somebody's are not kept.
+/// Takes single frames, as many as `range` starts with and never more than it ends with; gives how
+/// many left their regions. Those that are somebody's are not kept.
 fn refill_frames<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
     stack: StackId,
-    want: u32,
-    most: u32,
+    home: usize,
+    range: RangeInclusive<u32>,
 ) -> u32 {
-    let mut batch = Batch::new();
-    let held = zone.lock();
-    let came = zone.buddy.take_pages(&held, want, most, &mut |first, frames| batch.push(first, frames));
-    // Before the lock goes, so that no check takes frames for free that are on their way here.
-    zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -i64::from(came), guard);
-    drop(held);
+    let mut batch = WordBatch::new();
+    let mut push = |first, frames| batch.push(first, frames);
+    let came = zone.regions.take_pages(home, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
     // Pushed from the top down, so that frames are handed out in ascending order.
     for (first, mut frames) in batch.iter().rev() {
         while frames != 0 {
@@ -301,35 +266,28 @@ fn refill_frames<P: Platform>(
     came
 }
 
-/// As [`refill_frames`], for larger blocks.
+/// As [`refill_frames`], for up to `want` larger blocks.
 fn refill_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
     stack: StackId,
     order: Order,
+    home: usize,
     want: u32,
 ) -> u32 {
-    let held = zone.lock();
-    let mut came = 0;
-    while came < want
-        && let Some(frame) = zone.buddy.take(&held, order)
-    {
+    let mut keep = |frame| {
         if zone.frames.keep(frame, order) {
             guard.push(stack, order, frame);
         }
-        came += 1;
-    }
-    // Under the zone's lock, as in `refill_frames`.
-    let frames = u64::from(came) << order.get();
-    zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -(frames as i64), guard);
-    came
+    };
+    zone.regions.take_blocks(order, home, want, &mut keep, &mut leaving(zone, guard, order))
 }
 
-/// Frees frames of one word; gives how many were refused because they are free already.
-fn give_frames<P: Platform>(zone: &Zone<'_, P>, held: &Held<'_, P::Lock>, first: u32, frames: u64) -> u64 {
-    if zone.buddy.give_word(held, first, frames) {
-        return 0;
+/// Counts blocks that leave a region: before its lock goes, so that no check takes frames for free
+/// that are on their way to a pageset.
+fn leaving<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, order: Order) -> impl FnMut(u32) {
+    move |blocks| {
+        let frames = u64::from(blocks) << order.get();
+        zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -(frames as i64), guard);
     }
-    let bits = (0..64).filter(|bit| frames & (1 << bit) != 0);
-    bits.filter(|&bit| !zone.buddy.give_word(held, first, 1 << bit)).count() as u64
 }

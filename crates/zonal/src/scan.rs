@@ -192,7 +192,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     }
 
     fn passes(&self, zone: &Zone<'_, P>) -> bool {
-        zone.passes(self.reach.order, self.mark, self.reach.urgency, self.reach.limit)
+        zone.passes(self.reach, self.mark)
     }
 
     /// Whether node reclaim is on and near enough for `zone`.
@@ -271,7 +271,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// requests can use.
     fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
         let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
-        OrderClasses::of(usual.into_iter().filter(|&order| zone.has_block(order)))
+        OrderClasses::of(usual.into_iter().filter(|&order| zone.regions.has_block(order, 0)))
     }
 
     /// Drops the marks of a zone in all caches that bind scans of `orders`.

@@ -154,7 +154,7 @@ fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> ZoneShor
     ZoneShortage {
         node: zone.node_id,
         kind: zone.kind,
-        free: PageCount::new(zone.buddy.free_pages()),
+        free: PageCount::new(zone.regions.free_pages()),
         min: marks.min,
         low: marks.low,
         high: marks.high,

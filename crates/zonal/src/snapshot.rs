@@ -80,7 +80,7 @@ pub struct ZoneSnapshot {
     pub span: FrameRange,
     /// Frames managed.
     pub managed: PageCount,
-    /// Free frames in the buddy.
+    /// Free frames.
     pub free: PageCount,
     /// Frames in pagesets.
     pub in_pagesets: PageCount,
@@ -144,14 +144,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
             kind: zone.kind,
             span: zone.span,
             managed: zone.managed(),
-            free: PageCount::new(zone.buddy.free_pages()),
+            free: PageCount::new(zone.regions.free_pages()),
             in_pagesets: zone.in_pagesets(),
             watermarks: zone.watermarks(),
             reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
             pageset_limits: zone.pageset_limits(true),
             stat_threshold: zone.counters().threshold(),
             free_blocks: core::array::from_fn(|at| {
-                order(at).map_or(0, |order| zone.buddy.free_blocks(order))
+                order(at).map_or(0, |order| zone.regions.free_blocks(order))
             }),
             locality: self.zone_locality(zone),
             counter_folds: zone.counters().folds(),
@@ -230,7 +230,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut books = Books::default();
         for zone in self.zones {
             books.managed = books.managed.plus(zone.managed());
-            books.free = books.free.plus(PageCount::new(zone.buddy.free_pages()));
+            books.free = books.free.plus(PageCount::new(zone.regions.free_pages()));
             books.in_pagesets = books.in_pagesets.plus(zone.in_pagesets());
         }
         books.allocated = (0..self.nodes.len()).map(|place| self.node_allocated(place)).sum();

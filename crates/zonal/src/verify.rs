@@ -97,9 +97,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Books, Fault> {
-        zone.buddy.verify(&zone.lock())?;
+        zone.regions.verify()?;
         let managed = zone.managed();
-        let free = PageCount::new(zone.buddy.free_pages());
+        let free = PageCount::new(zone.regions.free_pages());
         let counter = PageCount::new(zone.snapshot(ZoneItem::Free, core::iter::empty()));
         if counter != free {
             return Err(Fault::Counter(counter, free));
@@ -150,9 +150,8 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
     if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
         return Err(Fault::StrangeFrame(first));
     }
-    let held = zone.lock();
     let kept_once = zone.frames.state(frame) == FrameState::Kept(order);
-    if !kept_once || zone.buddy.count_free(&held, frame, order.pages().get()) != 0 {
+    if !kept_once || zone.regions.count_free(frame, order.pages().get()) != 0 {
         return Err(Fault::FrameTwice(first));
     }
     Ok(())
@@ -161,7 +160,6 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
 /// Frames in allocated blocks and in blocks that pagesets keep: aligned, disjoint, none of them free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
     let (mut allocated, mut kept, mut block_end) = (0, 0, 0);
-    let held = zone.lock();
     let end = u64::from(zone.offset(zone.span.start)) + zone.span.count.get();
     for frame in u64::from(zone.offset(zone.span.start))..end {
         let frame = frame as u32;
@@ -174,13 +172,13 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                 if u64::from(frame) < block_end || !first.is_aligned_to(order) {
                     return Err(Fault::BlocksOverlap(first));
                 }
-                if zone.buddy.count_free(&held, frame, pages) != 0 {
+                if zone.regions.count_free(frame, pages) != 0 {
                     return Err(Fault::FrameTwice(first));
                 }
                 block_end = u64::from(frame) + pages;
                 *if matches!(state, FrameState::Kept(_)) { &mut kept } else { &mut allocated } += pages;
             }
-            FrameState::NotManaged if zone.buddy.is_free(&held, frame, Order::PAGE) => {
+            FrameState::NotManaged if zone.regions.count_free(frame, 1) != 0 => {
                 return Err(Fault::StrangeFrame(first));
             }
             FrameState::NotManaged | FrameState::NotAllocated => {}

@@ -1,4 +1,4 @@
-//! One zone: its lock, buddy, frame states, watermarks, pagesets and counters, seen together.
+//! One zone: its regions of free frames, frame states, watermarks, pagesets and counters, seen together.
 //!
 //! A [`Zone`] is a process-local view; all that changes lies in cells. Vocabulary: the *base* is
 //! the zone's start rounded down so that blocks align, an *offset* is a frame's distance from it;
@@ -7,7 +7,6 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::Buddy;
 use crate::carve::{Fresh, copy_view};
 use crate::counters::{TOTAL_CELLS, ZoneItem, ZonedCounters};
 use crate::frame_table::FrameTable;
@@ -17,8 +16,10 @@ use crate::pageset::{Pageset, StackShape};
 use crate::pageset_limits::PagesetLimits;
 use crate::pageset_word::HOME_LANE;
 use crate::platform::{Atomic, Platform, RawLock};
+use crate::reach::Reach;
+use crate::regions::Regions;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::watermarks::{Mark, Urgency, Watermarks};
+use crate::watermarks::{Mark, Watermarks};
 use crate::zonelist_cache::OrderClasses;
 
 /// A CPU as the allocator knows it: the node it is on, and how many of that node's CPUs come
@@ -47,14 +48,14 @@ impl Seat {
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// What changes in a zone beside its buddy, frames and pagesets. Frames unless said otherwise.
+/// What changes in a zone beside its regions, frames and pagesets. Frames unless said otherwise.
 ///
 /// Invariant: `min <= low <= high`, `managed` = frames whose state is not "not managed".
 #[repr(C)]
 pub(crate) struct ZoneCells<P: Platform> {
     /// Read on every path, written by changes of settings only.
     pub(crate) rules: Line<ZoneRules<P>>,
-    /// Guards buddy and frame states, and `managed`.
+    /// Guards the quarantine.
     pub(crate) lock: Line<P::Lock>,
     /// Totals of the zone's counters.
     totals: Line<[P::U64; TOTAL_CELLS]>,
@@ -142,7 +143,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) span: FrameRange,
     pub(crate) base: Pfn,
     pub(crate) cells: &'m ZoneCells<P>,
-    pub(crate) buddy: Buddy<'m, P>,
+    pub(crate) regions: Regions<'m, P>,
     pub(crate) frames: FrameTable<'m, P>,
     /// By CPU id.
     pub(crate) pagesets: &'m [Pageset<P>],
@@ -186,8 +187,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold)
     }
 
-    /// Waits for the zone's lock.
-    pub(crate) fn lock(&self) -> Held<'m, P::Lock> {
+    /// Waits for the lock of the zone's quarantine.
+    pub(crate) fn lock_quarantine(&self) -> Held<'m, P::Lock> {
         Held::wait(&self.cells.lock.0)
     }
 
@@ -218,8 +219,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
     }
 
-    /// Free frames as a check sees them: the total, or below the drift mark the buddy's own count, which
-    /// is exact and costs one load where adding up all CPUs' differences would cost one for each.
+    /// Free frames as a check sees them: the total, or below the drift mark the regions' own counts,
+    /// which are exact and fewer than the differences of all CPUs.
     pub(crate) fn free(&self) -> PageCount {
         self.free_before(PageCount::ZERO)
     }
@@ -230,7 +231,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         let free = self.counters().approximate(ZoneItem::Free);
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
         let exact = drift_mark != 0 && free < drift_mark + frames.get();
-        PageCount::new(if exact { self.buddy.free_pages() } else { free })
+        PageCount::new(if exact { self.regions.free_pages() } else { free })
     }
 
     /// A counter with the differences of all CPUs, of which `at_home` also have one of the blocks
@@ -247,15 +248,22 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.pagesets.iter().map(Pageset::count).sum()
     }
 
-    /// Whether the zone may serve a block of `order` at `mark`, and has one that large.
-    pub(crate) fn passes(&self, order: Order, mark: Mark, urgency: Urgency, limit: ZoneKind) -> bool {
-        let marks_allow = self.watermarks().allow(self.free(), order, mark, urgency, self.reserve(limit));
-        marks_allow && (order == Order::PAGE || self.has_block(order))
+    /// Whether the zone may serve a request, and has a block of its order.
+    pub(crate) fn passes(&self, reach: &Reach<'_>, mark: Mark) -> bool {
+        let reserve = self.reserve(reach.limit);
+        let marks_allow = self.watermarks().allow(self.free(), reach.order, mark, reach.urgency, reserve);
+        marks_allow
+            && (reach.order == Order::PAGE || self.regions.has_block(reach.order, self.home(reach.seat)))
     }
 
-    /// Whether the buddy has a free block at least this large.
-    pub(crate) fn has_block(&self, order: Order) -> bool {
-        self.buddy.has_block(order)
+    /// The region in which the CPU at `seat` looks for free frames first.
+    #[inline]
+    pub(crate) fn home(&self, seat: Option<Seat>) -> usize {
+        match seat {
+            Some(seat) if self.is_own(seat) => self.regions.home(seat.rank as usize, self.own_cpus),
+            Some(seat) => self.regions.home(seat.cpu.index(), self.pagesets.len()),
+            None => 0,
+        }
     }
 
     // Accesses of `held_down` are relaxed: a hint that frees notice when they look next.

@@ -38,6 +38,39 @@ fn held_by(world: &World, of: u32) -> u64 {
 }
 
 #[test]
+fn a_range_over_several_regions_comes_and_goes() {
+    let config = Config { region_min: PageCount::ZERO, ..Config::default() };
+    let world = Plan::even(1, 2, FRAMES).build(&config);
+    let a = &world.allocator;
+    run_on(0);
+    let before = a.verify().unwrap();
+    let start = zone(&world, 0).span.start.get();
+    // From inside the second region of 4096 frames into the last one.
+    let gone = range(start + 5000, 20_000);
+    a.offline_memory(gone).unwrap();
+    assert_eq!(a.verify().unwrap().managed.get(), FRAMES - 20_000);
+    let mut held = Vec::new();
+    while let Ok(block) = a.alloc(&Request::page().urgency(Urgency::Reserve)) {
+        assert!(!(gone.start..gone.end()).contains(&block.first), "{} is offline", block.first);
+        held.push(block.first);
+    }
+    assert_eq!(held.len() as u64, FRAMES - 20_000);
+    a.online_memory(gone).unwrap();
+    let block = a.alloc(&Request::new(order(10))).unwrap();
+    held.into_iter().for_each(|frame| a.free(frame, Order::PAGE).unwrap());
+    // Held back by one block in a region in the middle, it stays as it was.
+    let all = range(start, FRAMES);
+    let refused = OnlineError::InUse { start: all.start, in_use: PageCount::new(1024) };
+    assert_eq!(a.offline_memory(all), Err(refused));
+    a.free(block.first, block.order).unwrap();
+    assert_eq!(a.verify().unwrap().managed, before.managed);
+    a.offline_memory(all).unwrap();
+    assert_eq!(a.verify().unwrap(), Books::default());
+    a.online_memory(all).unwrap();
+    assert_eq!(a.verify().unwrap(), before);
+}
+
+#[test]
 fn a_cpu_that_goes_leaves_nothing_behind() {
     let world = Plan::even(2, 2, FRAMES).build(&Config::default());
     let a = &world.allocator;

@@ -326,8 +326,9 @@ fn check_after(arena: &Arena, before: zonal::snapshot::Books) {
     assert_eq!(a.events().withheld, 0, "nothing was misused; seed {seed:#x}");
 }
 
+/// Zones of more than 4096 frames have several regions.
 fn config(tuning: PagesetTuning, misuse: Misuse) -> Config {
-    Config { tuning, misuse, ..Config::default() }
+    Config { tuning, misuse, region_min: PageCount::ZERO, ..Config::default() }
 }
 
 #[test]
@@ -382,6 +383,21 @@ fn four_threads_on_two_nodes() {
             // Four threads that all run on one CPU, as threads do that are moved about.
             taken +=
                 run(&Plan::even(1, 1, 700), &config(tuning, Misuse::Checked), Stress { cpus: 1, ..stress });
+        }
+    }
+    assert!(taken > 0);
+}
+
+#[test]
+fn many_regions_for_few_threads() {
+    let mut taken = 0;
+    for round in stress_rounds() {
+        for (at, tuning) in TUNINGS.into_iter().enumerate() {
+            let seed = 0x5000 | round << 16 | at as u64;
+            let stress = Stress { seed, threads: 2, cpus: 2, steps: 8000, orders: (0, 10), changes: true };
+            taken += run(&Plan::even(1, 2, 6 * 4096 + 100), &config(tuning, Misuse::Checked), stress);
+            let single = Stress { orders: (0, 0), steps: 30_000, ..stress };
+            taken += run(&Plan::even(1, 2, 3 * 4096), &config(tuning, Misuse::Exact), single);
         }
     }
     assert!(taken > 0);

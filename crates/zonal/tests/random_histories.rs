@@ -96,6 +96,7 @@ fn random_config(random: &mut Random) -> Config {
         misuse: random.pick(&[Misuse::Checked, Misuse::Exact]),
         zonelist_cache: random.pick(&[ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off]),
         node_reclaim: random.pick(&[NodeReclaim::Off, NodeReclaim::On]),
+        region_min: PageCount::new(random.pick(&[0, 1 << 14])),
         max_order: order(random.pick(&[10, 10, 11, 12, 13, 18])),
         hardening: Hardening { quarantine: PageCount::new(random.pick(&[0, 0, 0, 1, 50])), ..none },
         ..Config::default()

@@ -1,0 +1,402 @@
+//! The free frames of a zone, cut into regions that have a lock and a buddy each.
+//!
+//! Regions have equal lengths, a power of two that is a multiple of the largest block, so that no
+//! block lies in two of them; only the last is shorter. Every CPU has a *home* region, where it looks
+//! first; the others follow in ascending order. Nobody holds two regions' locks. Neighbours:
+//! `buddy.rs` is one region's free frames, `word_batch.rs` what is given back at once; `zone.rs` has
+//! everything else that a zone is.
+
+use core::ops::RangeInclusive;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::{Buddy, BuddyCounts};
+use crate::buddy_shape::BuddyShape;
+use crate::buddy_verify::BuddyFault;
+use crate::carve::{Fresh, copy_view};
+use crate::lock::Held;
+use crate::platform::{Atomic, Platform, RawLock};
+use crate::units::Order;
+use crate::word_batch::WordBatch;
+
+/// Most regions of a zone: a bit each in a word.
+pub(crate) const REGIONS_MAX: usize = 64;
+/// Regions for each CPU that shares the zone, where the zone is large enough.
+const REGIONS_PER_CPU: usize = 4;
+/// Largest order that a CPU splits in its home region before it looks at others: for single frames,
+/// which come by whole words and soon use up the rest, and for blocks.
+const SPLIT_FOR_FRAMES: u32 = 8;
+const SPLIT_FOR_BLOCKS: u32 = 7;
+/// Regions of other CPUs that are looked at before a large block is split: each look can cost a
+/// transfer of a cache line.
+const LOOKS_MAX: usize = 8;
+/// Free frames outside large blocks that make a region of other CPUs worth using up first. Fewer are
+/// the rest of what those CPUs work on.
+const SCATTERED_MIN: u64 = 2048;
+/// Frames of a region at least: words and levels of the buddy align.
+pub(crate) const REGION_FRAMES_MIN: u64 = 4096;
+
+/// How a zone is cut, the same for all its regions but the last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionsShape {
+    frames_log2: u32,
+    count: usize,
+    /// Regions of a CPU: its home and those after it.
+    own: usize,
+    /// Cells of a region but the last.
+    stride: usize,
+    inner: BuddyShape,
+    last: BuddyShape,
+}
+
+/// What decides how many regions a zone of `frames` frames has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionsPlan {
+    /// From the zone's base to its end, at most `2^32`.
+    pub(crate) frames: u64,
+    pub(crate) max_order: Order,
+    /// Order from which on blocks are large ones, worth keeping whole.
+    pub(crate) large: Order,
+    /// CPUs that share the zone.
+    pub(crate) cpus: usize,
+    /// Frames that a region should have at least.
+    pub(crate) frames_min: u64,
+}
+
+impl RegionsShape {
+    /// The regions of a zone: a few for each CPU, but none smaller than asked for.
+    pub(crate) fn new(plan: &RegionsPlan) -> Self {
+        let RegionsPlan { frames, max_order, large, .. } = *plan;
+        let wanted = (plan.cpus.max(1) * REGIONS_PER_CPU).min(REGIONS_MAX) as u64;
+        let least = plan.frames_min.max(REGION_FRAMES_MIN).max(max_order.pages().get());
+        let length = frames.div_ceil(wanted).max(least).next_power_of_two();
+        let count = frames.div_ceil(length).max(1);
+        let inner = BuddyShape::new(length.min(frames), max_order, large);
+        let last = BuddyShape::new(frames - (count - 1) * length, max_order, large);
+        let (count, stride) = (count as usize, inner.cells());
+        let own = (count / plan.cpus.max(1)).max(1);
+        Self { frames_log2: length.trailing_zeros(), count, own, stride, inner, last }
+    }
+
+    /// Number of regions.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Cells of all buddies.
+    pub(crate) const fn cells(&self) -> usize {
+        (self.count - 1) * self.stride + self.last.cells()
+    }
+}
+
+/// What changes in a region beside its bitmaps: on lines of its own, the lock beside what it
+/// guards first.
+#[repr(C, align(64))]
+pub(crate) struct RegionCells<P: Platform> {
+    lock: P::Lock,
+    counts: BuddyCounts<P>,
+}
+
+// SAFETY: every field is a fresh value of cells or the platform's fresh lock.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for RegionCells<P> {
+    fn fresh() -> Self {
+        Self { lock: P::Lock::new(), counts: BuddyCounts::fresh() }
+    }
+}
+
+/// View of all regions of a zone.
+///
+/// Invariant: frame `f` of the zone is frame `f mod length` of region `f / length`, and free iff it
+/// is in that region's buddy.
+pub(crate) struct Regions<'m, P: Platform> {
+    heads: &'m [RegionCells<P>],
+    cells: &'m [P::U64],
+    shape: &'m RegionsShape,
+}
+
+copy_view!(Regions);
+
+/// A region whose lock is held until this is dropped.
+struct Entered<'m, P: Platform> {
+    first: u32,
+    buddy: Buddy<'m, P>,
+    held: Held<'m, P::Lock>,
+}
+
+impl<'m, P: Platform> Regions<'m, P> {
+    /// The view of regions of `shape` in `heads` and `cells`.
+    pub(crate) fn new(heads: &'m [RegionCells<P>], cells: &'m [P::U64], shape: &'m RegionsShape) -> Self {
+        assert!(heads.len() == shape.count() && cells.len() == shape.cells());
+        Self { heads, cells, shape }
+    }
+
+    /// The home region of the CPU that has `rank` among `cpus`.
+    #[inline]
+    pub(crate) fn home(&self, rank: usize, cpus: usize) -> usize {
+        if self.shape.count == 1 { 0 } else { rank % cpus * self.shape.count / cpus }
+    }
+
+    /// Takes a block of `order`, near `home` if it can be had there; gives its first frame.
+    /// `leaving` is called before the region's lock goes.
+    #[inline]
+    #[must_use]
+    pub(crate) fn take(&self, order: Order, home: usize, leaving: impl FnOnce()) -> Option<u32> {
+        for at in self.for_order(order, home) {
+            if self.counts(at).has_block(order) {
+                let region = self.enter(at);
+                if let Some(frame) = region.buddy.take(&region.held, order) {
+                    leaving();
+                    return Some(region.first + frame);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes up to `want` blocks of `order` as [`Self::take`] does. Each goes to `sink`; `leaving`
+    /// gets how many came from a region before its lock goes. Gives how many came in all.
+    pub(crate) fn take_blocks(
+        &self,
+        order: Order,
+        home: usize,
+        want: u32,
+        sink: &mut impl FnMut(u32),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        let mut came = 0;
+        for at in self.for_order(order, home) {
+            if came == want {
+                break;
+            }
+            if self.counts(at).has_block(order) {
+                let region = self.enter(at);
+                let before = came;
+                while came < want
+                    && let Some(frame) = region.buddy.take(&region.held, order)
+                {
+                    sink(region.first + frame);
+                    came += 1;
+                }
+                leaving(came - before);
+            }
+        }
+        came
+    }
+
+    /// Takes single frames in bulk, as [`Buddy::take_pages`] does, from `home` on: as many as `range`
+    /// starts with if they are to be had, never more than it ends with; `leaving` as in
+    /// [`Self::take_blocks`].
+    pub(crate) fn take_pages(
+        &self,
+        home: usize,
+        range: RangeInclusive<u32>,
+        sink: &mut impl FnMut(u32, u64),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        let (want, most) = (*range.start().min(range.end()), *range.end());
+        let mut came = 0;
+        for at in self.for_order(Order::PAGE, home) {
+            if came >= want {
+                break;
+            }
+            if self.counts(at).has_block(Order::PAGE) {
+                let region = self.enter(at);
+                let first = region.first;
+                let mut place = |word, frames| sink(first + word, frames);
+                let taken = region.buddy.take_pages(&region.held, want - came, most - came, &mut place);
+                leaving(taken);
+                came += taken;
+            }
+        }
+        came
+    }
+
+    /// Frees the block of `order` at `frame`; refused as by [`Buddy::give`].
+    #[inline]
+    #[must_use]
+    pub(crate) fn give(&self, frame: u32, order: Order) -> bool {
+        let region = self.enter(self.region_of(frame));
+        region.buddy.give(&region.held, frame - region.first, order)
+    }
+
+    /// Frees blocks of `order`; the lock of a region is kept while blocks are of the same. Gives how
+    /// many were refused.
+    pub(crate) fn give_blocks(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
+        let mut refused = 0;
+        let mut current: Option<(usize, Entered<'m, P>)> = None;
+        for frame in blocks {
+            let at = self.region_of(frame);
+            if current.as_ref().is_none_or(|&(entered, _)| entered != at) {
+                drop(current.take()); // before the next lock is waited for
+                current = Some((at, self.enter(at)));
+            }
+            if let Some((_, region)) = &current {
+                let given = region.buddy.give(&region.held, frame - region.first, order);
+                refused += u64::from(!given);
+            }
+        }
+        refused
+    }
+
+    /// Frees the frames of a batch, region by region; gives how many were refused because they are
+    /// free already.
+    pub(crate) fn give_batch(&self, batch: &WordBatch) -> u64 {
+        let mut refused = 0;
+        let mut left = batch.all();
+        while left != 0 {
+            let at = self.region_of(batch.word(left.trailing_zeros()).0);
+            let region = self.enter(at);
+            let mut rest = left;
+            while rest != 0 {
+                let slot = rest.trailing_zeros();
+                rest &= rest - 1;
+                let (first, frames) = batch.word(slot);
+                if self.region_of(first) == at {
+                    left &= !(1 << slot);
+                    refused += region.give_word(first, frames);
+                }
+            }
+        }
+        refused
+    }
+
+    /// Free frames.
+    pub(crate) fn free_pages(&self) -> u64 {
+        self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: `Buddy`
+    }
+
+    /// Free blocks of `order` that are no half of a larger one.
+    pub(crate) fn free_blocks(&self, order: Order) -> u64 {
+        let of = |head: &RegionCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
+        self.heads.iter().map(of).sum() // relaxed: `Buddy`
+    }
+
+    /// Whether at least `frames` free frames are in large blocks. Looks at no more regions than it
+    /// must, the last ones first: they are used last.
+    pub(crate) fn has_in_large(&self, frames: u64) -> bool {
+        let mut found = 0;
+        frames == 0
+            || self.heads.iter().rev().any(|head| {
+                found += head.counts.in_large.load(Relaxed); // relaxed: `Buddy`
+                found >= frames
+            })
+    }
+
+    /// Whether there is a free block of `order` or larger, looking from `home` on.
+    #[inline]
+    pub(crate) fn has_block(&self, order: Order, home: usize) -> bool {
+        self.from(home).any(|at| self.counts(at).has_block(order))
+    }
+
+    /// Frees a range of frames as [`Buddy::add_range`] does, region by region; `false` when one of
+    /// them is free already.
+    #[must_use]
+    pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
+        self.pieces(first, count).all(|(at, first, count)| {
+            let region = self.enter(at);
+            region.buddy.add_range(&region.held, first - region.first, count)
+        })
+    }
+
+    /// Takes all of a range, or, with `false`, nothing when a frame of it is not free.
+    ///
+    /// # Panics
+    /// When the range is not within one region.
+    #[must_use]
+    pub(crate) fn take_range(&self, first: u32, count: u64) -> bool {
+        let region = self.enter(self.region_of(first));
+        region.buddy.take_range(&region.held, first - region.first, count)
+    }
+
+    /// Free frames among `count` frames from `first`.
+    pub(crate) fn count_free(&self, first: u32, count: u64) -> u64 {
+        let count_piece = |(at, first, count)| {
+            let region = self.enter(at);
+            region.buddy.count_free(&region.held, first - region.first, count)
+        };
+        self.pieces(first, count).map(count_piece).sum()
+    }
+
+    /// Checks the invariants of all buddies.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub(crate) fn verify(&self) -> Result<(), BuddyFault> {
+        (0..self.shape.count).try_for_each(|at| {
+            let region = self.enter(at);
+            region.buddy.verify(&region.held)
+        })
+    }
+
+    /// All regions in the order in which a block of `order` is looked for.
+    #[inline]
+    fn for_order(&self, order: Order, home: usize) -> impl Iterator<Item = usize> + use<P> {
+        let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
+        let good = self.counts(home).fit(order) <= few.max(order.get().into());
+        let first = if good { home } else { self.best(order, home) };
+        core::iter::once(first).chain(self.from(home))
+    }
+
+    /// The region in which to split a block for one of `order`: the CPU's own that splits least,
+    /// unless that is a large one and other CPUs' regions have much that is scattered.
+    fn best(&self, order: Order, home: usize) -> usize {
+        let large = u32::from(self.shape.inner.large().get());
+        let fit = |at: usize| self.counts(at).fit(order);
+        let own = self.from(home).take(self.shape.own).min_by_key(|&at| fit(at)).unwrap_or(home);
+        if fit(own) < large || u32::from(order.get()) >= large {
+            return own;
+        }
+        let is_scattered = |&at: &usize| fit(at) < large && self.counts(at).scattered() >= SCATTERED_MIN;
+        self.from(home).skip(self.shape.own).take(LOOKS_MAX).find(is_scattered).unwrap_or(own)
+    }
+
+    /// All regions, `home` first.
+    #[inline]
+    fn from(&self, home: usize) -> impl Iterator<Item = usize> + use<P> {
+        (home..self.shape.count).chain(0..home)
+    }
+
+    #[inline]
+    fn counts(&self, at: usize) -> &'m BuddyCounts<P> {
+        &self.heads[at].counts
+    }
+
+    /// The region that `frame` is in.
+    #[inline]
+    fn region_of(&self, frame: u32) -> usize {
+        (u64::from(frame) >> self.shape.frames_log2) as usize
+    }
+
+    /// A range cut at the borders of regions: the region, the first frame and the count of each piece.
+    fn pieces(&self, first: u32, count: u64) -> impl Iterator<Item = (usize, u32, u64)> + use<P> {
+        let (log2, end) = (self.shape.frames_log2, u64::from(first) + count);
+        let regions = (u64::from(first) >> log2)..end.div_ceil(1 << log2);
+        regions.map(move |at| {
+            let (start, stop) = ((at << log2).max(u64::from(first)), ((at + 1) << log2).min(end));
+            (at as usize, start as u32, stop - start)
+        })
+    }
+
+    /// Waits for the lock of a region.
+    #[inline]
+    fn enter(&self, at: usize) -> Entered<'m, P> {
+        let head = &self.heads[at];
+        let shape = if at + 1 == self.shape.count { &self.shape.last } else { &self.shape.inner };
+        let buddy = Buddy::new(&head.counts, &self.cells[at * self.shape.stride..], shape);
+        let first = ((at as u64) << self.shape.frames_log2) as u32;
+        Entered { first, buddy, held: Held::wait(&head.lock) }
+    }
+}
+
+impl<P: Platform> Entered<'_, P> {
+    /// Frees frames of one word; gives how many were refused because they are free already.
+    #[inline]
+    fn give_word(&self, first: u32, frames: u64) -> u64 {
+        let first = first - self.first;
+        if self.buddy.give_word(&self.held, first, frames) {
+            return 0;
+        }
+        let bits = (0..u64::BITS).filter(|bit| frames & (1 << bit) != 0);
+        bits.filter(|&bit| !self.buddy.give_word(&self.held, first, 1 << bit)).count() as u64
+    }
+}

@@ -1,0 +1,84 @@
+//! Frames on their way to or from a zone's free frames: a few words of 64 with a bit a frame.
+//!
+//! What a batch holds is put together, and taken apart, outside every lock. Neighbours: `refill.rs`
+//! fills and empties it, `regions.rs` moves it.
+
+/// Most frames or blocks moved under one acquisition of a lock, and so most words.
+pub(crate) const BATCH_MAX: usize = 64;
+
+/// Runs of frames within words of 64.
+pub(crate) struct WordBatch {
+    words: [(u32, u64); BATCH_MAX],
+    len: usize,
+    /// By the low bits of a word's number: where such a word may be.
+    places: [u8; 2 * BATCH_MAX],
+}
+
+impl WordBatch {
+    pub(crate) const fn new() -> Self {
+        Self { words: [(0, 0); BATCH_MAX], len: 0, places: [0; 2 * BATCH_MAX] }
+    }
+
+    /// Adds frames of the word of 64 that starts at `first`.
+    #[inline]
+    pub(crate) fn push(&mut self, first: u32, frames: u64) {
+        self.words[self.len] = (first, frames);
+        self.len += 1;
+    }
+
+    /// Adds a frame, to its word if that is known to be here; `false` when that has the frame
+    /// already.
+    #[inline]
+    pub(crate) fn add(&mut self, frame: u32) -> bool {
+        let (first, bit) = (frame & !63, 1 << (frame & 63));
+        let place = &mut self.places[(frame >> 6) as usize % (2 * BATCH_MAX)];
+        match self.words[..self.len].get_mut(usize::from(*place)) {
+            Some((known, frames)) if *known == first => {
+                let fresh = *frames & bit == 0;
+                *frames |= bit;
+                fresh
+            }
+            _ => {
+                *place = self.len as u8;
+                self.push(first, bit);
+                true
+            }
+        }
+    }
+
+    /// All words, a bit each.
+    pub(crate) const fn all(&self) -> u64 {
+        if self.len == BATCH_MAX { !0 } else { (1 << self.len) - 1 }
+    }
+
+    /// The first frame of a word and the frames of it that are here.
+    #[inline]
+    pub(crate) fn word(&self, at: u32) -> (u32, u64) {
+        self.words[at as usize]
+    }
+
+    /// All words in the order they came.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
+        self.words[..self.len].iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_word_meet_again() {
+        let mut batch = WordBatch::new();
+        assert!(batch.add(70) && batch.add(700) && batch.add(65));
+        assert!(!batch.add(70), "it is there");
+        assert!(batch.add(64 * 128 + 64), "another word in the same place");
+        assert!(batch.add(66));
+        let words: Vec<_> = batch.iter().collect();
+        assert_eq!(words[..2], [(64, 1 << 6 | 1 << 1), (640, 1 << 60)]);
+        assert_eq!(words.iter().map(|word| word.1.count_ones()).sum::<u32>(), 5);
+        assert_eq!((batch.word(1), batch.all()), ((640, 1 << 60), (1 << words.len()) - 1));
+    }
+
+    use std::vec::Vec;
+}
