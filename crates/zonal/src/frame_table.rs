@@ -22,6 +22,7 @@ const KIND_MASK: u8 = 0b11;
 const KEPT: u8 = KIND_MASK << ORDER_BITS;
 const QUARANTINED: u8 = 0x80;
 const NOT_MANAGED: u8 = 0xff;
+const FREE: u8 = FrameState::NotAllocated.encode();
 
 /// State of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +113,27 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     pub(crate) fn keep(&self, frame: u32, order: Order) -> bool {
         self.step(frame, FrameState::NotAllocated, FrameState::Kept(order))
+    }
+
+    /// As [`FrameTable::keep`] for single frames of the word of 64 that starts at `first`, a bit each;
+    /// gives those that are now kept.
+    #[inline]
+    pub(crate) fn keep_word(&self, first: u32, frames: u64) -> u64 {
+        let (mut kept, mut left) = (frames, frames);
+        let states = &self.states[first as usize..];
+        let states = &states[..states.len().min(64)];
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let cell = &states[bit as usize];
+            // Orderings as in `step`.
+            if cell.load(Acquire) == FREE {
+                cell.store(KEPT_PAGE, Release);
+            } else {
+                kept &= !(1 << bit);
+            }
+        }
+        kept
     }
 
     /// Marks a block that was kept as one that goes to the buddy; `false` as in

@@ -322,6 +322,30 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_large(self.pageset.large.load(Relaxed) + order.pages().get());
     }
 
+    /// Puts single frames of the word of 64 that starts at `first` onto their stack, which has room: the
+    /// lowest on top.
+    #[inline]
+    pub(crate) fn push_word(&self, first: u32, frames: u64) {
+        let word = self.word();
+        let room = word.room() - frames.count_ones();
+        let mut left = frames;
+        for slot in &self.slots[room as usize..word.room() as usize] {
+            slot.store(first + left.trailing_zeros(), Relaxed);
+            left &= left - 1;
+        }
+        self.set_word(word.with_room(room));
+    }
+
+    /// Takes the uppermost `count` single frames off their stack, which has so many.
+    #[inline]
+    pub(crate) fn pop_frames(&self, count: u32) -> impl Iterator<Item = u32> + '_ {
+        let word = self.word();
+        let (room, after) = (word.room(), word.room() + count);
+        assert!(after <= self.shape.depth(StackId::PAGES), "only so many are there");
+        self.set_word(word.with_room(after));
+        self.slots[room as usize..after as usize].iter().map(|slot| slot.load(Relaxed))
+    }
+
     /// Blocks on `stack`.
     #[inline]
     pub(crate) fn len(&self, stack: StackId) -> u32 {

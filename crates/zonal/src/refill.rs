@@ -55,7 +55,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let kept_before = guard.len(stack);
             let came = if order == Order::PAGE {
                 let most = guard.room(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
-                refill_frames(zone, guard, stack, home, left.min(BATCH_MAX as u32)..=most)
+                refill_frames(zone, guard, home, left.min(BATCH_MAX as u32)..=most)
             } else {
                 refill_blocks(zone, guard, stack, order, home, left.min(BATCH_MAX as u32))
             };
@@ -189,10 +189,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut refused = 0;
         if order == Order::PAGE {
             let mut batch = WordBatch::new();
-            let frames = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-            let add = |frame| zone.frames.let_go(frame, order) && batch.add(frame);
-            refused += frames.map(add).filter(|&added| !added).count() as u64;
-            refused += zone.regions.give_batch(&batch);
+            let mut strange = 0;
+            let let_go = |&frame: &u32| {
+                let lets = zone.frames.let_go(frame, Order::PAGE);
+                strange += u64::from(!lets);
+                lets
+            };
+            refused += u64::from(batch.add(guard.pop_frames(blocks).filter(let_go)));
+            refused += strange + zone.regions.give_batch(&batch);
         } else {
             let mut strange = 0;
             let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
@@ -246,7 +250,6 @@ pub(crate) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
 fn refill_frames<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
-    stack: StackId,
     home: usize,
     range: RangeInclusive<u32>,
 ) -> u32 {
@@ -254,14 +257,8 @@ fn refill_frames<P: Platform>(
     let mut push = |first, frames| batch.push(first, frames);
     let came = zone.regions.take_pages(home, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
     // Pushed from the top down, so that frames are handed out in ascending order.
-    for (first, mut frames) in batch.iter().rev() {
-        while frames != 0 {
-            let bit = 63 - frames.leading_zeros();
-            if zone.frames.keep(first + bit, Order::PAGE) {
-                guard.push(stack, Order::PAGE, first + bit);
-            }
-            frames &= !(1 << bit);
-        }
+    for (first, frames) in batch.iter().rev() {
+        guard.push_word(first, zone.frames.keep_word(first, frames));
     }
     came
 }

@@ -245,7 +245,7 @@ impl Pair {
             let at = if self.random.below(2) == 0 { at } else { self.random.index(at + 1) };
             if self.taken[at].1 == 0 {
                 let (frame, _) = self.taken.swap_remove(at);
-                assert!(batch.add(frame));
+                assert_eq!(batch.add(core::iter::once(frame)), 0);
                 self.set(frame, 1, true);
             }
         }

@@ -26,22 +26,40 @@ impl WordBatch {
         self.len += 1;
     }
 
-    /// Adds a frame, to its word if that is known to be here; `false` when that has the frame
-    /// already.
+    /// Adds frames one by one; gives how many were there already.
     #[inline]
-    pub(crate) fn add(&mut self, frame: u32) -> bool {
-        let (first, bit) = (frame & !63, 1 << (frame & 63));
-        let place = &mut self.places[(frame >> 6) as usize % (2 * BATCH_MAX)];
+    pub(crate) fn add(&mut self, frames: impl Iterator<Item = u32>) -> u32 {
+        let (mut first, mut run, mut twice) = (0, 0, 0);
+        // Neighbours often come one after the other: they are put together first.
+        for frame in frames {
+            let (of, bit) = (frame & !63, 1_u64 << (frame & 63));
+            if of != first {
+                twice += self.merge(first, run);
+                (first, run) = (of, 0);
+            }
+            twice += u32::from(run & bit != 0);
+            run |= bit;
+        }
+        twice + self.merge(first, run)
+    }
+
+    /// Adds frames of a word, to that word if it is known to be here; gives how many it has already.
+    #[inline]
+    fn merge(&mut self, first: u32, run: u64) -> u32 {
+        if run == 0 {
+            return 0;
+        }
+        let place = &mut self.places[(first >> 6) as usize % (2 * BATCH_MAX)];
         match self.words[..self.len].get_mut(usize::from(*place)) {
             Some((known, frames)) if *known == first => {
-                let fresh = *frames & bit == 0;
-                *frames |= bit;
-                fresh
+                let twice = *frames & run;
+                *frames |= run;
+                twice.count_ones()
             }
             _ => {
                 *place = self.len as u8;
-                self.push(first, bit);
-                true
+                self.push(first, run);
+                0
             }
         }
     }
@@ -70,13 +88,13 @@ mod tests {
     #[test]
     fn frames_of_a_word_meet_again() {
         let mut batch = WordBatch::new();
-        assert!(batch.add(70) && batch.add(700) && batch.add(65));
-        assert!(!batch.add(70), "it is there");
-        assert!(batch.add(64 * 128 + 64), "another word in the same place");
-        assert!(batch.add(66));
+        assert_eq!(batch.add([70, 700, 65].into_iter()), 0);
+        assert_eq!(batch.add([70, 71, 71].into_iter()), 2, "they are there");
+        assert_eq!(batch.add([64 * 128 + 64].into_iter()), 0, "another word in the same place");
+        assert_eq!(batch.add([66].into_iter()), 0);
         let words: Vec<_> = batch.iter().collect();
-        assert_eq!(words[..2], [(64, 1 << 6 | 1 << 1), (640, 1 << 60)]);
-        assert_eq!(words.iter().map(|word| word.1.count_ones()).sum::<u32>(), 5);
+        assert_eq!(words[..2], [(64, 1 << 7 | 1 << 6 | 1 << 1), (640, 1 << 60)]);
+        assert_eq!(words.iter().map(|word| word.1.count_ones()).sum::<u32>(), 6);
         assert_eq!((batch.word(1), batch.all()), ((640, 1 << 60), (1 << words.len()) - 1));
     }
 
