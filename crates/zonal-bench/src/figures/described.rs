@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{MmapMut, MmapOptions};
+use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
@@ -30,12 +31,17 @@ impl Platform for Described {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
+    type CpuLocal = TryLock;
 
     // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
     const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
     }
 
     fn now(&self) -> Moment {
