@@ -1,13 +1,13 @@
 //! Allocators over machines that were only described: the core alone, without memory behind its frames.
 //!
-//! Metadata lies in fresh mappings, as in a pool. The platform is that of a kernel with one CPU, which
-//! is never interrupted: a spin lock, and a clock that whoever measures moves on.
+//! Metadata lies in fresh mappings, as in a pool. The platform is the simplest there is: one CPU number,
+//! a spin lock, and a clock that whoever measures moves on.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{MmapMut, MmapOptions};
-use zonal::cpu_local::{OneCpu, Pinned};
+use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
@@ -31,7 +31,7 @@ impl Platform for Described {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
-    type CpuLocal = Pinned;
+    type CpuLocal = TryLock;
 
     // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
     const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
@@ -40,8 +40,8 @@ impl Platform for Described {
         CpuId::new(0)
     }
 
-    fn cpu_local(&self) -> &Pinned {
-        &Pinned(OneCpu)
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
     }
 
     fn now(&self) -> Moment {
