@@ -71,8 +71,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let size = if options.short { Size::SHORT } else { Size::FULL };
     let mut all: Vec<Outcome> = Vec::new();
     for shape in options.machines()? {
-        let run = |&workload: &Workload| measure(shape, workload, &size, options.seed);
-        let outcomes: Vec<Outcome> = options.workloads().iter().map(run).collect::<Result<_, _>>()?;
+        let workloads = options.workloads().into_iter();
+        // One node has no other to go to.
+        let workloads = workloads.filter(|&workload| shape.nodes > 1 || workload != Workload::Elsewhere);
+        let run = |workload| measure(shape, workload, &size, options.seed);
+        let outcomes: Vec<Outcome> = workloads.map(run).collect::<Result<_, _>>()?;
         if !options.json {
             report::print(shape, &outcomes);
         }

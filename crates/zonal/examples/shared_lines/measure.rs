@@ -15,7 +15,7 @@ use zonal::{Allocator, Config};
 
 use crate::coherence::{Area, Caches, Counts, HoldCounts, LINE_BYTES, Line, Use, with_caches};
 use crate::structures::{place_in_code, structure};
-use crate::work::{Worker, Workload, workers};
+use crate::work::{Worker, Workload, fill_node, workers};
 use crate::world::{Shape, Virtual, with_world};
 
 /// Steps a CPU does before the next one has its turn, at most.
@@ -124,6 +124,9 @@ pub(crate) fn measure(
     let workers = workers(workload, shape.all_cpus(), frames / cpus, seed);
     with_world(shape, PageCount::new(frames), &Config::default(), |allocator| {
         let mut run = Run { allocator, workers, random: Rng::with_seed(seed) };
+        if workload == Workload::Elsewhere {
+            run.fill_all_but_last_node(shape);
+        }
         run.turns(run.workers[0].start());
         let steps = size.steps.max(run.workers[0].cycle());
         for _ in 0..size.periods {
@@ -147,6 +150,13 @@ struct Run<'a, 'm> {
 }
 
 impl Run<'_, '_> {
+    fn fill_all_but_last_node(&self, shape: Shape) {
+        for node in 0..shape.nodes - 1 {
+            with_caches(|caches| caches.run_on((node * shape.cpus).into()));
+            fill_node(self.allocator);
+        }
+    }
+
     /// So many steps of each CPU, in turns; gives how many blocks moved.
     fn turns(&mut self, steps: usize) -> u64 {
         let (mut blocks, mut left) = (0, vec![steps; self.workers.len()]);

@@ -43,6 +43,8 @@ pub(crate) enum Workload {
     Orders,
     /// The whole pool out, then back.
     Fill,
+    /// As `pair`, while all nodes but the last are full.
+    Elsewhere,
 }
 
 type Block = (Pfn, Order);
@@ -88,7 +90,7 @@ pub(crate) fn workers(workload: Workload, cpus: usize, share: u64, seed: u64) ->
     let mut seeds = Rng::with_seed(seed);
     let most = |wanted: usize| Work::Waves { most: wanted, way_back: WayBack::LastFirst };
     let work = |cpu: usize| match workload {
-        Workload::Pair => most(1),
+        Workload::Pair | Workload::Elsewhere => most(1),
         Workload::Batch => most(BATCH),
         Workload::Repeat => {
             Work::Waves { most: REPEAT.min(share as usize / 4 * 3), way_back: WayBack::FirstFirst }
@@ -108,6 +110,14 @@ pub(crate) fn workers(workload: Workload, cpus: usize, share: u64, seed: u64) ->
     (0..cpus)
         .map(|cpu| Worker { work: work(cpu), held: Vec::new(), random: seeds.fork(), taking: true })
         .collect()
+}
+
+/// Takes what the node of the current CPU gives above its watermark, and keeps it.
+pub(crate) fn fill_node(allocator: &Allocator<'_, Virtual>) {
+    for order in (0..=Order::DEFAULT_MAX.get()).rev().filter_map(Order::new) {
+        let request = Request::new(order).this_node().no_wait();
+        while allocator.alloc(&request).is_ok() {}
+    }
 }
 
 impl Worker {
