@@ -85,6 +85,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
+        if request.is_plain()
+            && let Some(block) = self.pop_past_full(request)
+        {
+            return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
+        }
         if terms.order == Order::PAGE
             && request.is_plain()
             && let Some((home, frame)) = self.take_and_fold(terms.kind)
@@ -124,7 +129,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// The next block of a stack that can be claimed.
-    fn pop(
+    pub(crate) fn pop(
         &self,
         zone: &Zone<'m, P>,
         guard: &PagesetGuard<'_, P>,
@@ -249,8 +254,7 @@ fn count_numa<P: Platform>(
     if preferred.node == zone.node {
         count(ZoneItem::NumaHit);
     } else {
-        count(ZoneItem::NumaMiss);
-        preferred.counters().add_total(ZoneItem::NumaForeign, 1);
+        count(ZoneItem::NumaMiss); // the scan counts it as foreign to `preferred`
     }
     count(if reach.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
     if reach.interleaved && reach.target == zone.node {

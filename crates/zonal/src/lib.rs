@@ -81,6 +81,7 @@ mod pageset_access;
 pub mod pageset_limits;
 pub mod pageset_tuning;
 mod pageset_word;
+mod past_full;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;
 pub mod policy;

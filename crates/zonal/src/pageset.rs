@@ -134,6 +134,8 @@ pub(crate) struct Pageset<P: Platform> {
     pub(crate) refills: P::U64,
     pub(crate) drains: P::U64,
     pub(crate) remote_drains: P::U64,
+    /// Zones looked at by scans that found a block here.
+    pub(crate) probes: P::U64,
 }
 
 // SAFETY: every field is a cell made with `new(0)`.
@@ -157,6 +159,7 @@ unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
             refills: zero(),
             drains: zero(),
             remote_drains: zero(),
+            probes: zero(),
         }
     }
 }
@@ -172,6 +175,15 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn count(&self) -> PageCount {
         let singles = self.capacity.load(Relaxed).saturating_sub(self.word().room());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
+    }
+
+    /// Whether there is a block on `stack`.
+    #[inline]
+    pub(crate) fn has(&self, stack: StackId) -> bool {
+        match stack {
+            StackId::PAGES => self.word().room() < self.capacity.load(Relaxed),
+            StackId(at) => self.lens[at].load(Relaxed) != 0,
+        }
     }
 
     /// Whether it was ever locked.
@@ -442,8 +454,13 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Adds one to a figure of the pageset.
     pub(crate) fn bump(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64) {
+        self.add_to(figure, 1);
+    }
+
+    /// Adds `amount` to a figure of the pageset.
+    pub(crate) fn add_to(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64, amount: u64) {
         let cell = figure(self.pageset);
-        cell.store(cell.load(Relaxed) + 1, Relaxed);
+        cell.store(cell.load(Relaxed) + amount, Relaxed);
     }
 
     #[inline]

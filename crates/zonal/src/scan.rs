@@ -10,15 +10,16 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::config::ZonelistCache;
+use crate::counters::ZoneItem;
 use crate::events::{Event, EventCells};
-use crate::pageset::StackId;
+use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 use crate::reach::Reach;
 use crate::reclaim::NodeReclaimOutcome;
 use crate::request::Block;
 use crate::units::{Order, SECOND_NS};
 use crate::watermarks::{Mark, Urgency};
-use crate::zone::Zone;
+use crate::zone::{Seat, Zone};
 use crate::zonelist::{ListChanged, ListReader};
 use crate::zonelist_cache::{FullMarks, OrderClasses, ScanClass};
 
@@ -59,12 +60,37 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for _ in 0..RESTARTS {
             let mut scan = Scan::new(self, reach, mark);
             let found = scan.run();
-            scan.events.add(Event::Probes, scan.probes);
+            self.count_probes(reach, scan.probes);
             if let Ok(found) = found {
                 return found;
             }
         }
         None
+    }
+
+    /// Counts zones looked at: on the CPU, for a cell of the node is shared by all who scan.
+    fn count_probes(&self, reach: &Reach<'_>, probes: u64) {
+        match self.home_pageset(reach) {
+            Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
+            None => self.nodes[reach.target].events.add(Event::Probes, probes),
+        }
+    }
+
+    /// The current CPU's pageset of its home zone, unless somebody has it.
+    fn home_pageset(&self, reach: &Reach<'_>) -> Option<PagesetGuard<'_, P>> {
+        let seat = reach.seat?;
+        self.own_pageset(&self.zones[self.nodes[reach.from].home()?], seat)
+    }
+
+    /// Counts a block that `preferred` should have served, as a difference on the CPU where that can
+    /// be.
+    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, seat: Option<Seat>) {
+        match seat.and_then(|seat| self.own_pageset(preferred, seat)) {
+            Some(guard) => {
+                preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);
+            }
+            None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
+        }
     }
 }
 
@@ -184,11 +210,14 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     fn try_take(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
         let preferred = self.preferred.unwrap_or(zone);
-        if self.passes(zone) {
-            self.allocator.take_from(zone, preferred, self.reach, self.mark)
-        } else {
-            None
+        if !self.passes(zone) {
+            return None;
         }
+        let block = self.allocator.take_from(zone, preferred, self.reach, self.mark)?;
+        if zone.node != preferred.node {
+            self.allocator.count_foreign(preferred, self.reach.seat);
+        }
+        Some(block)
     }
 
     fn passes(&self, zone: &Zone<'_, P>) -> bool {
@@ -216,14 +245,15 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         if self.cache == CacheUse::None {
             return;
         }
-        match self.mode {
-            ZonelistCache::Published => self.full.mark_published(position),
-            _ => {
-                self.full.mark(self.class, position);
-                self.allocator.note_mark(zone, self.class, self.reach.target);
-            }
+        let is_new = if self.mode == ZonelistCache::Published {
+            self.full.mark_published(position)
+        } else {
+            self.allocator.note_mark(zone, self.class, self.reach.target);
+            self.full.mark(self.class, position)
+        };
+        if is_new {
+            self.events.add(Event::Marks, 1);
         }
-        self.events.add(Event::Marks, 1);
     }
 
     /// Whether node reclaim marked the zone within the second for this scan's orders: it is then not

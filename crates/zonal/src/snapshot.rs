@@ -247,6 +247,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn events(&self) -> Events {
         let mut events = Events::default();
         self.nodes.iter().for_each(|node| node.events.add_to(&mut events));
+        for pageset in self.zones.iter().flat_map(|zone| zone.pagesets) {
+            events.probes += pageset.probes.load(Relaxed); // relaxed: figures for people
+        }
         for pageset in self.pagesets() {
             events.refills += pageset.refills;
             events.drains += pageset.drains;

@@ -234,6 +234,12 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(if exact { self.regions.free_pages() } else { free })
     }
 
+    /// Free frames but for what CPUs have not told yet, at the price of one load.
+    #[inline]
+    pub(crate) fn free_approximate(&self) -> PageCount {
+        PageCount::new(self.counters().approximate(ZoneItem::Free))
+    }
+
     /// A counter with the differences of all CPUs, of which `at_home` also have one of the blocks
     /// served from home that counts here.
     pub(crate) fn snapshot(&self, item: ZoneItem, at_home: impl Iterator<Item = CpuId>) -> u64 {

@@ -118,6 +118,7 @@ pub(crate) struct ListChanged;
 
 impl<P: Platform> ListReader<'_, '_, P> {
     /// The zone at `position`, or `None` past the end.
+    #[inline]
     pub(crate) fn zone_at(&self, position: usize) -> Result<Option<ZoneId>, ListChanged> {
         let len = self.checked(self.list.entries[0].load(Acquire))?;
         if position >= len as usize {

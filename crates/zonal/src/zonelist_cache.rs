@@ -150,13 +150,18 @@ impl<'m, P: Platform> FullMarks<'m, P> {
     /// Prepares a scan: wipes all marks when the last wipe is more than a second ago. Says whether
     /// it wiped.
     pub(crate) fn set_up(&self, now: Moment) -> bool {
-        let wiped_at = Moment::from_ns(self.wiped_at.load(Relaxed));
-        let stale = now.ns_since(wiped_at) > SECOND_NS || now < wiped_at;
+        let stale = self.is_stale(now);
         if stale {
             self.wiped_at.store(now.ns(), Relaxed);
             self.wipe();
         }
         stale
+    }
+
+    /// Whether the last wipe is more than a second ago.
+    pub(crate) fn is_stale(&self, now: Moment) -> bool {
+        let wiped_at = Moment::from_ns(self.wiped_at.load(Relaxed));
+        now.ns_since(wiped_at) > SECOND_NS || now < wiped_at
     }
 
     /// Clears every mark.
@@ -169,6 +174,7 @@ impl<'m, P: Platform> FullMarks<'m, P> {
     }
 
     /// First position from `from` up that is not marked for `class`; may lie past the list's end.
+    #[inline]
     pub(crate) fn next_candidate(&self, class: ScanClass, from: usize) -> usize {
         let bitmap = self.bitmap(class);
         let mut below = (1 << (from % 64)) - 1;
@@ -187,16 +193,15 @@ impl<'m, P: Platform> FullMarks<'m, P> {
         self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
     }
 
-    /// Marks `position` for every scan that `class` binds.
-    pub(crate) fn mark(&self, class: ScanClass, position: usize) {
-        for bound in class.bound() {
-            self.set(bound, position);
-        }
+    /// Marks `position` for every scan that `class` binds; says whether it was not marked for all
+    /// of them already.
+    pub(crate) fn mark(&self, class: ScanClass, position: usize) -> bool {
+        class.bound().filter(|&bound| self.set(bound, position)).count() != 0
     }
 
-    /// Marks `position` in the one bitmap of the cache as published.
-    pub(crate) fn mark_published(&self, position: usize) {
-        self.set(ScanClass::published(), position);
+    /// Marks `position` in the one bitmap of the cache as published; says whether it was not.
+    pub(crate) fn mark_published(&self, position: usize) -> bool {
+        self.set(ScanClass::published(), position)
     }
 
     /// Drops the marks of `position` that bind scans of `orders`.
@@ -210,12 +215,11 @@ impl<'m, P: Platform> FullMarks<'m, P> {
         }
     }
 
-    fn set(&self, class: ScanClass, position: usize) {
+    /// Sets a mark, unless it is set; says whether it was not.
+    fn set(&self, class: ScanClass, position: usize) -> bool {
         let word = &self.bitmap(class)[position / 64];
         let bit = 1 << (position % 64);
-        if word.load(Relaxed) & bit == 0 {
-            word.fetch_or(bit, Relaxed);
-        }
+        word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
     }
 
     fn bitmap(&self, class: ScanClass) -> &[P::U64] {

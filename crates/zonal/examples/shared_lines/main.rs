@@ -1,0 +1,88 @@
+//! What would be contended on a machine of many CPUs: the cache lines that the allocator's own code
+//! shares between them, counted on that code.
+//!
+//! Every cell of the allocator reports each access to a model of the caches, and one thread plays
+//! all CPUs in turn, so that the counts are the same on any machine and for any seed again.
+//! `docs/scaling.md` says what follows from them.
+//!
+//! `cargo run --release -p zonal --example shared_lines -- --machine 1x128 --workload handoff`
+//!
+//! Neighbours: `watched.rs` reports accesses, `coherence.rs` keeps the caches, `structures.rs` names
+//! lines, `world.rs` is the machine, `work.rs` what its CPUs do, `measure.rs` a run, `report.rs` the
+//! tables.
+
+mod coherence;
+mod measure;
+mod report;
+mod structures;
+mod watched;
+mod work;
+mod world;
+
+use std::error::Error;
+use std::str::FromStr;
+
+use clap::{Parser, ValueEnum};
+
+use measure::{Outcome, Size, measure};
+use work::Workload;
+use world::Shape;
+
+const MACHINES: [&str; 5] = ["1x1", "1x2", "1x16", "1x128", "4x32"];
+const SHORT_MACHINES: [&str; 2] = ["1x4", "2x2"];
+
+/// Counts the cache lines that an allocator shares between CPUs.
+#[derive(Parser)]
+struct Options {
+    /// Machines to play, as nodes x CPUs of each; may be given several times [default: 1x1, 1x2, 1x16,
+    /// 1x128, 4x32].
+    #[arg(long = "machine")]
+    machines: Vec<Shape>,
+    /// Work to do; may be given several times [default: all].
+    #[arg(long = "workload")]
+    workloads: Vec<Workload>,
+    /// Decides which CPU does how many steps in its turn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Prints one JSON document.
+    #[arg(long)]
+    json: bool,
+    /// The same on less: small machines, few steps.
+    #[arg(long)]
+    short: bool,
+}
+
+impl Options {
+    fn machines(&self) -> Result<Vec<Shape>, String> {
+        let defaults = if self.short { &SHORT_MACHINES[..] } else { &MACHINES };
+        if self.machines.is_empty() {
+            return defaults.iter().map(|machine| Shape::from_str(machine)).collect();
+        }
+        Ok(self.machines.clone())
+    }
+
+    fn workloads(&self) -> Vec<Workload> {
+        if self.workloads.is_empty() { Workload::value_variants().to_vec() } else { self.workloads.clone() }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let size = if options.short { Size::SHORT } else { Size::FULL };
+    let mut all: Vec<Outcome> = Vec::new();
+    for shape in options.machines()? {
+        let workloads = options.workloads().into_iter();
+        // One node has no other to go to.
+        let workloads = workloads.filter(|&workload| shape.nodes > 1 || workload != Workload::Elsewhere);
+        let run = |workload| measure(shape, workload, &size, options.seed);
+        let outcomes: Vec<Outcome> = workloads.map(run).collect::<Result<_, _>>()?;
+        if !options.json {
+            report::print(shape, &outcomes);
+        }
+        all.extend(outcomes);
+    }
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&all)?);
+    }
+    Ok(())
+}

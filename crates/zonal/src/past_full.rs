@@ -1,0 +1,81 @@
+//! The scan that most requests come to while their home zone is full: straight to the first zone
+//! that is not marked, as long as the pageset there has a block.
+//!
+//! It finds what `scan.rs` would find, and gives up wherever that would do more: set marks, wipe
+//! them, reclaim, refill. The home zone is looked at first, as in every scan; the serving zone's
+//! watermark is not, for its pageset holds frames that left the zone when it was checked
+//! (docs/decisions/0003). Neighbours: `alloc.rs` comes here when the stack at home is empty.
+
+use crate::Allocator;
+use crate::config::ZonelistCache;
+use crate::counters::ZoneItem;
+use crate::pageset::StackId;
+use crate::platform::Platform;
+use crate::request::{Block, Request};
+use crate::watermarks::{Mark, Urgency};
+use crate::zone::{Seat, Zone};
+use crate::zonelist_cache::ScanClass;
+
+/// Zones looked at: the home zone and the one that serves.
+const PROBES: u64 = 2;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// A block from the current CPU's pageset of the nearest zone that is not marked full, for a
+    /// request that its home zone may serve; `None` when there is one at home, when the home
+    /// zone is not full or not marked, or when more than that is called for.
+    pub(crate) fn pop_past_full(&self, request: &Request<'_, P>) -> Option<Block> {
+        let order = request.terms.order;
+        // Pagesets of other nodes' CPUs hardly keep 2 MiB blocks.
+        let stack = self.cached.stack(order).filter(|&stack| stack != StackId::LARGE)?;
+        let seat = self.current_seat()?;
+        let home = &self.zones[self.nodes[usize::from(seat.node)].home()?];
+        if home.pagesets[seat.cpu.index()].has(stack) {
+            return None;
+        }
+        let zone = self.first_not_marked(request, home, seat)?;
+        let guard = self.own_pageset(zone, seat)?;
+        let block = self.pop(zone, &guard, stack, order, request.terms.kind)?;
+        let missed = zone.node != home.node;
+        zone.counters().update(&guard.zone_diffs, &guard, |counts| {
+            counts.increment(if missed { ZoneItem::NumaMiss } else { ZoneItem::NumaHit });
+            counts.increment(if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+        });
+        guard.add_to(|pageset| &pageset.probes, PROBES);
+        self.set_limits(zone, &guard, seat);
+        drop(guard);
+        if missed {
+            self.count_foreign(home, Some(seat));
+        }
+        Some(block)
+    }
+
+    /// The nearest zone that is not marked for this request, where `home` is marked and full.
+    fn first_not_marked(
+        &self,
+        request: &Request<'_, P>,
+        home: &Zone<'m, P>,
+        seat: Seat,
+    ) -> Option<&Zone<'m, P>> {
+        let (order, urgency, limit) = (request.terms.order, request.terms.urgency, request.terms.zone_limit);
+        let mode = self.zonelist_cache();
+        let class = match mode {
+            ZonelistCache::Off => return None,
+            ZonelistCache::Published => ScanClass::published(),
+            ZonelistCache::On => ScanClass::new(order, Mark::Low, urgency, limit),
+        };
+        let list = &self.nodes[usize::from(seat.node)].list;
+        let position = list.full.next_candidate(class, 0);
+        let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
+        if position == 0 || reserve || self.node_reclaims() || list.full.is_stale(self.platform.now()) {
+            return None;
+        }
+        // Where frees that lift a zone above its mark drop that mark at once, drift cannot hide them:
+        // the count that costs one load will do.
+        let free = if mode == ZonelistCache::On { home.free_approximate() } else { home.free() };
+        if home.watermarks().allow(free, order, Mark::Low, urgency, home.reserve(limit)) {
+            return None;
+        }
+        let zone = self.lists.read(list).zone_at(position).ok()??;
+        Some(&self.zones[zone.index()])
+    }
+}
