@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
+use zonal::cpu_local::{OneCpu, Pinned};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::request::Urgency;
@@ -57,12 +58,17 @@ impl Platform for Still {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
+    type CpuLocal = Pinned;
 
     // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
     const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
+    }
+
+    fn cpu_local(&self) -> &Pinned {
+        &Pinned(OneCpu)
     }
 
     fn now(&self) -> Moment {

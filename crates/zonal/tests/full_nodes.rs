@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use common::effects::{one_cpu, order, with_min};
 use common::node;
 use zonal::config::ZonelistCache;
+use zonal::cpu_local::TryLock;
 use zonal::units::{CpuId, Moment, Order, ZoneKind};
 use zonal::{Allocator, Block, Config, Platform, Request};
 
@@ -35,9 +36,14 @@ impl Platform for Counted {
     type U32 = watched::Cell<AtomicU32, Count>;
     type U64 = watched::Cell<AtomicU64, Count>;
     type Lock = watched::Lock<Count>;
+    type CpuLocal = TryLock;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
     }
 
     fn now(&self) -> Moment {

@@ -8,6 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
+use zonal::cpu_local::{OneCpu, Pinned};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Layout, Machine, Platform};
@@ -66,9 +67,14 @@ impl Platform for Virtual {
     type U32 = Cell<AtomicU32, Watcher>;
     type U64 = Cell<AtomicU64, Watcher>;
     type Lock = Lock<Watcher>;
+    type CpuLocal = Pinned;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(with_caches(|caches| caches.cpu()) as u32)
+    }
+
+    fn cpu_local(&self) -> &Pinned {
+        &Pinned(OneCpu) // one thread plays all CPUs: between its calls none of them is at work
     }
 
     fn now(&self) -> Moment {
