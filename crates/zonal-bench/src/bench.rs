@@ -3,13 +3,14 @@
 //! For each workload every contender gets a pool of its own, which it keeps over all rounds, so that
 //! metadata is warm as in a system that runs. A *round* runs each contender once on each number of
 //! threads; the next round begins with the next contender, so that none always follows the same one
-//! or always has the machine at its coolest. The first round warms up and is not kept. Threads are not
-//! pinned. Neighbours: `contender.rs` does one run, `report.rs` sums up.
+//! or always has the machine at its coolest. Rounds that warm up come first and are not kept: what
+//! adapts to its load needs a while. Threads are not pinned. Neighbours: `contender.rs` does one run,
+//! `report.rs` sums up.
 
 use std::io;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use zonal::units::PageCount;
 use zonal_linux::workload::{Latencies, Plan, Workload};
@@ -29,6 +30,8 @@ pub struct Bench {
     pub rounds: NonZeroUsize,
     /// Time of the measured part of one run; a run does at least one round of its workload.
     pub round_time: Duration,
+    /// Time of the rounds that come first and are not kept, for each workload: one round at least.
+    pub warm_up: Duration,
     /// Frames of each pool.
     pub frames: PageCount,
     /// Start of all random choices.
@@ -38,9 +41,9 @@ pub struct Bench {
 /// What is about to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Runs that are over.
+    /// Runs that were kept.
     pub done: usize,
-    /// Runs altogether.
+    /// Runs that will be kept, altogether.
     pub total: usize,
     /// The workload of the next run.
     pub workload: Workload,
@@ -68,14 +71,13 @@ impl Bench {
         assert!(!self.workloads.contains(&Workload::Touch), "`touch` measures memory, not allocators");
         let counting = Counting::detect();
         let mut report = Report::new(&counting);
-        let all_of_one = entries.len() * self.threads.len() * (self.rounds.get() + 1);
+        let runs = entries.len() * self.threads.len() * self.rounds.get();
+        let total = runs * self.workloads.len();
         for (at, &workload) in self.workloads.iter().enumerate() {
             let field = self.field(entries, workload, stop, &mut report.skipped);
-            let mut done = at * all_of_one;
-            let on_run = |place: usize| {
-                let contender = entries[place].name();
-                on_progress(Progress { done, total: self.workloads.len() * all_of_one, workload, contender });
-                done += 1;
+            let on_run = |kept: usize, place: usize| {
+                let (done, contender) = (at * runs + kept, entries[place].name());
+                on_progress(Progress { done, total, workload, contender });
             };
             let samples = self.measure(workload, &field, &counting, stop, on_run)?;
             report.add(workload, entries, &samples);
@@ -104,38 +106,52 @@ impl Bench {
         field
     }
 
-    /// All rounds of a workload.
+    /// All rounds of a workload; `on_run` is told how many runs were kept and who comes next.
     fn measure(
         &self,
         workload: Workload,
         field: &Field,
         counting: &Counting,
         stop: &AtomicBool,
-        mut on_run: impl FnMut(usize),
+        mut on_run: impl FnMut(usize, usize),
     ) -> io::Result<Samples> {
-        let mut samples = Samples::default();
-        for round in 0..=self.rounds.get() {
+        let (mut samples, mut kept, mut rounds_kept) = (Samples::default(), 0, 0);
+        let start = Instant::now();
+        for round in 0.. {
+            let warms_up = round == 0 || (rounds_kept == 0 && start.elapsed() < self.warm_up);
             for &threads in &self.threads {
                 let plan = self.plan(workload, threads);
                 for (place, ready) in rotated(field, round) {
                     if is_set(stop) {
                         return Ok(samples);
                     }
-                    on_run(*place);
+                    on_run(kept, *place);
                     let sample = ready.measure(&plan, counting, stop)?;
-                    // The first round warmed up; a run that was stopped is half a run.
-                    if round > 0 && !is_set(stop) {
+                    // A run that was stopped is half a run.
+                    if !warms_up && !is_set(stop) {
                         samples.add(threads, *place, sample);
+                        kept += 1;
                     }
                 }
+            }
+            rounds_kept += usize::from(!warms_up);
+            if rounds_kept == self.rounds.get() {
+                break;
             }
         }
         Ok(samples)
     }
 
     fn plan(&self, workload: Workload, threads: NonZeroUsize) -> Plan {
-        let (duration, seed, pages) = (self.round_time, self.seed, self.frames);
-        Plan { workload, threads, duration, seed, pages, latencies: Latencies::Off }
+        Plan {
+            workload,
+            threads,
+            duration: self.round_time,
+            warm_up: Duration::ZERO, // whole rounds do that
+            seed: self.seed,
+            pages: self.frames,
+            latencies: Latencies::Off,
+        }
     }
 }
 

@@ -76,8 +76,9 @@ impl PageSource for Watched<'_> {
 fn watch(ready: &dyn Ready, workload: Workload, threads: usize) -> u64 {
     let books = Books::default();
     let threads = NonZeroUsize::new(threads).unwrap();
-    let (duration, seed, latencies) = (Duration::from_secs(3600), 5, Latencies::Off);
-    let plan = Plan { workload, threads, duration, seed, pages: FRAMES, latencies };
+    let (duration, warm_up) = (Duration::from_secs(3600), Duration::ZERO);
+    let plan =
+        Plan { workload, threads, duration, warm_up, seed: 5, pages: FRAMES, latencies: Latencies::Off };
     let source = |_| Watched { source: ready.open(), books: &books };
     let measured = run(&plan, source, &books.over, |_| ()).unwrap();
     assert!(books.out.into_inner().unwrap().is_empty(), "the workload gave all back");
@@ -123,8 +124,8 @@ fn the_watch_finds_a_frame_handed_out_twice() {
 /// A bench that is over soon.
 fn short(workloads: Vec<Workload>) -> Bench {
     let (rounds, threads) = (NonZeroUsize::new(2).unwrap(), vec![NonZeroUsize::MIN]);
-    let round_time = Duration::from_nanos(1);
-    Bench { workloads, threads, rounds, round_time, frames: FRAMES, seed: 1 }
+    let (round_time, warm_up) = (Duration::from_nanos(1), Duration::ZERO);
+    Bench { workloads, threads, rounds, round_time, warm_up, frames: FRAMES, seed: 1 }
 }
 
 #[test]
@@ -163,6 +164,22 @@ fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
 }
 
 #[test]
+fn rounds_warm_up_for_as_long_as_they_should() {
+    let mut first_kept = None;
+    let bench = Bench { warm_up: Duration::from_millis(50), ..short(vec![Workload::Pair]) };
+    let start = std::time::Instant::now();
+    let report = bench
+        .run(&[harness()], &AtomicBool::new(false), |now| {
+            if now.done == 1 {
+                first_kept.get_or_insert(start.elapsed());
+            }
+        })
+        .unwrap();
+    assert!(first_kept.unwrap() >= bench.warm_up);
+    assert_eq!(report.rows[0].rounds, 2);
+}
+
+#[test]
 fn a_stopped_bench_reports_the_rounds_it_finished() {
     let entries = [harness(), zonal()];
     let stop = AtomicBool::new(false);
@@ -171,8 +188,7 @@ fn a_stopped_bench_reports_the_rounds_it_finished() {
     let report = bench
         .run(&entries, &stop, |now| {
             order.push((now.done, now.total, now.workload, now.contender.to_owned()));
-            // Relaxed: only the flag is read. The sixth run is the last of the first workload.
-            stop.store(now.done == 5, Ordering::Relaxed);
+            stop.store(order.len() == 6, Ordering::Relaxed); // only the flag is read
         })
         .unwrap();
     let names: Vec<&str> = order.iter().map(|(.., name)| name.as_str()).collect();
@@ -181,7 +197,9 @@ fn a_stopped_bench_reports_the_rounds_it_finished() {
         ["harness", "zonal", "zonal", "harness", "harness", "zonal"],
         "each round begins with another"
     );
-    assert!(order.iter().enumerate().all(|(at, run)| (run.0, run.1, run.2) == (at, 12, Workload::Pair)));
+    let kept: Vec<usize> = order.iter().map(|run| run.0).collect();
+    assert_eq!(kept, [0, 0, 0, 1, 2, 3], "the first round warms up");
+    assert!(order.iter().all(|run| (run.1, run.2) == (8, Workload::Pair)));
     let rounds: Vec<(&str, usize)> = report.rows.iter().map(|row| (&*row.contender, row.rounds)).collect();
     assert_eq!(rounds, [("harness", 2), ("zonal", 1)]);
 }

@@ -97,6 +97,19 @@ impl Entry {
         !self.lacks_pool
     }
 
+    /// Makes the contender and runs `plan` once, for those who watch the process from outside. What
+    /// they want to watch is the function `measured_part`.
+    ///
+    /// # Errors
+    /// When the contender cannot be made, or cannot do a single pair.
+    pub fn run_once(&self, plan: &Plan) -> Result<Once, Reason> {
+        let ready = self.make_for(plan.workload, plan.pages)?;
+        let sample = ready.measure(plan, &Counting::detect(), &AtomicBool::new(false));
+        let sample = sample.map_err(|error| format!("no thread: {error}"))?;
+        let sample = sample.ok_or("it did not do a single pair")?;
+        Ok(Once { pairs: sample.pairs, instructions: sample.instructions })
+    }
+
     /// Makes the contender for `workload`.
     pub(crate) fn make_for(&self, workload: Workload, frames: PageCount) -> Result<Box<dyn Ready>, Reason> {
         if self.lacks_orders && workload == Workload::Orders {
@@ -120,6 +133,15 @@ impl std::fmt::Debug for Entry {
     }
 }
 
+/// What a run told that was watched from outside.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Once {
+    /// Pairs in the measured part.
+    pub pairs: u64,
+    /// Instructions of a pair, where the processor counts them.
+    pub instructions: Option<f64>,
+}
+
 /// What one run of one contender gave; times and counts are of a pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Sample {
@@ -129,6 +151,8 @@ pub(crate) struct Sample {
     pub(crate) wall_ns: f64,
     /// Instructions of user space, where they can be counted.
     pub(crate) instructions: Option<f64>,
+    /// Pairs done.
+    pub(crate) pairs: u64,
     /// Requests that found no block, for each pair.
     pub(crate) failed: f64,
 }
@@ -147,13 +171,14 @@ impl<C: Contender> Ready for C {
         let instructions = Instructions::default();
         let source = |_| Metered::new(self.source(), counting, &instructions);
         let measured = run(plan, source, stop, |_| ())?;
-        let pairs = measured.pairs as f64;
+        let pairs = measured.pairs;
         let times = measured.cpu_ns_per_pair().zip(measured.ns_per_pair());
         Ok(times.map(|(cpu_ns, wall_ns)| Sample {
             cpu_ns,
             wall_ns,
-            instructions: instructions.total(plan.threads).map(|count| count as f64 / pairs),
-            failed: measured.failed as f64 / pairs,
+            instructions: instructions.total(plan.threads).map(|count| count as f64 / pairs as f64),
+            pairs,
+            failed: measured.failed as f64 / pairs as f64,
         }))
     }
 

@@ -11,6 +11,7 @@
 //!     threads: vec![NonZeroUsize::MIN],
 //!     rounds: NonZeroUsize::MIN,
 //!     round_time: Duration::from_millis(1),
+//!     warm_up: Duration::ZERO,
 //!     frames: PageCount::new(1 << 14),
 //!     seed: 1,
 //! };
@@ -42,16 +43,16 @@ mod spread;
 
 pub use bench::{Bench, Progress};
 pub use chart::chart;
-pub use contender::{Contender, Entry, Reason};
+pub use contender::{Contender, Entry, Once, Reason};
 pub use counting::Counting;
 pub use figures::{Figure, Figures, Goal, Part, Sizes, figures};
 pub use floor::floors;
 pub use harness::harness;
-pub use ours::{pool, zonal};
+pub use ours::{pool, zonal, zonal_in_simulator};
 pub use peers::{C_PEERS, peers};
 pub use report::{Report, Row, Skipped};
 pub use spread::Spread;
-pub use zonal_linux::workload::{PageSource, Workload};
+pub use zonal_linux::workload::{Latencies, PageSource, Plan, Workload};
 
 /// Pages are of 4 KiB everywhere here, whatever the machine's are: what is measured never touches them.
 pub(crate) const PAGE_SHIFT: u32 = 12;

@@ -1,10 +1,12 @@
 //! `zonal` itself: a pool of this machine's memory as its users get it.
 
+use rustix::thread::{MembarrierCommand, membarrier};
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_linux::workload::PageSource;
 use zonal_linux::{Pool, PoolError, PoolRequest};
 
 use crate::contender::{Contender, Entry};
+use crate::floor::area;
 
 /// Name of the row.
 pub(crate) const NAME: &str = "zonal";
@@ -31,6 +33,38 @@ impl PageSource for Source<'_> {
     }
 }
 
+/// A pool whose users have areas that no kernel looks after, and where those lie.
+struct Simulated(Pool, isize);
+
+impl Contender for Simulated {
+    type Source<'a> = Source<'a>;
+
+    fn source(&self) -> Source<'_> {
+        // SAFETY: whoever made the entry promised one thread in a simulator, where threads do not
+        // interrupt each other's sequences; that nobody looks after areas was found out.
+        unsafe { area::stand_in(self.1) };
+        Source(&self.0)
+    }
+}
+
+/// `zonal` for simulators that know of no restartable sequences.
+///
+/// # Safety
+/// Only for use on one thread, and only in a simulator that runs one thread at a time, such as
+/// valgrind.
+#[must_use]
+pub unsafe fn zonal_in_simulator() -> Entry {
+    Entry::new(NAME, env!("CARGO_PKG_VERSION"), |frames| {
+        let offset = area::unattended()?;
+        // The pool would register for it if it knew of areas.
+        membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).map_err(|error| error.to_string())?;
+        let builder = Pool::builder().size(bytes(frames));
+        // SAFETY: one thread, as the caller promised; its source makes the area say CPU 0.
+        let pool = unsafe { builder.assume_area(offset) }.build();
+        pool.map(|pool| Simulated(pool, offset)).map_err(|error| error.to_string())
+    })
+}
+
 impl Contender for Zonal {
     type Source<'a> = Source<'a>;
 
@@ -44,7 +78,11 @@ impl Contender for Zonal {
 /// # Errors
 /// When this machine cannot have such a pool.
 pub fn pool(frames: PageCount) -> Result<Pool, PoolError> {
-    Pool::builder().size(frames.get() << crate::PAGE_SHIFT).build()
+    Pool::builder().size(bytes(frames)).build()
+}
+
+const fn bytes(frames: PageCount) -> u64 {
+    frames.get() << crate::PAGE_SHIFT
 }
 
 /// `zonal` with its default settings.

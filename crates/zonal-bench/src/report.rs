@@ -128,7 +128,8 @@ mod tests {
     use crate::harness::harness;
 
     fn sample(cpu_ns: f64) -> Option<Sample> {
-        Some(Sample { cpu_ns, wall_ns: 2.0 * cpu_ns, instructions: Some(10.0 * cpu_ns), failed: 0.0 })
+        let (wall_ns, instructions) = (2.0 * cpu_ns, Some(10.0 * cpu_ns));
+        Some(Sample { cpu_ns, wall_ns, instructions, pairs: 1, failed: 0.0 })
     }
 
     /// A report on contenders with these names and rounds.

@@ -60,13 +60,18 @@ struct PairArgs {
           allow_hyphen_values = true)]
     threads: Vec<NonZeroUsize>,
 
-    /// Rounds to measure; one more comes first and is not counted
+    /// Rounds to measure
     #[arg(long, value_name = "N", value_parser = rounds, default_value = "7", allow_hyphen_values = true)]
     rounds: NonZeroUsize,
 
     /// How long each allocator works in a round
     #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "0.1", allow_hyphen_values = true)]
     seconds: Duration,
+
+    /// How long rounds go on for each workload before they are measured: what adapts to its load needs
+    /// a few seconds
+    #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "5", allow_hyphen_values = true)]
+    warm_up: Duration,
 
     /// Memory of each pool, which is reserved and not touched [default: 4GiB, or half of what is available]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
@@ -214,6 +219,7 @@ fn bench(args: &PairArgs) -> Result<Bench, Failure> {
         threads,
         rounds: args.rounds,
         round_time: args.seconds,
+        warm_up: args.warm_up,
         frames: frames(args.pool)?,
         seed: args.seed,
     })

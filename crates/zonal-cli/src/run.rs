@@ -158,6 +158,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         workload: args.workload,
         threads: options.threads,
         duration: args.seconds,
+        warm_up: Duration::ZERO,
         seed: args.seed,
         pages: pool.frames(),
         latencies: Latencies::Sampled,

@@ -8,7 +8,7 @@ const WORKLOADS: [&str; 8] =
     ["pair", "batch", "batch-random", "repeat", "random", "handoff", "orders", "fill"];
 const PEERS: [&str; 3] = ["frame-alloc", "buddy_system_allocator", "bitmap-allocator"];
 /// What makes a bench short.
-const SHORT: [&str; 6] = ["--pool", "64MiB", "--seconds", "0.001", "--rounds", "2"];
+const SHORT: [&str; 8] = ["--pool", "64MiB", "--seconds", "0.001", "--rounds", "2", "--warm-up", "0.001"];
 
 fn zonal(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zonal")).arg("bench").args(arguments).output().unwrap()
@@ -151,7 +151,7 @@ fn people_get_a_table_what_it_means_and_who_is_missing() {
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
     let parts = [
-        "Pools of 64 MiB, 2 rounds of 0.001 s after one to warm up, seed 1, threads not pinned",
+        "Pools of 64 MiB, 2 rounds of 0.001 s after 0.001 s of others to warm up, seed 1, threads not pinned",
         "CPU time of a pair",
         "pair, 1 thread: one frame out, one back",
         "x floor",

@@ -167,6 +167,7 @@ fn mix(ready: &dyn Ready, sizes: &Sizes, stop: &AtomicBool) -> Result<Left, Reas
         workload: Workload::Orders,
         threads: NonZeroUsize::MIN,
         duration: Duration::MAX,
+        warm_up: Duration::ZERO,
         seed: sizes.seed,
         pages: sizes.frames,
         latencies: Latencies::Off,

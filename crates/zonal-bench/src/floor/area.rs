@@ -30,11 +30,12 @@ pub(crate) fn current_cpu() -> usize {
 /// # Errors
 /// Why there is none.
 pub(crate) fn of_this_thread() -> Result<NonNull<Area>, &'static str> {
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        return Err("there are no restartable sequences for this processor yet");
+    }
     let offset =
         offset().ok_or("this C library registers no restartable sequences (glibc does since 2.35)")?;
-    let area = thread_pointer().wrapping_add_signed(offset);
-    let area =
-        NonNull::new(std::ptr::with_exposed_provenance_mut::<Area>(area)).ok_or("no thread pointer")?;
+    let area = area_at(offset).ok_or("no thread pointer")?;
     if cpu_of(area) < 0 {
         return Err("the kernel has not registered this thread's restartable sequences");
     }
@@ -51,6 +52,32 @@ pub(crate) fn cpu_of(area: NonNull<Area>) -> i32 {
     unsafe { cpu.read_volatile() }
 }
 
+/// Distance from the thread pointer of areas that the C library has but no kernel looks after.
+///
+/// # Errors
+/// When there are no areas, or the kernel does look after them.
+pub(crate) fn unattended() -> Result<isize, &'static str> {
+    // SAFETY: where it exists the symbol is a `ptrdiff_t` that is constant after start-up.
+    let offset: Option<isize> = unsafe { symbol(c"__rseq_offset") };
+    let offset = offset.ok_or("this C library has no areas for restartable sequences")?;
+    match of_this_thread() {
+        Ok(_) => Err("the kernel looks after restartable sequences here: nothing needs to stand in for it"),
+        Err(_) => Ok(offset),
+    }
+}
+
+/// Makes the calling thread's area say CPU 0. The thread must not start others: theirs would be
+/// registered like its own, and the kernel would refuse.
+///
+/// # Safety
+/// Areas are `offset` from the thread pointer and no kernel looks after them, so that nothing will
+/// restart a sequence: threads that use areas must not interrupt each other.
+pub(crate) unsafe fn stand_in(offset: isize) {
+    let area = area_at(offset).expect("threads have thread pointers");
+    // SAFETY: the area is this thread's, has this layout, and nobody else looks at it.
+    unsafe { area.write(Area { cpu_id_start: 0, cpu_id: 0, sequence: 0 }) };
+}
+
 /// Distance of areas from the thread pointer, where the C library has them registered.
 fn offset() -> Option<isize> {
     // SAFETY: where it exists the symbol is an `unsigned int` that is constant after start-up.
@@ -58,6 +85,12 @@ fn offset() -> Option<isize> {
     // SAFETY: likewise a `ptrdiff_t`.
     let offset: isize = unsafe { symbol(c"__rseq_offset") }?;
     (size as usize >= std::mem::offset_of!(Area, sequence) + size_of::<u64>()).then_some(offset)
+}
+
+/// The calling thread's area at that distance from its thread pointer.
+fn area_at(offset: isize) -> Option<NonNull<Area>> {
+    let area = thread_pointer().wrapping_add_signed(offset);
+    NonNull::new(std::ptr::with_exposed_provenance_mut(area))
 }
 
 /// The value of a variable of the C library, if it has it.
@@ -87,4 +120,9 @@ fn thread_pointer() -> usize {
         std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack, nomem, preserves_flags))
     };
     pointer
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn thread_pointer() -> usize {
+    0 // nobody has sequences there
 }

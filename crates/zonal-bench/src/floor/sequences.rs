@@ -5,18 +5,13 @@
 //! count. What it writes before the last store lies beyond the count, where nobody looks. Neighbours:
 //! `x86_64.rs` and `aarch64.rs` are the sequences themselves, `locked.rs` is the other way.
 
-#[cfg(target_arch = "aarch64")]
-mod aarch64;
-#[cfg(target_arch = "x86_64")]
-mod x86_64;
+#[cfg_attr(target_arch = "x86_64", path = "sequences/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "sequences/aarch64.rs")]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "sequences/none.rs")]
+mod sequence;
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-
-#[cfg(target_arch = "aarch64")]
-use self::aarch64 as sequence;
-#[cfg(target_arch = "x86_64")]
-use self::x86_64 as sequence;
 
 use super::area::{self, Area};
 use super::lines::{Line, Lines};

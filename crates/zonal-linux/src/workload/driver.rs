@@ -150,6 +150,7 @@ impl<M> Run<'_, M> {
     {
         let mut lane = Lane::new((self.make_source)(index), &shared.over, self.plan.latencies);
         routine.prepare(&mut lane);
+        warm_up(&mut lane, routine, self.plan.warm_up);
         lane.tally = Tally::new();
         shared.wait_at_gate();
         lane.source.measuring_begins();
@@ -206,6 +207,15 @@ impl<M> Run<'_, M> {
             threads: self.plan.threads.get(),
             teams: self.plan.workload.teams(self.plan.threads),
         }
+    }
+}
+
+/// What comes before the measured part: the same work, up to where a run may end.
+#[inline(never)]
+fn warm_up<S: PageSource, R: Routine<S::Page>>(lane: &mut Lane<'_, S>, routine: &mut R, time: Duration) {
+    let start = Instant::now();
+    while !lane.is_over() && (start.elapsed() < time || !routine.may_end()) {
+        routine.round(lane);
     }
 }
 

@@ -166,6 +166,8 @@ pub struct Plan {
     /// Time of the measured part; preparing and giving everything back come on top. `fill` goes on
     /// until its pool is back: taking and giving cost differently, so that half of them would lie.
     pub duration: Duration,
+    /// Time of the same work before the measured part. Whatever adapts to its load needs some.
+    pub warm_up: Duration,
     /// Start of all random choices: the same seed makes each thread ask for the same.
     pub seed: u64,
     /// Frames in the pool, shared evenly by the threads. A batch is cut to three quarters of a

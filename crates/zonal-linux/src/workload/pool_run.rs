@@ -129,6 +129,7 @@ mod tests {
             workload,
             threads: NonZeroUsize::new(2).unwrap(),
             duration: Duration::from_secs(3600),
+            warm_up: Duration::ZERO,
             seed: 3,
             pages: pool.frames(),
             latencies: Latencies::Sampled,

@@ -80,7 +80,8 @@ impl PageSource for &Pool {
 fn plan(workload: Workload, threads: usize, pages: u64) -> Plan {
     let threads = NonZeroUsize::new(threads).unwrap();
     let (duration, pages) = (Duration::from_secs(3600), PageCount::new(pages));
-    Plan { workload, threads, duration, seed: 7, pages, latencies: Latencies::Sampled }
+    let warm_up = Duration::ZERO;
+    Plan { workload, threads, duration, warm_up, seed: 7, pages, latencies: Latencies::Sampled }
 }
 
 /// Runs the plan until the pool has had [`LOG`] requests.
@@ -176,6 +177,17 @@ fn a_filled_pool_is_back_before_the_run_ends() {
         assert_eq!(measured.pairs, taken, "{threads} threads");
         assert!(taken >= 10_000, "{threads} threads took {taken}");
     }
+}
+
+#[test]
+fn what_warms_up_is_not_counted() {
+    let pool = Pool::new(3000);
+    let short = Duration::from_millis(1);
+    let plan = Plan { duration: short, warm_up: 20 * short, ..plan(Workload::Fill, 1, 3000) };
+    let measured = run(&plan, |_| &pool, &AtomicBool::new(false), |_| ()).unwrap();
+    let taken = pool.0.into_inner().unwrap().taken;
+    assert!(taken > measured.pairs, "{taken} pairs, {} of them measured", measured.pairs);
+    assert_eq!(measured.pairs % 3000, 0, "both parts end with the pool back");
 }
 
 #[test]

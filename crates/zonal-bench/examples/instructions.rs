@@ -1,0 +1,58 @@
+//! Counts the instructions of a pair on one thread, for `cargo xtask bench-guard`.
+//!
+//! `instructions WORKLOAD` counts with the processor's own counter. `instructions WORKLOAD --simulated`
+//! is for callgrind, which counts by itself but knows of no restartable sequences: their area is stood
+//! in for. Prints `pairs N`, and `instructions N.N` where the processor counts them.
+
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use zonal::units::PageCount;
+use zonal_bench::{Latencies, Plan, Workload, zonal, zonal_in_simulator};
+
+/// 4 GiB, as in a bench.
+const FRAMES: PageCount = PageCount::new(1 << 20);
+/// Pagesets adapt by halves, once a second.
+const WARM_UP: Duration = Duration::from_secs(5);
+/// Of the measured part; a simulator is about fifty times slower than the machine.
+const DURATION: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (name, simulated, warm_up) = match arguments[..] {
+        [name, "--simulated"] => (name, true, WARM_UP),
+        ["--short"] => ("pair", false, Duration::ZERO),
+        [name] => (name, false, WARM_UP),
+        _ => return fail("usage: instructions WORKLOAD [--simulated]"),
+    };
+    let Some(workload) = Workload::from_name(name).filter(|workload| *workload != Workload::Touch) else {
+        return fail("there is no such workload");
+    };
+    // SAFETY: one thread works, and `--simulated` is for simulators; where the kernel does look after
+    // sequences, making the pool is refused.
+    let entry = if simulated { unsafe { zonal_in_simulator() } } else { zonal() };
+    let plan = Plan {
+        workload,
+        threads: NonZeroUsize::MIN,
+        duration: DURATION,
+        warm_up,
+        seed: 1,
+        pages: FRAMES,
+        latencies: Latencies::Off,
+    };
+    match entry.run_once(&plan) {
+        Ok(once) => {
+            println!("pairs {}", once.pairs);
+            once.instructions.iter().for_each(|count| println!("instructions {count:.1}"));
+            ExitCode::SUCCESS
+        }
+        Err(reason) => fail(&reason),
+    }
+}
+
+fn fail(why: &str) -> ExitCode {
+    eprintln!("instructions: {why}");
+    ExitCode::FAILURE
+}
