@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use zonal::Allocator;
-use zonal::error::{AllocError, FreeError};
+use zonal::error::{AllocError, FreeBulkError, FreeError};
 use zonal::reclaim::Reclaimer;
 use zonal::request::{Block, Request};
 use zonal::units::{Order, Pfn};
@@ -78,6 +78,26 @@ impl Pool {
     #[inline]
     pub unsafe fn free_raw(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         self.core.allocator().free(first, order)
+    }
+
+    /// Takes single frames by number into `frames`; gives how many came. Fewer come only when memory
+    /// is short.
+    ///
+    /// # Errors
+    /// When not one can be had; see [`AllocError`].
+    pub fn alloc_bulk_raw(&self, request: &PoolRequest<'_>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
+        self.core.allocator().alloc_bulk(request, frames)
+    }
+
+    /// Gives raw single frames back, from the first on.
+    ///
+    /// # Safety
+    /// As of [`Pool::free_raw`], for each of them.
+    ///
+    /// # Errors
+    /// What is wrong with the first wrong frame, and how many were freed before it.
+    pub unsafe fn free_bulk_raw(&self, frames: &[Pfn]) -> Result<(), FreeBulkError> {
+        self.core.allocator().free_bulk(frames)
     }
 
     /// Owns a raw block from here on.

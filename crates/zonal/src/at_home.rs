@@ -11,6 +11,7 @@ use crate::Allocator;
 use crate::counters::{ZoneItem, kept_of};
 use crate::cpu_local::{CpuLocal, OPEN};
 use crate::home::Home;
+use crate::pageset_tuning::PagesetTuning;
 use crate::pageset_word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
@@ -32,6 +33,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Puts a frame of zone `zone`, marked as kept, on top of the stack at home; `false` when that is
     /// of another zone, or the give trips for the sake of the stack or is disturbed.
     pub(crate) fn give_and_fold(&self, zone: usize, frame: u32, kind: PageKind) -> bool {
+        if self.tuning() == PagesetTuning::Depth && self.is_period_over(zone) {
+            return false; // one that is counted under the pageset's guard closes it
+        }
         let given = self.under_lock(|home, word| {
             let next = word.wrapping_sub(GIVE_STEPS[kind as usize]);
             let reach = home.head.give_limit.load(Relaxed).wrapping_sub(next);
@@ -41,6 +45,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             })
         });
         given.is_some()
+    }
+
+    fn is_period_over(&self, zone: usize) -> bool {
+        let pageset = self.zones[zone].pagesets.get(self.platform.current_cpu().index());
+        pageset.is_some_and(|pageset| pageset.depth().is_period_over(self.platform.now()))
     }
 
     /// Does `work` with the home of the caller's CPU and its word, if that can be locked at once.

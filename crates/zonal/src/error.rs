@@ -23,6 +23,8 @@ pub enum AllocError {
     NoNodeInPolicy,
     /// Zeroed frames were asked for, but the platform gives no access to frame contents.
     NoContents,
+    /// A bulk request was for blocks of this order, not for single frames.
+    NotSingle(Order),
 }
 
 /// The zones in reach of a failed request, summed up; `Allocator::shortage` lists them one by one.
@@ -88,6 +90,23 @@ pub enum FreeError {
     /// The frame waits in quarantine: it was freed before.
     Quarantined(Pfn),
 }
+
+/// Why a bulk free stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FreeBulkError {
+    /// Frames freed before the one that was refused: its place in the list.
+    pub freed: usize,
+    /// Why it was refused.
+    pub error: FreeError,
+}
+
+impl fmt::Display for FreeBulkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} frames were freed: {}", self.freed, self.error)
+    }
+}
+
+impl core::error::Error for FreeBulkError {}
 
 /// Why a configuration, or a machine under it, cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,6 +218,9 @@ impl fmt::Display for AllocError {
             }
             Self::NoNodeInPolicy => {
                 write!(f, "no node of the request's policy and allowed nodes has memory online")
+            }
+            Self::NotSingle(order) => {
+                write!(f, "blocks of order {order} do not come in bulk: ask for single frames (order 0)")
             }
             Self::NoContents => {
                 write!(f, "zeroed frames need a platform that gives access to frame contents")

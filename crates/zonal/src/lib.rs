@@ -57,6 +57,7 @@ mod buddy_shape;
 mod buddy_tests;
 mod buddy_verify;
 mod buddy_words;
+mod bulk;
 #[allow(unsafe_code)] // builds cells in the caller's buffers
 mod carve;
 pub mod config;

@@ -191,6 +191,12 @@ impl<P: Platform> Pageset<P> {
         self.head.gate.load(Relaxed) != VIRGIN
     }
 
+    /// The tuning state of the depth rule.
+    #[inline]
+    pub(crate) fn depth(&self) -> DepthCells<'_, P> {
+        DepthCells::new(&self.depth)
+    }
+
     /// `pageset.high`, as of some moment; zero before first use.
     pub(crate) fn high(&self) -> PageCount {
         PageCount::new(self.high.load(Relaxed))
@@ -417,12 +423,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         let word = self.word();
         self.set_word(word.with_difference(lane, 0));
         word.difference(lane)
-    }
-
-    /// The tuning state of the depth rule.
-    #[inline]
-    pub(crate) fn depth(&self) -> DepthCells<'_, P> {
-        DepthCells::new(&self.pageset.depth)
     }
 
     /// The tuning state of the stepwise rule.

@@ -207,6 +207,11 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         is_period_over(start, now).then(|| self.close_period(now, limits()))
     }
 
+    /// Whether a period is over, as of some moment.
+    pub(crate) fn is_period_over(&self, now: Moment) -> bool {
+        is_period_over(Moment::from_ns(self.0[START].load(Relaxed)), now)
+    }
+
     /// Whether anything was taken or given since the period began.
     pub(crate) fn is_active(&self) -> bool {
         self.depths(DEEPEST) != Depths::default()
