@@ -1,6 +1,6 @@
 //! The lock of user space: spins briefly, then sleeps, since its holder may be preempted.
 //!
-//! Taking it is one exchange and freeing it one plain store, which is what pagesets and zones pay
+//! Taking it is one exchange and freeing it one plain store, which is what regions of zones pay
 //! on each visit. A lock that wakes its waiters (futex, parking lot) needs a second exchange to
 //! learn of them; here those who wait long look again by themselves after a short sleep.
 
