@@ -25,7 +25,7 @@ const TICK_NS: u64 = 1_100_000_000;
 /// Lines that are shown one by one.
 const HOT_LINES: usize = 6;
 /// Places in the code that are named for a line.
-const SITES: usize = 3;
+const SITES: usize = 2;
 
 /// How much is done.
 #[derive(Clone, Copy)]
@@ -94,8 +94,10 @@ pub(crate) struct HotLine {
     pub(crate) invalidations: f64,
     pub(crate) writers: u32,
     pub(crate) users: u32,
-    /// Where in the code it is written, or read if nowhere; most frequent first.
-    pub(crate) sites: Vec<String>,
+    /// Where in the code it is written, most often first.
+    pub(crate) written_at: Vec<String>,
+    /// Where it is read and not written.
+    pub(crate) read_at: Vec<String>,
 }
 
 /// What was counted in a run.
@@ -246,17 +248,17 @@ impl Tally<'_> {
             invalidations: self.per_thousand(line.counts.invalidations),
             writers: line.writers.count_ones(),
             users: line.users.count_ones(),
-            sites: self.sites(line),
+            written_at: self.sites(line, |used| used.writes),
+            read_at: self.sites(line, |used| if used.writes == 0 { used.reads } else { 0 }),
         };
         all.iter().take(HOT_LINES).map(hot).collect()
     }
 
-    /// Where in the code a line is written, most often first.
-    fn sites(&self, line: &Line) -> Vec<String> {
-        let mut uses = line.uses.clone();
-        uses.sort_by_key(|used| std::cmp::Reverse(used.writes));
-        let name = |used: &Use| place_in_code(self.caches.sites.get(used.site));
-        uses.iter().filter(|used| used.writes > 0).take(SITES).map(name).collect()
+    /// Where in the code `count` counts something of a line, most often first.
+    fn sites(&self, line: &Line, count: impl Fn(&Use) -> u64) -> Vec<String> {
+        let mut uses: Vec<&Use> = line.uses.iter().filter(|used| count(used) > 0).collect();
+        uses.sort_by_key(|used| std::cmp::Reverse(count(used)));
+        uses.iter().take(SITES).map(|used| place_in_code(self.caches.sites.get(used.site))).collect()
     }
 }
 

@@ -42,12 +42,22 @@ pub(crate) fn print(shape: Shape, outcomes: &[Outcome]) {
         2,
         rows,
     );
-    println!("\nthe lines shared most, by where they lie and where they are written\n");
+    println!("\nthe lines shared most, where they lie, and where they are written or only read\n");
     let lines = outcomes
         .iter()
         .flat_map(|outcome| outcome.hot_lines.iter().map(move |line| hot_line(name(outcome), line)));
     print_table(
-        &["workload", "line", "structure", "transfers", "invalidations", "users", "writers", "written at"],
+        &[
+            "workload",
+            "line",
+            "structure",
+            "transfers",
+            "invalid.",
+            "users",
+            "writers",
+            "written at",
+            "read at",
+        ],
         3,
         lines.collect(),
     );
@@ -62,7 +72,8 @@ fn hot_line(workload: String, line: &HotLine) -> Vec<String> {
         figure(line.invalidations),
         line.users.to_string(),
         line.writers.to_string(),
-        line.sites.join(" "),
+        line.written_at.join(" "),
+        line.read_at.join(" "),
     ]
 }
 
@@ -80,11 +91,11 @@ fn figure(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
-/// A table whose first `texts` columns, and the last of places in the code, are texts.
+/// A table whose first `texts` columns, and those of places in the code, are texts.
 fn print_table(header: &[&str], texts: usize, rows: Vec<Vec<String>>) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
-    let is_figure = |at: usize| at >= texts && header[at] != "written at";
+    let is_figure = |at: usize| at >= texts && !header[at].ends_with(" at");
     let figures = table.column_iter_mut().enumerate().filter(|(at, _)| is_figure(*at));
     figures.for_each(|(_, column)| column.set_cell_alignment(CellAlignment::Right));
     println!("{}", table.trim_fmt());

@@ -9,13 +9,16 @@ use std::panic::Location;
 use crate::coherence::{Caches, Line};
 
 /// Part of a file's name, and the structure it stands for.
-const RULES: [(&str, &str); 19] = [
+const RULES: [(&str, &str); 22] = [
+    ("cpu_local", "pageset"),
     ("pageset", "pageset"),
+    ("at_home", "pageset"),
     ("frame_table", "frame states"),
     ("quarantine", "quarantine"),
-    ("buddy_words", "buddy words"),
+    ("lock", "region heads"),
+    ("regions", "region heads"),
     ("find_first", "buddy indexes"),
-    ("buddy", "buddy"),
+    ("buddy", "buddy words"),
     ("zonelist_cache", "zonelist cache"),
     ("zonelist", "zonelist"),
     ("events", "events"),
@@ -25,9 +28,9 @@ const RULES: [(&str, &str); 19] = [
     ("allocator.rs", "online CPUs"),
     ("zone.rs", "zone"),
     ("scan", "zone"),
-    ("lock", "zone lock"),
     ("counters", "counter totals"),
-    ("refill", "zone"),
+    ("alloc", "frame states"),
+    ("free.rs", "frame states"),
     ("tick", "pageset"),
 ];
 
