@@ -59,8 +59,7 @@ pub(crate) fn cargo<const N: usize>(root: &Path, command: [&str; N], rest: &[&st
 }
 
 fn target_folder(root: &Path) -> PathBuf {
-    let shared = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    root.join(shared).join("bare")
+    steps::target_folder(root).join("bare")
 }
 
 fn symbol_faults(output: &Path) -> Result<Vec<String>, String> {

@@ -4,7 +4,7 @@
 //! printed is `N passed, N failed`, for scripts. Neighbours: `plan.rs` makes the steps.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,12 @@ pub(crate) fn cargo<I: IntoIterator<Item: AsRef<OsStr>>>(root: &Path, arguments:
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments);
     command
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    root.join(chosen)
 }
 
 /// Runs a command with its output passed through.

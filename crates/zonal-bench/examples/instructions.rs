@@ -2,7 +2,8 @@
 //!
 //! `instructions WORKLOAD` counts with the processor's own counter. `instructions WORKLOAD --simulated`
 //! is for callgrind, which counts by itself but knows of no restartable sequences: their area is stood
-//! in for. Prints `pairs N`, and `instructions N.N` where the processor counts them.
+//! in for. Prints `pairs N`, and `instructions N.N` where the processor counts them. `instructions --list`
+//! prints the workloads.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -16,19 +17,24 @@ const FRAMES: PageCount = PageCount::new(1 << 20);
 /// Pagesets adapt by halves, once a second.
 const WARM_UP: Duration = Duration::from_secs(5);
 /// Of the measured part; a simulator is about fifty times slower than the machine.
-const DURATION: Duration = Duration::from_secs(1);
+const DURATION: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let workloads = Workload::ALL.into_iter().filter(|workload| *workload != Workload::Touch);
+    if arguments == ["--list"] {
+        workloads.for_each(|workload| println!("{}", workload.name()));
+        return ExitCode::SUCCESS;
+    }
     let (name, simulated, warm_up) = match arguments[..] {
         [name, "--simulated"] => (name, true, WARM_UP),
         ["--short"] => ("pair", false, Duration::ZERO),
         [name] => (name, false, WARM_UP),
-        _ => return fail("usage: instructions WORKLOAD [--simulated]"),
+        _ => return fail("usage: instructions WORKLOAD [--simulated] | --list"),
     };
-    let Some(workload) = Workload::from_name(name).filter(|workload| *workload != Workload::Touch) else {
-        return fail("there is no such workload");
+    let Some(workload) = workloads.into_iter().find(|workload| workload.name() == name) else {
+        return fail("there is no such workload; see --list");
     };
     // SAFETY: one thread works, and `--simulated` is for simulators; where the kernel does look after
     // sequences, making the pool is refused.

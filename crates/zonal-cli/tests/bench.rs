@@ -199,7 +199,7 @@ fn ctrl_c_ends_the_bench_with_what_was_finished() {
 
 #[test]
 fn figures_have_units_and_goals() {
-    let rows = json(&["figures", "starts", "metadata"]);
+    let rows = json(&["figures", "starts", "metadata", "--peer", "none"]);
     let names: Vec<&str> = rows.iter().map(|row| text(row, "figure")).collect();
     assert_eq!(names, ["start_1_gib", "start_64_gib", "start_1024_gib", "metadata"]);
     assert!(has_keys(&rows[0], vec!["figure", "allocator", "value", "unit"]), "{}", rows[0]);

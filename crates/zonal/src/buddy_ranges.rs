@@ -6,14 +6,16 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::Buddy;
 use crate::buddy_shape::Stretch;
-use crate::buddy_words::{WORD_BITS, WORD_BITS_LOG2, maximal, ones};
+use crate::buddy_words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::units::{MAX_ORDER_LIMIT, Order};
+
+/// Frames of a chunk: what one word of level 1 stands for.
+const CHUNK_FRAMES: u64 = (WORD_BITS * WORD_BITS) as u64;
 
 impl<P: Platform> Buddy<'_, P> {
     /// Frees `count` frames from `first`. Refused, with `false` and no change, when one of them is
-    /// free. An aligned range costs little more than one write per word of the top level.
+    /// free. An aligned range costs little more than one write a chunk.
     ///
     /// # Panics
     /// When the range is not within the span.
@@ -21,17 +23,17 @@ impl<P: Platform> Buddy<'_, P> {
     pub(crate) fn add_range(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         assert!(end <= self.shape().frames());
+        self.settle();
         if self.any_free(held, first, count) {
             return false;
         }
-        let word_frames = 1_u64 << (WORD_BITS_LOG2 as usize * (self.shape().top() + 1));
-        let words = start.div_ceil(word_frames)..end / word_frames;
-        if words.is_empty() {
+        let chunks = start.div_ceil(CHUNK_FRAMES)..end / CHUNK_FRAMES;
+        if self.shape().top() != 1 || chunks.is_empty() {
             self.add_pieces(start, end);
         } else {
-            self.add_pieces(start, words.start * word_frames);
-            self.add_whole_words(words.start as usize, words.end as usize);
-            self.add_pieces(words.end * word_frames, end);
+            self.add_pieces(start, chunks.start * CHUNK_FRAMES);
+            self.add_whole_chunks(chunks.start as usize..chunks.end as usize);
+            self.add_pieces(chunks.end * CHUNK_FRAMES, end);
         }
         self.add_free_pages(count);
         true
@@ -45,18 +47,6 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Sets all bits of some words of the top level, of which nothing is free.
-    fn add_whole_words(&self, from: usize, to: usize) {
-        let (top, max_order) = (self.shape().top(), u32::from(self.shape().max_order().get()));
-        let last = self.shape().level(top).last;
-        for word in from..to {
-            self.word(top, word).store(!0, Relaxed);
-        }
-        self.index(top, last).set_run(from, to);
-        let blocks = (to - from) as u64 * (WORD_BITS as u64 >> last);
-        self.toggle_orders(u64::from(self.add_free_blocks(max_order, blocks)) << max_order);
-    }
-
     /// Takes all of `count` frames from `first`, or, with `false`, nothing when one is not free.
     ///
     /// # Panics
@@ -64,6 +54,7 @@ impl<P: Platform> Buddy<'_, P> {
     #[must_use]
     pub(crate) fn take_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
+        self.settle();
         if !self.shape().stretches(start, end).all(|stretch| self.is_stretch_free(stretch)) {
             return false;
         }
@@ -81,6 +72,7 @@ impl<P: Platform> Buddy<'_, P> {
     pub(crate) fn count_free(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> u64 {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         assert!(end <= self.shape().frames());
+        self.settle();
         let levels = 0..=self.shape().top();
         levels.map(|level| self.count_level(level, start, end)).sum()
     }
@@ -113,51 +105,16 @@ impl<P: Platform> Buddy<'_, P> {
         before(to) - before(from)
     }
 
-    /// The lowest maximal free block of `order` whose first frame is not below `from`: a way through
-    /// all free blocks of an order that may let go of the lock between steps.
-    pub(crate) fn next_block(&self, _held: &Held<'_, P::Lock>, order: Order, from: u32) -> Option<u32> {
-        if order > self.shape().max_order() {
-            return None;
-        }
-        let (level, order) = self.shape().place_of(u32::from(order.get()));
-        let (shift, last) = (WORD_BITS_LOG2 as usize * level, self.shape().level(level).last);
-        let unit = (from as usize).div_ceil(1 << shift);
-        let mut word = unit / WORD_BITS;
-        let mut allowed = !0 << (unit % WORD_BITS);
-        loop {
-            word = self.index(level, order).next(word)?;
-            if word != unit / WORD_BITS {
-                allowed = !0;
-            }
-            let heads = maximal(self.word(level, word).load(Relaxed), order, last) & allowed;
-            if heads != 0 {
-                return Some(((word * WORD_BITS + heads.trailing_zeros() as usize) << shift) as u32);
-            }
-            word += 1;
-        }
-    }
-
-    /// Calls `sink` for every maximal free block, the smallest order first, lowest block first.
-    #[cfg(test)]
-    pub(crate) fn for_each_block(&self, held: &Held<'_, P::Lock>, sink: &mut impl FnMut(u32, Order)) {
-        for order in (0..=MAX_ORDER_LIMIT).filter_map(Order::new) {
-            let mut next = self.next_block(held, order, 0);
-            while let Some(frame) = next {
-                sink(frame, order);
-                let after = frame.checked_add(order.pages().get() as u32);
-                next = after.and_then(|after| self.next_block(held, order, after));
-            }
-        }
-    }
-
-    /// Whether one of `count` frames from `first` is free.
+    /// Whether one of `count` frames from `first` is free. Whole chunks cost little where nothing is.
     fn any_free(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
-        let end = u64::from(first) + count;
-        (0..=MAX_ORDER_LIMIT).filter_map(Order::new).any(|order| {
-            // A block that begins before the range reaches into it only if it holds its first frame.
-            let from = first & !(order.pages().get() as u32 - 1);
-            let block = self.next_block(held, order, from);
-            count > 0 && block.is_some_and(|frame| u64::from(frame) < end)
+        let (start, end) = (u64::from(first), u64::from(first) + count);
+        let mut chunks = start / CHUNK_FRAMES..end.div_ceil(CHUNK_FRAMES);
+        chunks.any(|chunk| {
+            let covered = self.is_covered(1, chunk as usize);
+            let from = (chunk * CHUNK_FRAMES).max(start);
+            let to = ((chunk + 1) * CHUNK_FRAMES).min(end);
+            covered
+                || (self.any_in_chunk(chunk as usize) && self.count_free(held, from as u32, to - from) != 0)
         })
     }
 

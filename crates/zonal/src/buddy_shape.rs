@@ -1,7 +1,8 @@
 //! How the cells of a buddy are laid out, and which bits stand for which frames.
 //!
 //! Vocabulary: *level* `l` has one bit per unit of `64^l` frames; a *stretch* is some units of one
-//! word of one level. Neighbours: `buddy.rs` works on these cells; `regions.rs` has several of them.
+//! word of one level; a *chunk* is 64 words of level 0, or one of level 1: 4096 frames. Neighbours:
+//! `buddy.rs` works on these cells; `regions.rs` has several of them.
 
 use crate::buddy_words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::find_first::FindFirstShape;
@@ -10,57 +11,44 @@ use crate::units::Order;
 /// Most levels: orders up to 6, 12 and 18.
 pub(crate) const LEVELS_MAX: usize = 3;
 /// Cells of a cache line: each part starts on one if the first cell does.
-const LINE_CELLS: usize = 8;
+pub(crate) const LINE_CELLS: usize = 8;
 
-/// One level: `words` cells of bits and `last + 1` indexes over them, one per order.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LevelShape {
-    /// First cell of the words.
-    pub(crate) words_at: usize,
-    /// Words of the level.
-    pub(crate) words: usize,
-    /// First cell of the indexes.
-    pub(crate) index_at: usize,
-    /// Largest order kept at the level, counted from one unit.
-    pub(crate) last: u32,
-    /// Shape of each index.
-    pub(crate) index: FindFirstShape,
-}
-
-/// Layout of the cells of one buddy.
+/// Layout of the cells of one buddy:
+/// - an index over chunks, a column per order; where there is a level 2, its words are the column
+///   after these, for a word of level 2 is 64 chunks;
+/// - the words of level 1, where there is one;
+/// - a line for each chunk: for each order of level 0, which words have a block of it;
+/// - the words of level 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuddyShape {
     frames: u64,
     max_order: Order,
-    large: Order,
     top: usize,
-    levels: [LevelShape; LEVELS_MAX],
+    pub(crate) index: FindFirstShape,
+    /// First word of level 1, line and word of level 0.
+    pub(crate) middle_at: usize,
+    pub(crate) lines_at: usize,
+    pub(crate) words_at: usize,
     cells: usize,
 }
 
 impl BuddyShape {
-    /// Layout for `frames` frames, at most `2^32`, in blocks up to `max_order`, of which those from
-    /// `large` on are counted together.
-    pub(crate) fn new(frames: u64, max_order: Order, large: Order) -> Self {
+    /// Layout for `frames` frames, at most `2^32`, in blocks up to `max_order`.
+    pub(crate) fn new(frames: u64, max_order: Order) -> Self {
         assert!(frames <= 1 << 32);
         let order = u32::from(max_order.get());
         let top = (order.saturating_sub(1) / WORD_BITS_LOG2) as usize;
-        let mut shape = Self { frames, max_order, large, top, levels: Default::default(), cells: 0 };
-        let mut bits = frames as usize;
-        for at in 0..=top {
-            let words = bits.div_ceil(WORD_BITS).max(1);
-            let last = if at == top { order - WORD_BITS_LOG2 * top as u32 } else { WORD_BITS_LOG2 - 1 };
-            let index = FindFirstShape::new(words);
-            shape.levels[at] = LevelShape { words, last, index, ..LevelShape::default() };
-            bits = words;
-        }
-        // Upper levels and indexes are small and hot; the long bitmap of frames comes last.
-        for level in shape.levels[..=top].iter_mut().rev() {
-            level.index_at = shape.cells;
-            level.words_at = shape.cells + level.index_cells();
-            shape.cells = level.words_at + level.words.next_multiple_of(LINE_CELLS);
-        }
-        shape
+        assert!(top < LEVELS_MAX);
+        let words = (frames as usize).div_ceil(WORD_BITS).max(1);
+        let chunks = words.div_ceil(WORD_BITS);
+        let columns = (order as usize + 2).next_multiple_of(LINE_CELLS);
+        let index = FindFirstShape::new(chunks, columns);
+        // The index is small and hot; the long bitmap of frames comes last.
+        let middle_at = index.cells();
+        let lines_at = middle_at + chunks.next_multiple_of(LINE_CELLS);
+        let words_at = lines_at + chunks * LINE_CELLS;
+        let cells = words_at + words.next_multiple_of(LINE_CELLS);
+        Self { frames, max_order, top, index, middle_at, lines_at, words_at, cells }
     }
 
     /// Cells needed in all.
@@ -78,21 +66,27 @@ impl BuddyShape {
         self.max_order
     }
 
-    /// The smallest order of large blocks.
-    #[inline]
-    pub(crate) const fn large(&self) -> Order {
-        self.large
-    }
-
     /// The highest level there is.
+    #[inline]
     pub(crate) const fn top(&self) -> usize {
         self.top
     }
 
-    /// Level `level`, at most `top()`.
+    /// Words of a level, with those of units that are not whole.
+    pub(crate) const fn words(&self, level: usize) -> usize {
+        let frames_log2 = WORD_BITS_LOG2 as usize * (level + 1);
+        let words = (self.frames as usize).div_ceil(1 << frames_log2);
+        if words == 0 { 1 } else { words }
+    }
+
+    /// The largest order that a level keeps, counted from one unit of it.
     #[inline]
-    pub(crate) const fn level(&self, level: usize) -> &LevelShape {
-        &self.levels[level]
+    pub(crate) const fn last(&self, level: usize) -> u32 {
+        if level == self.top {
+            self.max_order.get() as u32 - WORD_BITS_LOG2 * level as u32
+        } else {
+            WORD_BITS_LOG2 - 1
+        }
     }
 
     /// The level that keeps blocks of `order`, and `order` counted from one unit of it.
@@ -102,18 +96,12 @@ impl BuddyShape {
         (level, order - WORD_BITS_LOG2 * level as u32)
     }
 
-    /// The block of `order` at `frame`, or `None` if there can be none.
+    /// Whether there can be a block of `order` at `frame`.
     #[inline]
-    pub(crate) fn block(&self, frame: u32, order: Order) -> Option<Stretch> {
+    pub(crate) fn has_block(&self, frame: u32, order: Order) -> bool {
         let length = order.pages().get();
         let within = u64::from(frame) + length <= self.frames;
-        if order > self.max_order || !within || u64::from(frame) & (length - 1) != 0 {
-            return None;
-        }
-        let (level, order) = self.place_of(u32::from(order.get()));
-        let unit = frame as usize >> (WORD_BITS_LOG2 as usize * level);
-        let mask = ones(1 << order) << (unit % WORD_BITS);
-        Some(Stretch { level, word: unit / WORD_BITS, mask })
+        order <= self.max_order && within && u64::from(frame) & (length - 1) == 0
     }
 
     /// Frames `start..end`, which are within the span, as few stretches.
@@ -128,13 +116,6 @@ impl BuddyShape {
                 stretch
             })
         })
-    }
-}
-
-impl LevelShape {
-    /// Cells of the level's indexes, with padding.
-    const fn index_cells(&self) -> usize {
-        (self.index.cells() * (self.last as usize + 1)).next_multiple_of(LINE_CELLS)
     }
 }
 
@@ -182,7 +163,7 @@ mod tests {
     fn metadata_stays_below_the_budget() {
         for order in 10..=MAX_ORDER_LIMIT {
             for frames in [1 << 16, 1 << 20, 1 << 28, 1 << 32] {
-                let shape = BuddyShape::new(frames, Order::new(order).unwrap(), Order::new(9).unwrap());
+                let shape = BuddyShape::new(frames, Order::new(order).unwrap());
                 assert!(shape.cells() as u64 * 8 * 100 <= frames * 15, "{frames} {order}");
             }
         }
@@ -190,7 +171,7 @@ mod tests {
 
     #[test]
     fn stretches_tile_a_range_in_large_units() {
-        let shape = BuddyShape::new(1 << 20, Order::new(18).unwrap(), Order::new(9).unwrap());
+        let shape = BuddyShape::new(1 << 20, Order::new(18).unwrap());
         let mut at = 63;
         let mut count = 0;
         for stretch in shape.stretches(63, (1 << 20) - 1) {

@@ -32,7 +32,7 @@ pub(crate) enum BuddyFault {
         /// Their level.
         level: usize,
     },
-    /// An index misses a word, or holds one without such a block.
+    /// An index misses a word.
     Index {
         /// Order of the index.
         order: u32,
@@ -60,11 +60,6 @@ pub(crate) enum BuddyFault {
         /// As kept.
         kept: u64,
     },
-    /// The number of frames in large blocks is wrong.
-    InLarge {
-        /// As kept.
-        kept: u64,
-    },
     /// The bit per order with free blocks is wrong for an order.
     Orders {
         /// The bits.
@@ -80,6 +75,7 @@ impl<P: Platform> Buddy<'_, P> {
     /// # Errors
     /// The first that does not hold.
     pub(crate) fn verify(&self, _held: &Held<'_, P::Lock>) -> Result<(), BuddyFault> {
+        self.settle();
         let mut counts: Counts = Counts::default();
         let mut bits_of_level = self.shape().frames() as usize;
         for level in 0..=self.shape().top() {
@@ -90,9 +86,9 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     fn verify_level(&self, level: usize, bits: usize, counts: &mut Counts) -> Result<(), BuddyFault> {
-        let shape = self.shape().level(level);
+        let last = self.shape().last(level);
         let base = WORD_BITS_LOG2 * level as u32;
-        for word in 0..shape.words {
+        for word in 0..self.shape().words(level) {
             let held = self.word(level, word).load(Relaxed);
             if held == !0 && level < self.shape().top() {
                 return Err(BuddyFault::Unmerged { level, word });
@@ -103,37 +99,53 @@ impl<P: Platform> Buddy<'_, P> {
             if held & !ones(bits.saturating_sub(word * WORD_BITS) as u64) != 0 {
                 return Err(BuddyFault::BeyondEnd { level });
             }
-            for order in 0..=shape.last {
-                let heads = maximal(held, order, shape.last);
+            for order in 0..=last {
+                let heads = maximal(held, order, last);
                 counts[(base + order) as usize] += u64::from(heads.count_ones());
-                if self.index(level, order).contains(word) != (heads != 0) {
+                if !self.is_indexed(level, word, base + order, heads) {
                     return Err(BuddyFault::Index { order: base + order, word });
                 }
             }
         }
-        match (0..=shape.last).find(|&order| !self.index(level, order).is_consistent()) {
-            Some(order) => Err(BuddyFault::IndexSummary { order: base + order }),
+        match (base..=base + last).find(|&order| !self.is_summed_up(level, order)) {
+            Some(order) => Err(BuddyFault::IndexSummary { order }),
             None => Ok(()),
         }
     }
 
+    /// Whether the index has a word with maximal blocks at `heads` as it should.
+    fn is_indexed(&self, level: usize, word: usize, order: u32, heads: u64) -> bool {
+        let bit = |cell: &P::U64| cell.load(Relaxed) >> (word % WORD_BITS) & 1 == 1;
+        match level {
+            0 => heads == 0 || bit(self.line(word / WORD_BITS, order)),
+            1 => heads == 0 || bit(self.index(order).bits(word / WORD_BITS)),
+            _ => self.index(order).bits(word).load(Relaxed) == heads,
+        }
+    }
+
+    /// Whether what sums up the index of an order agrees with it.
+    fn is_summed_up(&self, level: usize, order: u32) -> bool {
+        let lines_agree = level > 0
+            || (0..self.shape().words(1)).all(|chunk| {
+                let indexed =
+                    self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
+                self.line(chunk, order).load(Relaxed) == 0 || indexed == 1
+            });
+        lines_agree && self.index(order).is_consistent()
+    }
+
     fn verify_counts(&self, counts: &Counts) -> Result<(), BuddyFault> {
-        let (mut free_pages, mut in_large, mut orders) = (0, 0, 0);
+        let (mut free_pages, mut orders) = (0, 0);
         for (order, &counted) in (0..=MAX_ORDER_LIMIT).filter_map(Order::new).zip(counts) {
-            let kept = self.free_blocks(order);
+            let kept = self.counts.free_blocks[usize::from(order.get())].load(Relaxed);
             if counted != kept {
                 return Err(BuddyFault::FreeBlocks { order, counted, kept });
             }
             free_pages += counted << order.get();
-            in_large += if order >= self.shape().large() { counted << order.get() } else { 0 };
             orders |= u64::from(counted > 0) << order.get();
         }
         if free_pages != self.free_pages() {
             return Err(BuddyFault::FreePages { counted: free_pages, kept: self.free_pages() });
-        }
-        let kept = self.in_large();
-        if in_large != kept {
-            return Err(BuddyFault::InLarge { kept });
         }
         if orders != self.orders() {
             return Err(BuddyFault::Orders { kept: self.orders() });

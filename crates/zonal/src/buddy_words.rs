@@ -9,6 +9,9 @@ pub(crate) const WORD_BITS_LOG2: u32 = 6;
 /// Bits in a word.
 pub(crate) const WORD_BITS: usize = 64;
 
+/// The lowest run of each order.
+pub(crate) const RUNS: [u64; WORD_BITS_LOG2 as usize + 1] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
+
 /// Where heads of each order can be.
 const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
     !0,
@@ -51,13 +54,14 @@ pub(crate) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
 /// Heads of the runs of `ORDER` in `word`.
 #[inline(always)]
 const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
+    // Of all runs of that length at first, aligned or not.
     let mut heads = word;
     let mut below = 0;
     while below < ORDER {
-        heads = paired(heads, below);
+        heads &= heads >> (1 << below);
         below += 1;
     }
-    heads
+    heads & HEADS[ORDER as usize]
 }
 
 /// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ
@@ -106,6 +110,17 @@ pub(crate) const fn ones(count: u64) -> u64 {
 /// The units of the runs of `order` that have these heads.
 pub(crate) const fn spread(heads: u64, order: u32) -> u64 {
     heads.wrapping_mul(ones(1 << order)) // runs are disjoint: nothing carries
+}
+
+/// Set bits of a word that often is full, or has one.
+#[inline]
+pub(crate) const fn count_of(word: u64) -> u32 {
+    match word {
+        u64::MAX => u64::BITS,
+        0 => 0,
+        _ if word & (word - 1) == 0 => 1,
+        _ => word.count_ones(),
+    }
 }
 
 /// Set bits of `after` less those of `before`, wrapping. Most often they differ in one bit, and

@@ -51,6 +51,8 @@ mod alloc;
 mod allocator;
 mod at_home;
 mod buddy;
+mod buddy_index;
+mod buddy_open;
 mod buddy_ranges;
 mod buddy_shape;
 #[cfg(test)]

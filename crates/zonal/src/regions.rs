@@ -16,7 +16,7 @@ use crate::carve::{Fresh, copy_view};
 use crate::lock::Held;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::units::Order;
-use crate::word_batch::WordBatch;
+use crate::word_batch::{BATCH_MAX, WordBatch};
 
 /// Most regions of a zone: a bit each in a word.
 pub(crate) const REGIONS_MAX: usize = 64;
@@ -44,6 +44,7 @@ pub(crate) struct RegionsShape {
     own: usize,
     /// Cells of a region but the last.
     stride: usize,
+    large: Order,
     inner: BuddyShape,
     last: BuddyShape,
 }
@@ -70,11 +71,11 @@ impl RegionsShape {
         let least = plan.frames_min.max(REGION_FRAMES_MIN).max(max_order.pages().get());
         let length = frames.div_ceil(wanted).max(least).next_power_of_two();
         let count = frames.div_ceil(length).max(1);
-        let inner = BuddyShape::new(length.min(frames), max_order, large);
-        let last = BuddyShape::new(frames - (count - 1) * length, max_order, large);
+        let inner = BuddyShape::new(length.min(frames), max_order);
+        let last = BuddyShape::new(frames - (count - 1) * length, max_order);
         let (count, stride) = (count as usize, inner.cells());
         let own = (count / plan.cpus.max(1)).max(1);
-        Self { frames_log2: length.trailing_zeros(), count, own, stride, inner, last }
+        Self { frames_log2: length.trailing_zeros(), count, own, stride, large, inner, last }
     }
 
     /// Number of regions.
@@ -141,13 +142,24 @@ impl<'m, P: Platform> Regions<'m, P> {
     #[inline]
     #[must_use]
     pub(crate) fn take(&self, order: Order, home: usize, leaving: impl FnOnce()) -> Option<u32> {
-        for at in self.for_order(order, home) {
-            if self.counts(at).has_block(order) {
-                let region = self.enter(at);
-                if let Some(frame) = region.buddy.take(&region.held, order) {
-                    leaving();
-                    return Some(region.first + frame);
-                }
+        let first = self.first_for(order, home);
+        let region = self.enter(first);
+        if let Some(frame) = region.buddy.take(&region.held, order) {
+            leaving();
+            return Some(region.first + frame);
+        }
+        drop(region);
+        self.take_anywhere(order, home, leaving)
+    }
+
+    /// [`Self::take`] from the first region that has such a block at all.
+    #[cold]
+    fn take_anywhere(&self, order: Order, home: usize, leaving: impl FnOnce()) -> Option<u32> {
+        for at in self.from(home).filter(|&at| self.counts(at).has_block(order)) {
+            let region = self.enter(at);
+            if let Some(frame) = region.buddy.take(&region.held, order) {
+                leaving();
+                return Some(region.first + frame);
             }
         }
         None
@@ -163,23 +175,37 @@ impl<'m, P: Platform> Regions<'m, P> {
         sink: &mut impl FnMut(u32),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        let mut came = 0;
-        for at in self.for_order(order, home) {
+        let first = self.first_for(order, home);
+        let mut came = self.take_blocks_of(first, order, want, sink, leaving);
+        for at in self.from(home).filter(|&at| at != first) {
             if came == want {
                 break;
             }
-            if self.counts(at).has_block(order) {
-                let region = self.enter(at);
-                let before = came;
-                while came < want
-                    && let Some(frame) = region.buddy.take(&region.held, order)
-                {
-                    sink(region.first + frame);
-                    came += 1;
-                }
-                leaving(came - before);
-            }
+            came += self.take_blocks_of(at, order, want - came, sink, leaving);
         }
+        came
+    }
+
+    fn take_blocks_of(
+        &self,
+        at: usize,
+        order: Order,
+        want: u32,
+        sink: &mut impl FnMut(u32),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        if !self.counts(at).has_block(order) {
+            return 0;
+        }
+        let region = self.enter(at);
+        let mut came = 0;
+        while came < want
+            && let Some(frame) = region.buddy.take(&region.held, order)
+        {
+            sink(region.first + frame);
+            came += 1;
+        }
+        leaving(came);
         came
     }
 
@@ -194,21 +220,35 @@ impl<'m, P: Platform> Regions<'m, P> {
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
         let (want, most) = (*range.start().min(range.end()), *range.end());
-        let mut came = 0;
-        for at in self.for_order(Order::PAGE, home) {
-            if came >= want {
-                break;
-            }
-            if self.counts(at).has_block(Order::PAGE) {
-                let region = self.enter(at);
-                let first = region.first;
-                let mut place = |word, frames| sink(first + word, frames);
-                let taken = region.buddy.take_pages(&region.held, want - came, most - came, &mut place);
-                leaving(taken);
-                came += taken;
+        let first = self.first_for(Order::PAGE, home);
+        let mut came = self.take_pages_of(first, want..=most, sink, leaving);
+        if came < want {
+            for at in self.from(home).filter(|&at| at != first) {
+                came += self.take_pages_of(at, want - came..=most - came, sink, leaving);
+                if came >= want {
+                    break;
+                }
             }
         }
         came
+    }
+
+    #[inline]
+    fn take_pages_of(
+        &self,
+        at: usize,
+        range: RangeInclusive<u32>,
+        sink: &mut impl FnMut(u32, u64),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        if !self.counts(at).has_block(Order::PAGE) {
+            return 0;
+        }
+        let region = self.enter(at);
+        let mut place = |word, frames| sink(region.first + word, frames);
+        let taken = region.buddy.take_pages(&region.held, *range.start(), *range.end(), &mut place);
+        leaving(taken);
+        taken
     }
 
     /// Frees the block of `order` at `frame`; refused as by [`Buddy::give`].
@@ -241,20 +281,24 @@ impl<'m, P: Platform> Regions<'m, P> {
     /// Frees the frames of a batch, region by region; gives how many were refused because they are
     /// free already.
     pub(crate) fn give_batch(&self, batch: &WordBatch) -> u64 {
+        const NONE: u8 = u8::MAX;
+        // The words of each region as a list, so that all are looked at once or twice.
+        let (mut first, mut next, mut regions) = ([NONE; REGIONS_MAX], [NONE; BATCH_MAX], 0_u64);
+        for (slot, (word, _)) in batch.iter().enumerate() {
+            let at = self.region_of(word);
+            next[slot] = core::mem::replace(&mut first[at], slot as u8);
+            regions |= 1 << at;
+        }
         let mut refused = 0;
-        let mut left = batch.all();
-        while left != 0 {
-            let at = self.region_of(batch.word(left.trailing_zeros()).0);
+        while regions != 0 {
+            let at = regions.trailing_zeros() as usize;
+            regions &= regions - 1;
             let region = self.enter(at);
-            let mut rest = left;
-            while rest != 0 {
-                let slot = rest.trailing_zeros();
-                rest &= rest - 1;
-                let (first, frames) = batch.word(slot);
-                if self.region_of(first) == at {
-                    left &= !(1 << slot);
-                    refused += region.give_word(first, frames);
-                }
+            let mut slot = usize::from(first[at]);
+            while slot < BATCH_MAX {
+                let (word, frames) = batch.word(slot);
+                refused += region.give_word(word, frames);
+                slot = usize::from(next[slot]);
             }
         }
         refused
@@ -265,7 +309,17 @@ impl<'m, P: Platform> Regions<'m, P> {
         self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: `Buddy`
     }
 
-    /// Free blocks of `order` that are no half of a larger one.
+    /// Puts into the buddies what is open, so that [`Self::free_blocks`] counts it.
+    pub(crate) fn settle(&self) {
+        for at in 0..self.shape.count {
+            // Relaxed look: what opens later counts as a moment later.
+            if self.counts(at).open.load(Relaxed) != 0 {
+                self.enter(at).buddy.settle();
+            }
+        }
+    }
+
+    /// Free blocks of `order` that are no half of a larger one, but for what is open.
     pub(crate) fn free_blocks(&self, order: Order) -> u64 {
         let of = |head: &RegionCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
         self.heads.iter().map(of).sum() // relaxed: `Buddy`
@@ -277,7 +331,7 @@ impl<'m, P: Platform> Regions<'m, P> {
         let mut found = 0;
         frames == 0
             || self.heads.iter().rev().any(|head| {
-                found += head.counts.in_large.load(Relaxed); // relaxed: `Buddy`
+                found += head.counts.in_large(self.shape.large);
                 found >= frames
             })
     }
@@ -328,25 +382,31 @@ impl<'m, P: Platform> Regions<'m, P> {
         })
     }
 
-    /// All regions in the order in which a block of `order` is looked for.
+    /// Where a block of `order` is looked for first: at home, unless that would split a large block
+    /// where others have smaller ones.
     #[inline]
-    fn for_order(&self, order: Order, home: usize) -> impl Iterator<Item = usize> + use<P> {
+    fn first_for(&self, order: Order, home: usize) -> usize {
+        if self.is_good(order, home) { home } else { self.best(order, home) }
+    }
+
+    /// Whether the home region has a block of `order` without splitting a much larger one.
+    #[inline]
+    fn is_good(&self, order: Order, home: usize) -> bool {
         let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
-        let good = self.counts(home).fit(order) <= few.max(order.get().into());
-        let first = if good { home } else { self.best(order, home) };
-        core::iter::once(first).chain(self.from(home))
+        self.counts(home).fit(order) <= few.max(order.get().into())
     }
 
     /// The region in which to split a block for one of `order`: the CPU's own that splits least,
     /// unless that is a large one and other CPUs' regions have much that is scattered.
+    #[cold]
     fn best(&self, order: Order, home: usize) -> usize {
-        let large = u32::from(self.shape.inner.large().get());
+        let large = u32::from(self.shape.large.get());
         let fit = |at: usize| self.counts(at).fit(order);
         let own = self.from(home).take(self.shape.own).min_by_key(|&at| fit(at)).unwrap_or(home);
         if fit(own) < large || u32::from(order.get()) >= large {
             return own;
         }
-        let is_scattered = |&at: &usize| fit(at) < large && self.counts(at).scattered() >= SCATTERED_MIN;
+        let is_scattered = |&at: &usize| fit(at) < large && self.scattered(at) >= SCATTERED_MIN;
         self.from(home).skip(self.shape.own).take(LOOKS_MAX).find(is_scattered).unwrap_or(own)
     }
 
@@ -354,6 +414,13 @@ impl<'m, P: Platform> Regions<'m, P> {
     #[inline]
     fn from(&self, home: usize) -> impl Iterator<Item = usize> + use<P> {
         (home..self.shape.count).chain(0..home)
+    }
+
+    /// Free frames of a region outside large blocks.
+    fn scattered(&self, at: usize) -> u64 {
+        // Relaxed: `Buddy`; read in a moment of change the two may not fit together.
+        let free = self.counts(at).free_pages.load(Relaxed);
+        free.saturating_sub(self.counts(at).in_large(self.shape.large))
     }
 
     #[inline]

@@ -292,6 +292,7 @@ impl Pair {
         assert_eq!(self.regions.verify(), Ok(()));
         let free = self.free.iter().filter(|&&free| free).count() as u64;
         assert_eq!(self.regions.free_pages(), free);
+        self.regions.settle();
         for (k, count) in (0..).zip(self.blocks()) {
             assert_eq!(self.regions.free_blocks(order(k)), count, "order {k}");
         }

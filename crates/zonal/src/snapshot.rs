@@ -137,6 +137,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn zone_snapshot(&self, zone: &Zone<'_, P>) -> ZoneSnapshot {
+        zone.regions.settle();
         let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.max_order);
         ZoneSnapshot {
             id: zone.id,

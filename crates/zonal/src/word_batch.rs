@@ -64,15 +64,10 @@ impl WordBatch {
         }
     }
 
-    /// All words, a bit each.
-    pub(crate) const fn all(&self) -> u64 {
-        if self.len == BATCH_MAX { !0 } else { (1 << self.len) - 1 }
-    }
-
     /// The first frame of a word and the frames of it that are here.
     #[inline]
-    pub(crate) fn word(&self, at: u32) -> (u32, u64) {
-        self.words[at as usize]
+    pub(crate) const fn word(&self, at: usize) -> (u32, u64) {
+        self.words[at]
     }
 
     /// All words in the order they came.
@@ -84,6 +79,7 @@ impl WordBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::vec::Vec;
 
     #[test]
     fn frames_of_a_word_meet_again() {
@@ -95,8 +91,6 @@ mod tests {
         let words: Vec<_> = batch.iter().collect();
         assert_eq!(words[..2], [(64, 1 << 7 | 1 << 6 | 1 << 1), (640, 1 << 60)]);
         assert_eq!(words.iter().map(|word| word.1.count_ones()).sum::<u32>(), 6);
-        assert_eq!((batch.word(1), batch.all()), ((640, 1 << 60), (1 << words.len()) - 1));
+        assert_eq!(batch.word(1), (640, 1 << 60));
     }
-
-    use std::vec::Vec;
 }

@@ -165,7 +165,7 @@ pub fn figures(
         match part {
             Part::Fragmentation => fragmentation::take(&entries, sizes, stop, &mut figures),
             Part::Scans => figures.rows.extend(scan::scans(sizes, stop)),
-            Part::Starts => figures.rows.extend(start::starts(sizes, stop)),
+            Part::Starts => start::starts(&entries, sizes, stop, &mut figures),
             Part::Metadata => figures.rows.extend(start::metadata(sizes)),
         }
     }

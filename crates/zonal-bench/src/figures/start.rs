@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use zonal::Config;
+use zonal::units::PageCount;
 
 use super::described::Description;
-use super::{Figure, Goal, Sizes};
+use super::{Figure, Figures, Goal, Sizes};
+use crate::contender::{Entry, Reason};
 use crate::ours;
 use crate::spread::Spread;
 
@@ -18,27 +20,40 @@ fn machine(frames: u64) -> Description {
     Description { frames: vec![frames], cpus }
 }
 
-/// Times from the description of one node with this machine's CPUs to an allocator that serves, the
-/// mapping of its metadata included.
-pub(super) fn starts(sizes: &Sizes, stop: &AtomicBool) -> Vec<Figure> {
-    let mut rows = Vec::new();
+/// Adds the times from the description of one node with this machine's CPUs to an allocator that
+/// serves, the mapping of its metadata included; of other contenders, the time to make them.
+pub(super) fn starts(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into: &mut Figures) {
     for gib in sizes.start_gib {
-        let start = |_| {
-            let (machine, start) = (machine(gib * GIB), Instant::now());
-            let world = machine.start(&Config::default());
-            let us = start.elapsed().as_secs_f64() * 1e6;
-            drop(world);
-            us
-        };
-        let Some(times) = Spread::of((0..sizes.repeats).map(start)) else { continue };
-        let row = Figure::new(format!("start_{gib}_gib"), ours::NAME, times.median, "us");
-        rows.push(if gib == 1024 { row.with_goal(Goal::AtMost(5000.0, 1000.0)) } else { row });
-        // Relaxed: nothing but the flag itself is read.
-        if stop.load(Ordering::Relaxed) {
-            break;
+        let (name, frames) = (format!("start_{gib}_gib"), gib * GIB);
+        let times = (0..sizes.repeats).map(|_| {
+            let machine = machine(frames);
+            us(|| Ok(machine.start(&Config::default()))).unwrap_or_default()
+        });
+        let row = Spread::of(times).map(|times| Figure::new(&*name, ours::NAME, times.median, "us"));
+        let goal = Goal::AtMost(5000.0, 1000.0);
+        into.rows.extend(row.map(|row| if gib == 1024 { row.with_goal(goal) } else { row }));
+        for entry in entries.iter().filter(|entry| entry.name() != ours::NAME) {
+            // Relaxed: nothing but the flag itself is read.
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let times = (0..sizes.repeats).map(|_| us(|| entry.make(PageCount::new(frames))));
+            match times.collect::<Result<Vec<_>, _>>() {
+                Ok(times) => into.rows.extend(
+                    Spread::of(times).map(|times| Figure::new(&*name, entry.name(), times.median, "us")),
+                ),
+                Err(reason) => into.skipped.push(format!("{name}: {}: {reason}", entry.name())),
+            }
         }
     }
-    rows
+}
+
+/// Microseconds that `make` takes; what it made is dropped outside of them.
+fn us<T>(make: impl FnOnce() -> Result<T, Reason>) -> Result<f64, Reason> {
+    let start = Instant::now();
+    let made = make();
+    let us = start.elapsed().as_secs_f64() * 1e6;
+    made.map(|_| us)
 }
 
 /// Bytes of metadata for each frame, pagesets and checks included.
@@ -52,14 +67,25 @@ pub(super) fn metadata(sizes: &Sizes) -> Vec<Figure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers;
 
     #[test]
     fn a_start_is_timed_for_each_size_and_metadata_is_less_than_two_bytes_a_frame() {
         let sizes = Sizes { repeats: 1, start_gib: [1, 2, 1024], ..Sizes::default() };
-        let rows = starts(&sizes, &AtomicBool::new(false));
-        let names: Vec<&str> = rows.iter().map(|row| &*row.name).collect();
-        assert_eq!(names, ["start_1_gib", "start_2_gib", "start_1024_gib"]);
-        assert!(rows.iter().all(|row| row.value > 0.0 && row.goal.is_some() == row.name.contains("1024")));
+        let all = peers();
+        let bitmap: Vec<&Entry> = all.iter().filter(|entry| entry.name() == "bitmap-allocator").collect();
+        let mut figures = Figures::default();
+        starts(&bitmap, &sizes, &AtomicBool::new(false), &mut figures);
+        let of = |name: &str| -> Vec<&str> {
+            figures.rows.iter().filter(|row| row.contender == name).map(|row| &*row.name).collect()
+        };
+        assert_eq!(of("zonal"), ["start_1_gib", "start_2_gib", "start_1024_gib"]);
+        assert_eq!(of("bitmap-allocator"), ["start_1_gib", "start_2_gib"]);
+        assert_eq!(figures.skipped.len(), 1, "its trees do not hold a tebibyte: {:?}", figures.skipped);
+        let has_goal = |row: &&Figure| row.goal.is_some();
+        let with_goal: Vec<&str> = figures.rows.iter().filter(has_goal).map(|row| &*row.name).collect();
+        assert_eq!(with_goal, ["start_1024_gib"]);
+        assert!(figures.rows.iter().all(|row| row.value > 0.0));
         let metadata = metadata(&sizes)[0].value;
         assert!((0.5..2.0).contains(&metadata), "{metadata}");
     }

@@ -1,0 +1,224 @@
+//! Instructions of a pair, held against a golden file: times drift with the machine, counts do not.
+//!
+//! Counted by the processor where it has counters, else by callgrind where that is installed, else
+//! skipped. The golden file has a table for each processor architecture; counts differ between
+//! compilers, so it is blessed anew with each. Neighbours: `crates/zonal-bench/examples/instructions.rs`
+//! does the work, `steps.rs` runs these steps.
+
+use std::path::Path;
+use std::process::Command;
+
+use toml::Table;
+
+use crate::steps::{self, Outcome, Step, cargo, target_folder};
+
+/// The golden file, below the root.
+const GOLDEN: &str = "crates/zonal-bench/instructions.toml";
+/// How far a count may lie from the golden one, in percent.
+const TOLERANCE_PERCENT: f64 = 5.0;
+/// Runs of a workload until one is no worse than it should be: what adapts may not have settled.
+const TRIES: usize = 3;
+
+/// What to do with the counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Compare,
+    Bless,
+}
+
+/// Counts and compares.
+pub(crate) fn compare(_root: &Path) -> Vec<Step> {
+    vec![Step::new("instructions of a pair", |root| guard(root, Purpose::Compare))]
+}
+
+/// Counts and rewrites the golden file.
+pub(crate) fn bless(_root: &Path) -> Vec<Step> {
+    vec![Step::new("instructions of a pair", |root| guard(root, Purpose::Bless))]
+}
+
+fn guard(root: &Path, purpose: Purpose) -> Outcome {
+    let build = ["build", "--release", "-p", "zonal-bench", "--example", "instructions"];
+    match steps::succeeds(&mut cargo(root, build)) {
+        Outcome::Passed => {}
+        other => return other,
+    }
+    let counted = || -> Result<Outcome, String> {
+        let program = target_folder(root).join("release/examples/instructions");
+        let golden = read_golden(root)?;
+        let Some(way) = Way::find(&program)? else {
+            return Ok(Outcome::Skipped("no instruction counters, and no valgrind installed".into()));
+        };
+        println!("counted by {}", way.name());
+        match purpose {
+            Purpose::Compare => compare_all(&program, way, &golden),
+            Purpose::Bless => bless_all(&program, way, golden).and_then(|golden| write_golden(root, &golden)),
+        }
+    };
+    counted().unwrap_or_else(Outcome::Failed)
+}
+
+fn compare_all(program: &Path, way: Way, golden: &Table) -> Result<Outcome, String> {
+    let Some(golden) = golden.get(std::env::consts::ARCH).and_then(|table| table.as_table()) else {
+        return Ok(Outcome::Skipped(format!("{GOLDEN} has no counts for {}", std::env::consts::ARCH)));
+    };
+    let mut worse = Vec::new();
+    for workload in workloads(program)? {
+        let golden = golden.get(&workload).and_then(toml::Value::as_float);
+        let golden = golden.ok_or_else(|| format!("{GOLDEN} has no count for {workload}; bless it"))?;
+        let count = least(program, way, &workload, golden * (1.0 + TOLERANCE_PERCENT / 100.0))?;
+        let verdict = verdict(count, golden);
+        println!("{workload:<14}{count:>9.1}{golden:>9.1}  {}", verdict.unwrap_or_default());
+        if verdict == Some(WORSE) {
+            worse.push(workload);
+        }
+    }
+    if worse.is_empty() {
+        return Ok(Outcome::Passed);
+    }
+    Ok(Outcome::Failed(format!("more instructions than in {GOLDEN}: {}", worse.join(", "))))
+}
+
+const WORSE: &str = "worse";
+const BETTER: &str = "better: bless it";
+
+/// What is to be said of a count, if anything.
+fn verdict(count: f64, golden: f64) -> Option<&'static str> {
+    let percent = (count / golden - 1.0) * 100.0;
+    match percent {
+        _ if percent > TOLERANCE_PERCENT => Some(WORSE),
+        _ if percent < -TOLERANCE_PERCENT => Some(BETTER),
+        _ => None,
+    }
+}
+
+fn bless_all(program: &Path, way: Way, mut golden: Table) -> Result<Table, String> {
+    let mut counts = Table::new();
+    for workload in workloads(program)? {
+        let count = least(program, way, &workload, 0.0)?;
+        println!("{workload:<14}{count:>9.1}");
+        counts.insert(workload, ((count * 10.0).round() / 10.0).into());
+    }
+    golden.insert(std::env::consts::ARCH.into(), counts.into());
+    Ok(golden)
+}
+
+/// The least count of a few runs; the first that is `good_enough` ends them.
+fn least(program: &Path, way: Way, workload: &str, good_enough: f64) -> Result<f64, String> {
+    let mut least = f64::INFINITY;
+    for _ in 0..TRIES {
+        least = least.min(way.count(program, workload)?);
+        if least <= good_enough {
+            break;
+        }
+    }
+    Ok(least)
+}
+
+/// How instructions are counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Counters,
+    Callgrind,
+}
+
+impl Way {
+    /// What this machine has.
+    fn find(program: &Path) -> Result<Option<Self>, String> {
+        let tried = output(Command::new(program).arg("--short"))?;
+        if number(&tried, "instructions").is_some() {
+            return Ok(Some(Self::Counters));
+        }
+        let valgrind = Command::new("valgrind").arg("--version").output();
+        Ok(valgrind.is_ok_and(|ran| ran.status.success()).then_some(Self::Callgrind))
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Counters => "the processor",
+            Self::Callgrind => "callgrind",
+        }
+    }
+
+    /// Instructions of a pair.
+    fn count(self, program: &Path, workload: &str) -> Result<f64, String> {
+        let missing = |what: &str| format!("{workload}: no {what} were told");
+        if self == Self::Counters {
+            let told = output(Command::new(program).arg(workload))?;
+            return number(&told, "instructions").ok_or_else(|| missing("instructions"));
+        }
+        let file = std::env::temp_dir().join(format!("zonal-callgrind-{}.out", std::process::id()));
+        let mut command = Command::new("valgrind");
+        command.args(["-q", "--tool=callgrind", "--toggle-collect=*measured_part*"]);
+        command.arg(format!("--callgrind-out-file={}", file.display()));
+        let told = output(command.arg(program).args([workload, "--simulated"]))?;
+        let profile = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let _ = std::fs::remove_file(&file); // only a temporary file is left behind
+        let pairs = number(&told, "pairs").ok_or_else(|| missing("pairs"))?;
+        let instructions = number(&profile, "totals:").ok_or_else(|| missing("instructions"))?;
+        Ok(instructions / pairs)
+    }
+}
+
+/// The workloads that can be counted.
+fn workloads(program: &Path) -> Result<Vec<String>, String> {
+    Ok(output(Command::new(program).arg("--list"))?.lines().map(str::to_owned).collect())
+}
+
+/// What a program printed.
+fn output(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let ran = command.output().map_err(|error| format!("{name} did not start: {error}"))?;
+    if !ran.status.success() {
+        return Err(format!("{name}: {}", String::from_utf8_lossy(&ran.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+/// The number after `word` on a line of its own.
+fn number(text: &str, word: &str) -> Option<f64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+    rest.and_then(|rest| rest.trim().parse().ok())
+}
+
+fn read_golden(root: &Path) -> Result<Table, String> {
+    let text = std::fs::read_to_string(root.join(GOLDEN)).map_err(|error| format!("{GOLDEN}: {error}"))?;
+    text.parse().map_err(|error: toml::de::Error| format!("{GOLDEN}: {error}"))
+}
+
+fn write_golden(root: &Path, golden: &Table) -> Result<Outcome, String> {
+    let head = "# Instructions of a pair on one thread, by processor architecture and workload.\n\
+                # `cargo xtask bench-guard` compares, `cargo xtask bench-guard --bless` rewrites this file.\n\n";
+    let text = format!("{head}{golden}");
+    std::fs::write(root.join(GOLDEN), text).map_err(|error| format!("{GOLDEN}: {error}"))?;
+    Ok(Outcome::Passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_differ_by_more_than_the_tolerance_or_not() {
+        assert_eq!(verdict(104.9, 100.0), None);
+        assert_eq!(verdict(95.1, 100.0), None);
+        assert_eq!(verdict(105.1, 100.0), Some(WORSE));
+        assert_eq!(verdict(94.9, 100.0), Some(BETTER));
+    }
+
+    #[test]
+    fn numbers_are_found_by_the_word_before_them() {
+        let text = "version: 1\npairs 12\ninstructions 34.5\ntotals: 99\n";
+        let found = ["pairs", "instructions", "totals:", "total", "missing"].map(|word| number(text, word));
+        assert_eq!(found, [Some(12.0), Some(34.5), Some(99.0), None, None]);
+    }
+
+    #[test]
+    fn the_golden_file_has_a_count_for_each_workload() {
+        let golden = read_golden(&crate::workspace_root()).unwrap();
+        for (architecture, counts) in golden {
+            let counts = counts.as_table().unwrap();
+            assert!(counts.values().all(|count| count.as_float().is_some_and(|count| count > 1.0)));
+            assert!(counts.contains_key("pair") && counts.contains_key("fill"), "{architecture}");
+        }
+    }
+}
