@@ -76,12 +76,12 @@ impl<'a, S> Metered<'a, S> {
 impl<S: PageSource<Page = Pfn>> PageSource for Metered<'_, S> {
     type Page = Pfn;
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, order: Order) -> Option<Pfn> {
         self.source.take(order)
     }
 
-    #[inline]
+    #[inline(always)]
     fn give(&mut self, page: Pfn, order: Order) {
         self.source.give(page, order);
     }

@@ -20,12 +20,12 @@ struct Source<'a>(&'a Pool);
 impl PageSource for Source<'_> {
     type Page = Pfn;
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, order: Order) -> Option<Pfn> {
         self.0.alloc_raw(&PoolRequest::new(order)).ok().map(|block| block.first)
     }
 
-    #[inline]
+    #[inline(always)]
     fn give(&mut self, page: Pfn, order: Order) {
         // SAFETY: raw blocks of `take` are given back once and belong to no `Frames`.
         let given = unsafe { self.0.free_raw(page, order) };
