@@ -10,9 +10,10 @@
 
 use std::num::NonZeroIsize;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 
-use zonal::cpu_local::{CpuLocal, Given, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VIRGIN, lock_remotely};
-use zonal::home::Home;
+use zonal::cpu_local::{CpuLocal, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VIRGIN, lock_remotely};
+use zonal::home::{Home, Homes};
 use zonal::units::CpuId;
 
 use crate::current_cpu::area_offset;
@@ -35,8 +36,6 @@ pub struct Sequences {
     area: Option<NonZeroIsize>,
 }
 
-type Homes<'h, 'm> = &'h [Home<'m, LinuxPlatform>];
-
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Home<LinuxPlatform>>() == 64);
@@ -51,35 +50,42 @@ const _: () = {
 
 impl CpuLocal<LinuxPlatform> for Sequences {
     #[inline(always)]
-    fn take_at_home<'h, 'm>(
+    fn take_at_home<'m>(
         &self,
         platform: &LinuxPlatform,
-        homes: Homes<'h, 'm>,
+        homes: &Homes<'m, LinuxPlatform>,
         step: u64,
-    ) -> (&'h Home<'m, LinuxPlatform>, u64) {
+    ) -> (&'m Home<'m, LinuxPlatform>, u64) {
         let Some(area) = self.area else { return take_by_lock(platform, homes, step) };
+        let current = homes.current();
         // SAFETY: `area` is that of all threads; limits keep the room below the number of slots.
-        let (home, frame) = unsafe { instructions::take(area, homes.as_ptr().cast(), homes.len(), step) };
-        // SAFETY: a sequence gives the place of one of `homes`.
+        let (home, frame) = unsafe { instructions::take(area, current.as_ptr(), current.len(), step) };
+        // SAFETY: a sequence gives one of `current`, which are addresses of homes.
         (unsafe { &*home.cast() }, frame)
     }
 
     #[inline(always)]
-    fn give_at_home<'h, 'm>(
+    fn give_at_home<'m>(
         &self,
         platform: &LinuxPlatform,
-        homes: Homes<'h, 'm>,
-        prepare: impl FnOnce(&'h Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
-    ) -> Option<Given<'h, 'm, LinuxPlatform>> {
-        let Some(area) = self.area else { return give_by_lock(platform, homes, prepare) };
+        homes: &Homes<'m, LinuxPlatform>,
+        prepare: impl FnOnce(&'m Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, LinuxPlatform>, u64, u32),
+    ) -> bool {
+        let Some(area) = self.area else { return give_by_lock(platform, homes, prepare, refused) };
         // SAFETY: `area` is that of all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
-        let home = homes.get(cpu as usize)?;
-        let (step, frame) = prepare(home)?;
+        // Relaxed: it is this CPU's own; and every home is ready before others are told of it.
+        let Some(address) = homes.current().get(cpu as usize) else { return false };
+        let address = address.load(Relaxed) as usize;
+        // SAFETY: the addresses are of homes that live as long as these.
+        let home: &'m Home<'m, LinuxPlatform> = unsafe { &*std::ptr::with_exposed_provenance(address) };
+        let Some((step, frame)) = prepare(home) else { return false };
         let head = std::ptr::from_ref(home.head).cast();
+        let refused = || refused(home, step, frame);
         // SAFETY: as in `take_at_home`.
-        let slot = unsafe { instructions::give(area, cpu, head, home.slots_at, step, frame) };
-        Some(if slot == NOTHING { Given::Refused(home, frame, step) } else { Given::Done })
+        unsafe { instructions::give(area, cpu, head, home.slots_at, step, frame, refused) };
+        true
     }
 
     #[inline]
@@ -101,21 +107,22 @@ impl CpuLocal<LinuxPlatform> for Sequences {
 // Apart, so that each caller has the instructions of one way only.
 
 #[inline(never)]
-fn take_by_lock<'h, 'm>(
+fn take_by_lock<'m>(
     platform: &LinuxPlatform,
-    homes: Homes<'h, 'm>,
+    homes: &Homes<'m, LinuxPlatform>,
     step: u64,
-) -> (&'h Home<'m, LinuxPlatform>, u64) {
+) -> (&'m Home<'m, LinuxPlatform>, u64) {
     TryLock.take_at_home(platform, homes, step)
 }
 
 #[inline(never)]
-fn give_by_lock<'h, 'm>(
+fn give_by_lock<'m>(
     platform: &LinuxPlatform,
-    homes: Homes<'h, 'm>,
-    prepare: impl FnOnce(&'h Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
-) -> Option<Given<'h, 'm, LinuxPlatform>> {
-    TryLock.give_at_home(platform, homes, prepare)
+    homes: &Homes<'m, LinuxPlatform>,
+    prepare: impl FnOnce(&'m Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
+    refused: impl FnOnce(&'m Home<'m, LinuxPlatform>, u64, u32),
+) -> bool {
+    TryLock.give_at_home(platform, homes, prepare, refused)
 }
 
 impl Sequences {

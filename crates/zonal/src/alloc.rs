@@ -27,7 +27,7 @@ use crate::reach::Reach;
 use crate::request::{Block, PageKind, Request, Terms};
 use crate::units::{Order, PageCount, Pfn};
 use crate::watermarks::{Mark, Urgency};
-use crate::zone::{Seat, Zone};
+use crate::zone::Zone;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates one block.
@@ -51,7 +51,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(always)]
     fn take_at_home(&self, kind: PageKind) -> Option<Block> {
         let local = self.platform.cpu_local();
-        let (home, frame) = local.take_at_home(&self.platform, self.homes, TAKE_STEPS[kind as usize]);
+        let (home, frame) = local.take_at_home(&self.platform, &self.homes, TAKE_STEPS[kind as usize]);
         self.claim_at_home(home, frame, kind)
     }
 
@@ -85,17 +85,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
-        if request.is_plain()
-            && let Some(block) = self.pop_past_full(request)
-        {
-            return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
-        }
-        if terms.order == Order::PAGE
-            && request.is_plain()
-            && let Some((home, frame)) = self.take_and_fold(terms.kind)
-            && let Some(block) = self.claim_at_home(home, u64::from(frame), terms.kind)
-        {
-            return Ok(block);
+        if request.is_plain() {
+            if terms.order == Order::PAGE
+                && self.may_stay(request)
+                && let Some((home, frame)) = self.take_and_fold(terms.kind)
+                && let Some(block) = self.claim_at_home(home, u64::from(frame), terms.kind)
+            {
+                return Ok(block);
+            }
+            if let Some(block) = self.pop_past_full(request) {
+                return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
+            }
         }
         if request.may_pop()
             && let Some(block) = self.pop_home(request)
@@ -116,16 +116,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let guard = self.own_pageset(zone, seat)?;
         let block = self.pop(zone, &guard, stack, request.terms.order, request.terms.kind)?;
-        self.count_at_home(zone, &guard, seat);
+        self.count_hits(zone, &guard, seat, 1);
         self.set_limits(zone, &guard, seat);
         Some(block)
-    }
-
-    /// Counts a block that its home served.
-    #[inline]
-    fn count_at_home(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        let most = self.home_leeway(zone, guard, seat);
-        guard.count_home(|before| zone.counters().leave_all(Self::home_items(zone, seat), before, 1, most));
     }
 
     /// The next block of a stack that can be claimed.
@@ -200,10 +193,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         };
         if preferred.node == zone.node && (reach.from == zone.node) == own && !reach.interleaved {
-            self.count_at_home(zone, &guard, seat);
+            self.count_hits(zone, &guard, seat, 1);
         } else {
             // Locality is counted in two places: what differs in both together stays below the threshold.
-            zone.counters().fold_difference(&Self::home_items(zone, seat), guard.clear_home());
+            self.fold_all_served(zone, &guard, seat);
             let word = &guard.zone_diffs;
             count_numa(zone, preferred, reach, |item| zone.counters().increment(word, item, &guard));
         }

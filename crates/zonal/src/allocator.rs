@@ -10,7 +10,7 @@ use crate::config::{Config, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::frame_table::FrameState;
-use crate::home::Home;
+use crate::home::Homes;
 use crate::layout::{BufferRequest, Layout};
 use crate::machine::{FrameRange, Machine};
 use crate::node::Node;
@@ -31,8 +31,7 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) shared: &'m SharedCells<P>,
     pub(crate) zones: &'m [Zone<'m, P>],
     pub(crate) nodes: &'m [Node<'m, P>],
-    /// By CPU id.
-    pub(crate) homes: &'m [Home<'m, P>],
+    pub(crate) homes: Homes<'m, P>,
     /// By CPU id.
     pub(crate) seats: &'m [Seat],
     /// By CPU id: 1 while the CPU is online.
@@ -96,7 +95,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             shared,
             zones: zones.finish(),
             nodes: nodes.finish(),
-            homes: &[],
+            homes: Homes::NONE,
             seats: local.seats,
             cpus_online,
             distances: local.distances,

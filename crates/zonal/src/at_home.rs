@@ -8,24 +8,25 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::counters::{ZoneItem, kept_of};
+use crate::counters::kept_of;
 use crate::cpu_local::{CpuLocal, OPEN};
 use crate::home::Home;
 use crate::pageset_tuning::PagesetTuning;
 use crate::pageset_word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
+use crate::zone::Seat;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Takes the frame on top of the stack at home; `None` when the take trips for the sake of the
     /// stack, or is disturbed.
     pub(crate) fn take_and_fold(&self, kind: PageKind) -> Option<(&Home<'m, P>, u32)> {
         // Accesses of the word and the slots are relaxed: the gate orders them.
-        self.under_lock(|home, word| {
+        self.under_lock(|home, seat, word| {
             let next = word.wrapping_add(TAKE_STEPS[kind as usize]);
             let reach = next.wrapping_add(home.head.take_limit.load(Relaxed));
             let frame = (reach & ROOM_GUARD == 0).then(|| home.slots[room_of(word)].load(Relaxed))?;
-            home.head.word.store(self.folded(home, Word::from_bits(next), kind, 1).bits(), Relaxed);
+            home.head.word.store(self.folded(home, seat, Word::from_bits(next), kind, 1).bits(), Relaxed);
             Some((home, frame))
         })
     }
@@ -36,12 +37,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.tuning() == PagesetTuning::Depth && self.is_period_over(zone) {
             return false; // one that is counted under the pageset's guard closes it
         }
-        let given = self.under_lock(|home, word| {
+        let given = self.under_lock(|home, seat, word| {
             let next = word.wrapping_sub(GIVE_STEPS[kind as usize]);
             let reach = home.head.give_limit.load(Relaxed).wrapping_sub(next);
             (home.zone.index() == zone && reach & ROOM_GUARD == 0).then(|| {
                 home.slots[room_of(next)].store(frame, Relaxed);
-                home.head.word.store(self.folded(home, Word::from_bits(next), kind, -1).bits(), Relaxed);
+                home.head
+                    .word
+                    .store(self.folded(home, seat, Word::from_bits(next), kind, -1).bits(), Relaxed);
             })
         });
         given.is_some()
@@ -53,17 +56,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Does `work` with the home of the caller's CPU and its word, if that can be locked at once.
-    fn under_lock<R>(&self, work: impl FnOnce(&'m Home<'m, P>, u64) -> Option<R>) -> Option<R> {
+    fn under_lock<R>(&self, work: impl FnOnce(&'m Home<'m, P>, Seat, u64) -> Option<R>) -> Option<R> {
         let cpu = self.platform.current_cpu();
-        let home = self.homes.get(cpu.index())?;
+        let home = self.homes.of(cpu)?;
+        let seat = self.seat(cpu)?;
         let gate = self.platform.cpu_local().lock(cpu, home.head)?;
-        let done = if gate == OPEN { work(home, home.head.word.load(Relaxed)) } else { None };
+        let done = if gate == OPEN { work(home, seat, home.head.word.load(Relaxed)) } else { None };
         home.head.open();
         done
     }
 
     /// `word` after a step of `amount`, with what is beyond the thresholds moved to the totals.
-    fn folded(&self, home: &Home<'m, P>, word: Word, kind: PageKind, amount: i64) -> Word {
+    fn folded(&self, home: &Home<'m, P>, seat: Seat, word: Word, kind: PageKind, amount: i64) -> Word {
         let zone = &self.zones[home.zone.index()];
         let counters = self.nodes[zone.node].counters();
         let difference = word.difference(kind as usize);
@@ -75,8 +79,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return word;
         }
         let left = -(i64::from(zone.counters().threshold()) / 2);
-        let locality = if home.is_own { ZoneItem::NumaLocal } else { ZoneItem::NumaOther };
-        zone.counters().fold_difference(&[ZoneItem::NumaHit, locality], served - left);
+        self.fold_served(zone, &zone.pagesets[seat.cpu.index()], seat, served - left);
         word.with_difference(HOME_LANE, left)
     }
 }

@@ -69,9 +69,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let moved = i64::from(count);
         guard.count_kind(kind, moved, &self.nodes[zone.node].counters());
-        let most = self.home_leeway(zone, &guard, seat);
-        let items = Self::home_items(zone, seat);
-        guard.count_home(|before| zone.counters().leave_all(items, before, came as i64, most));
+        self.count_hits(zone, &guard, seat, came as i64);
         self.nodes[zone.node].events.add(Event::Withheld, u64::from(count) - came as u64);
         self.let_go_home(zone, &guard, seat, moved);
         came

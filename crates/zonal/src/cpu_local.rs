@@ -10,7 +10,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::home::Home;
+use crate::home::{Home, Homes};
 use crate::pageset_word::{GUARDS, room_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::CpuId;
@@ -90,25 +90,20 @@ impl<P: Platform> Head<P> {
 /// operation on that head succeeds, and those that succeed later see all that was written before.
 /// Failing is always right.
 pub trait CpuLocal<P: Platform>: Send + Sync {
-    /// Takes the frame on top of the stack at the home of the caller's CPU; gives that home and the
-    /// frame. [`NOTHING`], with any home, when the take trips or is disturbed. There is a
-    /// home at least.
-    fn take_at_home<'h, 'm>(
-        &self,
-        platform: &P,
-        homes: &'h [Home<'m, P>],
-        step: u64,
-    ) -> (&'h Home<'m, P>, u64);
+    /// Takes the frame on top of the stack at the home that the caller's CPU uses; gives that home and
+    /// the frame. [`NOTHING`], with any home, when the take trips or is disturbed.
+    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64);
 
-    /// Puts a frame on top of the stack at the home of the caller's CPU. `prepare` sees that home and
-    /// gives step and frame, or `None` to leave it. Gives `None` when it was left, or else the home with
-    /// the frame and whether the stack took it: not so when the give trips or is disturbed.
-    fn give_at_home<'h, 'm>(
+    /// Puts a frame on top of the stack at the home that the caller's CPU uses. `prepare` sees that home
+    /// and gives step and frame, or `None` to leave it; says whether it was not left. `refused` gets what
+    /// the stack did not take: the give trips or is disturbed.
+    fn give_at_home<'m>(
         &self,
         platform: &P,
-        homes: &'h [Home<'m, P>],
-        prepare: impl FnOnce(&'h Home<'m, P>) -> Option<(u64, u32)>,
-    ) -> Option<Given<'h, 'm, P>>;
+        homes: &Homes<'m, P>,
+        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32),
+    ) -> bool;
 
     /// Locks a head of `cpu`, on which the caller was a moment ago; gives the gate as it was, or `None` when
     /// the head is locked or the attempt was disturbed.
@@ -118,14 +113,6 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
 }
 
-/// What came of a give.
-pub enum Given<'h, 'm, P: Platform> {
-    /// The stack took the frame.
-    Done,
-    /// It did not take this frame, which was to change the word by this step.
-    Refused(&'h Home<'m, P>, u32, u64),
-}
-
 /// One exchange and two stores an operation: for programs whose threads are preempted at any time
 /// and share the CPUs they say they are on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,30 +120,29 @@ pub struct TryLock;
 
 impl<P: Platform> CpuLocal<P> for TryLock {
     #[inline(always)]
-    fn take_at_home<'h, 'm>(
-        &self,
-        platform: &P,
-        homes: &'h [Home<'m, P>],
-        step: u64,
-    ) -> (&'h Home<'m, P>, u64) {
+    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
         let cpu = platform.current_cpu();
-        let Some(home) = homes.get(cpu.index()) else { return (&homes[0], NOTHING) };
+        let Some(home) = homes.of(cpu) else { return (homes.nowhere(), NOTHING) };
         let frame = under_lock(self, cpu, home, |head| head.take(home.slots, step, OPEN));
         (home, frame.unwrap_or(NOTHING))
     }
 
     #[inline(always)]
-    fn give_at_home<'h, 'm>(
+    fn give_at_home<'m>(
         &self,
         platform: &P,
-        homes: &'h [Home<'m, P>],
-        prepare: impl FnOnce(&'h Home<'m, P>) -> Option<(u64, u32)>,
-    ) -> Option<Given<'h, 'm, P>> {
+        homes: &Homes<'m, P>,
+        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32),
+    ) -> bool {
         let cpu = platform.current_cpu();
-        let home = homes.get(cpu.index())?;
-        let (step, frame) = prepare(home)?;
+        let Some(home) = homes.of(cpu) else { return false };
+        let Some((step, frame)) = prepare(home) else { return false };
         let given = under_lock(self, cpu, home, |head| head.give(home.slots, step, frame, OPEN));
-        Some(if given == Some(true) { Given::Done } else { Given::Refused(home, frame, step) })
+        if given != Some(true) {
+            refused(home, step, frame);
+        }
+        true
     }
 
     #[inline(always)]
@@ -207,29 +193,27 @@ pub struct Pinned<Q: Quiesce = OneCpu>(pub Q);
 // Acquire loads of gates pair with the release in `Head::open`, perhaps on another CPU.
 impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     #[inline(always)]
-    fn take_at_home<'h, 'm>(
-        &self,
-        platform: &P,
-        homes: &'h [Home<'m, P>],
-        step: u64,
-    ) -> (&'h Home<'m, P>, u64) {
+    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
         let cpu = platform.current_cpu();
-        let Some(home) = homes.get(cpu.index()) else { return (&homes[0], NOTHING) };
+        let Some(home) = homes.of(cpu) else { return (homes.nowhere(), NOTHING) };
         (home, home.head.take(home.slots, step, home.head.gate.load(Acquire)))
     }
 
     #[inline(always)]
-    fn give_at_home<'h, 'm>(
+    fn give_at_home<'m>(
         &self,
         platform: &P,
-        homes: &'h [Home<'m, P>],
-        prepare: impl FnOnce(&'h Home<'m, P>) -> Option<(u64, u32)>,
-    ) -> Option<Given<'h, 'm, P>> {
+        homes: &Homes<'m, P>,
+        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32),
+    ) -> bool {
         let cpu = platform.current_cpu();
-        let home = homes.get(cpu.index())?;
-        let (step, frame) = prepare(home)?;
-        let given = home.head.give(home.slots, step, frame, home.head.gate.load(Acquire));
-        Some(if given { Given::Done } else { Given::Refused(home, frame, step) })
+        let Some(home) = homes.of(cpu) else { return false };
+        let Some((step, frame)) = prepare(home) else { return false };
+        if !home.head.give(home.slots, step, frame, home.head.gate.load(Acquire)) {
+            refused(home, step, frame);
+        }
+        true
     }
 
     #[inline(always)]

@@ -9,10 +9,11 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Allocator;
 use crate::counters::ZoneItem;
-use crate::cpu_local::{CpuLocal, Given};
+use crate::cpu_local::CpuLocal;
 use crate::error::FreeError;
 use crate::events::Event;
 use crate::frame_table::{FrameState, KEPT_PAGE, allocated_page};
+use crate::home::Home;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
 use crate::pageset_word::GIVE_STEPS;
@@ -31,27 +32,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// what it is instead, and nothing has changed.
     #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        if order == Order::PAGE && self.give_at_home(first).is_some() {
-            Ok(())
-        } else {
-            self.free_beyond(first, order)
-        }
+        if order == Order::PAGE && self.give_at_home(first) { Ok(()) } else { self.free_beyond(first, order) }
     }
 
-    /// A frame onto the stack at home; `None` when it is no allocated frame of that zone.
+    /// A frame onto the stack at home; `false` when it is no allocated frame of that zone.
     #[inline(always)]
-    fn give_at_home(&self, first: Pfn) -> Option<()> {
-        let given = self.platform.cpu_local().give_at_home(&self.platform, self.homes, |home| {
+    fn give_at_home(&self, first: Pfn) -> bool {
+        let prepare = move |home: &Home<'m, P>| {
             let offset = first.get().wrapping_sub(home.base.get());
             let state = home.states.get(offset as usize)?;
             let step = give_step(state.load(Relaxed))?; // relaxed: the caller owns the frame if it is right
             state.store(KEPT_PAGE, Release); // pairs with the acquire of the one to claim it
             Some((step, offset as u32)) // zones span 2^32 frames at most
-        })?;
-        if let Given::Refused(home, frame, step) = given {
-            self.give_beyond(home.zone.index(), frame, step);
-        }
-        Some(())
+        };
+        let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);
+        self.platform.cpu_local().give_at_home(&self.platform, &self.homes, prepare, refused)
     }
 
     /// Gives a frame, already marked as kept, that the stack at home did not take at once.

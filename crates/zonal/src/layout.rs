@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::error::ConfigError;
 use crate::events::EventCells;
 use crate::frame_table::FrameTable;
-use crate::home::Home;
+use crate::home::Homes;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZoneDescription};
 use crate::node::{Node, NodeCells};
 use crate::pageset::{Pageset, STACKS, StackShape};
@@ -124,7 +124,7 @@ impl<'a> Layout<'a> {
         measure.add::<(Pfn, u16)>(zones);
         measure.add::<Zone<'_, P>>(zones);
         measure.add::<Node<'_, P>>(nodes);
-        measure.add::<Home<'_, P>>(self.machine.cpu_ids().max(1));
+        Homes::<P>::measure(&mut measure, self.machine.cpu_ids(), zones);
         measure.total()
     }
 

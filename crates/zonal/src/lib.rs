@@ -97,6 +97,7 @@ mod regions;
 mod regions_tests;
 pub mod request;
 mod scan;
+mod served;
 mod settings;
 mod slow_path;
 pub mod snapshot;

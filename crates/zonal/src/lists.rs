@@ -69,6 +69,8 @@ impl<P: Platform> Allocator<'_, P> {
         self.lists.publish(&writer);
         // Positions have moved: old marks would name other zones.
         self.nodes.iter().for_each(|node| node.list.full.wipe());
+        self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.go_home(seat));
+        self.end_standing_in();
     }
 
     /// Zones with memory of the node at a place, from the highest down.

@@ -18,6 +18,8 @@ use crate::zonelist::Zonelist;
 pub(crate) struct NodeCells<P: Platform> {
     rules: Line<NodeRules<P>>,
     totals: Line<[P::U64; TOTAL_CELLS]>,
+    /// 1 if CPUs of the node may be away from home (`home.rs`).
+    away: P::U64,
     /// 1 from a wake-up until the background worker begins.
     woken: P::U64,
     /// 1 while background reclaim works.
@@ -48,6 +50,7 @@ unsafe impl<P: Platform> Fresh<P> for NodeCells<P> {
         Self {
             rules: Line(NodeRules { threshold: zero(), cpus: zero(), home: zero() }),
             totals: Line(core::array::from_fn(|_| zero())),
+            away: zero(),
             woken: zero(),
             awake: zero(),
             reclaiming: zero(),
@@ -88,6 +91,19 @@ impl<'m, P: Platform> Node<'m, P> {
     pub(crate) fn set_home(&self, zone: Option<ZoneId>) {
         let home = zone.map_or(0, |zone| zone.index() as u64 + 1);
         self.cells.rules.0.home.store(home, Relaxed); // relaxed: a hint, frames are claimed exactly
+    }
+
+    /// Notes that a CPU of the node is about to be away from home.
+    pub(crate) fn note_absence(&self) {
+        // Relaxed: a hint. Read before it is written to leave the line shared.
+        if self.cells.away.load(Relaxed) == 0 {
+            self.cells.away.store(1, Relaxed);
+        }
+    }
+
+    /// Whether CPUs of the node may be away; they are not once the caller has called them home.
+    pub(crate) fn end_absence(&self) -> bool {
+        self.cells.away.load(Relaxed) != 0 && self.cells.away.swap(0, Relaxed) != 0 // relaxed: a hint
     }
 
     /// Notes that background reclaim is wanted; `true` for the first to want it since the worker

@@ -125,6 +125,8 @@ pub(crate) struct Pageset<P: Platform> {
     pub(crate) zone_diffs: P::U64,
     depth: [P::U64; DEPTH_CELLS],
     stepwise: P::U64,
+    /// 1 + the zone that this one stands for (`served.rs`); 0 = its own.
+    pub(crate) stands_for: P::U64,
     /// 1 while the CPU is offline.
     closed: P::U64,
     /// What the last tick saw, and for how many ticks nothing changed.
@@ -153,6 +155,7 @@ unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
             zone_diffs: zero(),
             depth: core::array::from_fn(|_| zero()),
             stepwise: zero(),
+            stands_for: zero(),
             closed: zero(),
             seen: zero(),
             idle_ticks: zero(),

@@ -8,7 +8,6 @@
 //! limits, `pageset.rs` holds them.
 
 use crate::Allocator;
-use crate::counters::ZoneItem;
 use crate::cpu_local::CpuLocal;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
@@ -60,9 +59,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Sets how far the CPU at `seat` may go without the lock; to be called before the guard goes.
     pub(crate) fn set_limits(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        let is_home = self.nodes[usize::from(seat.node)].home() == Some(zone.id.index());
         let tuning = self.tuning();
-        if guard.is_closed() || !is_home || tuning == PagesetTuning::Stepwise {
+        if guard.is_closed() || tuning == PagesetTuning::Stepwise {
+            return guard.trip_always();
+        }
+        if guard.len(StackId::PAGES) != 0
+            && self.nodes[usize::from(seat.node)].home() == Some(zone.id.index())
+        {
+            self.use_pageset(zone, guard, seat); // those at home come first
+        } else if !self.uses(zone, seat) {
             return guard.trip_always();
         }
         let capacity = i64::from(guard.len(StackId::PAGES)) + i64::from(guard.word().room());
@@ -86,25 +91,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
             room_most: most as u32,
             room_least: least.min(capacity) as u32,
             kinds: self.nodes[zone.node].counters().threshold(),
-            home: self.home_leeway(zone, guard, seat) as u8,
+            home: Self::served_leeway(zone, guard, seat) as u8,
         };
         takes_trip |= most > capacity;
         guard.set_limits(
             if takes_trip { Limits::TAKE_NONE } else { limits.for_takes() },
             if gives_trip { Limits::GIVE_NONE } else { limits.for_gives() },
         );
-    }
-
-    /// The two counters that change with every block served from home to the CPU at `seat`.
-    pub(crate) fn home_items(zone: &Zone<'m, P>, seat: Seat) -> [ZoneItem; 2] {
-        [ZoneItem::NumaHit, if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther }]
-    }
-
-    /// Largest difference of the blocks served from home: what the zone's threshold leaves beside
-    /// blocks of the same locality for which another zone was preferred.
-    pub(crate) fn home_leeway(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> i64 {
-        let beside =
-            Self::home_items(zone, seat).map(|item| zone.counters().difference(&guard.zone_diffs, item));
-        (i64::from(zone.counters().threshold()) - beside[0].max(beside[1]).max(0)).max(0)
     }
 }

@@ -12,6 +12,7 @@ use crate::counters::ZoneItem;
 use crate::pageset::StackId;
 use crate::platform::Platform;
 use crate::request::{Block, Request};
+use crate::units::Order;
 use crate::watermarks::{Mark, Urgency};
 use crate::zone::{Seat, Zone};
 use crate::zonelist_cache::ScanClass;
@@ -22,17 +23,14 @@ const PROBES: u64 = 2;
 impl<'m, P: Platform> Allocator<'m, P> {
     /// A block from the current CPU's pageset of the nearest zone that is not marked full, for a
     /// request that its home zone may serve; `None` when there is one at home, when the home
-    /// zone is not full or not marked, or when more than that is called for.
+    /// zone is not full or not marked, or when more than that is called for. Single frames come from
+    /// there at once from then on, but for the cache as published.
     pub(crate) fn pop_past_full(&self, request: &Request<'_, P>) -> Option<Block> {
         let order = request.terms.order;
         // Pagesets of other nodes' CPUs hardly keep 2 MiB blocks.
         let stack = self.cached.stack(order).filter(|&stack| stack != StackId::LARGE)?;
         let seat = self.current_seat()?;
-        let home = &self.zones[self.nodes[usize::from(seat.node)].home()?];
-        if home.pagesets[seat.cpu.index()].has(stack) {
-            return None;
-        }
-        let zone = self.first_not_marked(request, home, seat)?;
+        let (home, zone) = self.home_and_serving(request, stack, seat)?;
         let guard = self.own_pageset(zone, seat)?;
         let block = self.pop(zone, &guard, stack, order, request.terms.kind)?;
         let missed = zone.node != home.node;
@@ -41,12 +39,47 @@ impl<'m, P: Platform> Allocator<'m, P> {
             counts.increment(if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
         });
         guard.add_to(|pageset| &pageset.probes, PROBES);
+        if order == Order::PAGE && self.zonelist_cache() == ZonelistCache::On {
+            self.nodes[usize::from(seat.node)].note_absence();
+            self.stand_for(missed.then_some(home.id), zone, &guard, seat);
+            self.use_pageset(zone, &guard, seat);
+        }
         self.set_limits(zone, &guard, seat);
         drop(guard);
         if missed {
             self.count_foreign(home, Some(seat));
         }
         Some(block)
+    }
+
+    /// Whether the current CPU is at home, or what has sent it away still holds. If not, it looks at
+    /// its home zone again.
+    pub(crate) fn may_stay(&self, request: &Request<'_, P>) -> bool {
+        let Some(seat) = self.current_seat() else { return false };
+        if !self.is_away(seat) {
+            return true;
+        }
+        let serving = self.home_and_serving(request, StackId::PAGES, seat);
+        let stays = serving.is_some_and(|(_, zone)| self.uses(zone, seat));
+        if !stays {
+            self.go_home(seat);
+        }
+        stays
+    }
+
+    /// The home zone of the CPU at `seat`, which is full, marked, and has nothing in its pageset, with
+    /// the nearest zone that is not marked.
+    fn home_and_serving(
+        &self,
+        request: &Request<'_, P>,
+        stack: StackId,
+        seat: Seat,
+    ) -> Option<(&Zone<'m, P>, &Zone<'m, P>)> {
+        let home = &self.zones[self.nodes[usize::from(seat.node)].home()?];
+        if home.pagesets[seat.cpu.index()].has(stack) {
+            return None;
+        }
+        Some((home, self.first_not_marked(request, home, seat)?))
     }
 
     /// The nearest zone that is not marked for this request, where `home` is marked and full.

@@ -318,12 +318,14 @@ impl<P: Platform> Allocator<'_, P> {
                 word.fetch_and(!targets, Relaxed);
             }
             while targets != 0 {
-                let list = &self.nodes[at * 64 + targets.trailing_zeros() as usize].list;
+                let place = at * 64 + targets.trailing_zeros() as usize;
+                let list = &self.nodes[place].list;
                 // A list that changes meanwhile is wiped anyway.
                 if let Ok(Some(position)) = self.lists.read(list).position_of(zone.id) {
                     list.full.clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
                 }
+                self.call_home(place);
                 targets &= targets - 1;
             }
         }

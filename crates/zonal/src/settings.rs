@@ -157,12 +157,14 @@ impl<P: Platform> Allocator<'_, P> {
         self.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
         self.zones.iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
         self.nodes.iter().for_each(|node| node.list.full.wipe());
+        self.call_all_home();
     }
 
     /// Switches node reclaim on or off.
     pub fn set_node_reclaim(&self, mode: NodeReclaim) {
         let _held = self.shared.change();
         self.shared.settings.0.node_reclaim.store(mode as u64, Relaxed);
+        self.call_all_home();
     }
 
     /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 tunes again.

@@ -136,7 +136,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.zones.iter().map(|zone| self.zone_snapshot(zone))
     }
 
-    fn zone_snapshot(&self, zone: &Zone<'_, P>) -> ZoneSnapshot {
+    fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
         zone.regions.settle();
         let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.max_order);
         ZoneSnapshot {
@@ -159,18 +159,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    fn zone_locality(&self, zone: &Zone<'_, P>) -> Locality {
-        let seats = || self.seats.iter().filter(|seat| seat.exists());
-        let own = seats().filter(|seat| zone.is_own(**seat)).map(|seat| seat.cpu);
-        let foreign = seats().filter(|seat| !zone.is_own(**seat)).map(|seat| seat.cpu);
-        let none = core::iter::empty;
+    fn zone_locality(&self, zone: &Zone<'m, P>) -> Locality {
+        let count = |item| zone.snapshot(item, self.served(zone, item));
         Locality {
-            hit: zone.snapshot(ZoneItem::NumaHit, seats().map(|seat| seat.cpu)),
-            miss: zone.snapshot(ZoneItem::NumaMiss, none()),
-            foreign: zone.snapshot(ZoneItem::NumaForeign, none()),
-            interleave_hit: zone.snapshot(ZoneItem::InterleaveHit, none()),
-            local: zone.snapshot(ZoneItem::NumaLocal, own),
-            other: zone.snapshot(ZoneItem::NumaOther, foreign),
+            hit: count(ZoneItem::NumaHit),
+            miss: count(ZoneItem::NumaMiss),
+            foreign: count(ZoneItem::NumaForeign),
+            interleave_hit: count(ZoneItem::InterleaveHit),
+            local: count(ZoneItem::NumaLocal),
+            other: count(ZoneItem::NumaOther),
         }
     }
 

@@ -27,6 +27,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn tick_seat(&self, seat: Seat) {
+        let marks = &self.nodes[usize::from(seat.node)].list.full;
+        if self.is_away(seat) && marks.is_stale(self.platform.now()) {
+            self.go_home(seat);
+        }
         for zone in self.zones {
             let pageset = &zone.pagesets[seat.cpu.index()];
             // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
@@ -86,7 +90,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for kind in PageKind::ALL {
             self.nodes[zone.node].counters().fold_difference(&[kind.item()], guard.clear_kind(kind));
         }
-        zone.counters().fold_difference(&Self::home_items(zone, seat), guard.clear_home());
+        self.fold_all_served(zone, guard, seat);
     }
 
     /// Gives everything a pageset holds back, counters included.
@@ -107,7 +111,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Pagesets that were ever used; the others are as they would be after any change.
-    fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, Seat)> {
+    pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, Seat)> {
         let seats = self.seats.iter().copied().filter(Seat::exists);
         let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
         pairs.filter(|(zone, seat)| zone.pagesets[seat.cpu.index()].was_used())

@@ -100,7 +100,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zone.regions.verify()?;
         let managed = zone.managed();
         let free = PageCount::new(zone.regions.free_pages());
-        let counter = PageCount::new(zone.snapshot(ZoneItem::Free, core::iter::empty()));
+        let counter = PageCount::new(zone.snapshot(ZoneItem::Free, 0));
         if counter != free {
             return Err(Fault::Counter(counter, free));
         }

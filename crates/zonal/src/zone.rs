@@ -14,7 +14,6 @@ use crate::lock::Held;
 use crate::machine::FrameRange;
 use crate::pageset::{Pageset, StackShape};
 use crate::pageset_limits::PagesetLimits;
-use crate::pageset_word::HOME_LANE;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::reach::Reach;
 use crate::regions::Regions;
@@ -240,12 +239,10 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(self.counters().approximate(ZoneItem::Free))
     }
 
-    /// A counter with the differences of all CPUs, of which `at_home` also have one of the blocks
-    /// served from home that counts here.
-    pub(crate) fn snapshot(&self, item: ZoneItem, at_home: impl Iterator<Item = CpuId>) -> u64 {
+    /// A counter with the differences of all CPUs, and those of blocks served at once.
+    pub(crate) fn snapshot(&self, item: ZoneItem, served: i64) -> u64 {
         let differences = self.pagesets.iter().map(|pageset| &pageset.zone_diffs);
-        let served = at_home.map(|cpu| self.pagesets[cpu.index()].word().difference(HOME_LANE));
-        let sum = self.counters().snapshot(item, differences) + served.sum::<i64>();
+        let sum = self.counters().snapshot(item, differences) + served;
         sum.max(0) as u64
     }
 

@@ -40,8 +40,52 @@ fn probes_stay_few_with_the_cache_and_grow_without() {
             });
             events.probes
         });
-        assert_eq!(probes, [2000, 2000, 1000 * (full as u64 + 1)], "{full} full nodes");
+        let [on, published, off] = probes;
+        assert_eq!([published, off], [2000, 1000 * (full as u64 + 1)], "{full} full nodes");
+        // Most frames come from the serving node's pageset at once, without a scan.
+        assert!((2..200).contains(&on), "{full} full nodes: {on} probes");
     }
+}
+
+#[test]
+fn frames_that_come_without_a_scan_are_counted_as_those_of_one() {
+    for mode in MODES {
+        let (world, _) = filled(5, mode);
+        let before: Vec<_> = world.allocator.zones().map(|zone| zone.locality).collect();
+        for _ in 0..1000 {
+            let block = world.allocator.alloc(&Request::page()).unwrap();
+            world.allocator.free(block.first, block.order).unwrap();
+        }
+        world.allocator.verify().unwrap();
+        let after: Vec<_> = world.allocator.zones().map(|zone| zone.locality).collect();
+        assert_eq!(after[5].miss - before[5].miss, 1000, "{mode:?}");
+        assert_eq!(after[5].other - before[5].other, 1000, "{mode:?}");
+        assert_eq!(after[0].foreign - before[0].foreign, 1000, "{mode:?}");
+        assert_eq!(after[0].hit, before[0].hit, "{mode:?}");
+        assert_eq!(after[5].hit, before[5].hit, "{mode:?}");
+        world.allocator.tick(); // folds
+        let ticked: Vec<_> = world.allocator.zones().map(|zone| zone.locality).collect();
+        assert_eq!(ticked, after, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_cpu_that_is_away_comes_home_when_frames_do() {
+    let (world, held) = filled(5, ZonelistCache::On);
+    let away: Vec<Block> = (0..100).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
+    assert!(away.iter().all(|block| block.node == node(5)));
+    // One frame of the home node, through the pageset: it is the next to go.
+    let (at_home, others): (Vec<Block>, Vec<Block>) =
+        held.into_iter().partition(|block| block.node == node(0));
+    let own = at_home[0];
+    world.free([own]);
+    assert_eq!(world.allocator.alloc(&Request::page()).unwrap().first, own.first);
+    assert_eq!(world.server(&Request::page()), 5);
+    // Another node nearer by: at once, when its frames reach the buddy.
+    world.free(others.into_iter().filter(|block| block.node == node(3)));
+    world.allocator.drain_pagesets();
+    assert_eq!(world.server(&Request::page()), 3);
+    world.allocator.verify().unwrap();
 }
 
 #[test]
@@ -51,11 +95,14 @@ fn marks_are_wiped_once_a_second() {
         world.probes(&Request::page());
         for second in 0..3 {
             world.controls.advance_ms(1001);
+            world.allocator.tick(); // so that a CPU that is away looks anew
             let (probes, events) = world.during(|| [0; 3].map(|_| world.probes(&Request::page())));
-            assert_eq!((probes, events.wipes), ([64, 2, 2], 1), "second {second}");
+            let later = if mode == ZonelistCache::On { 0 } else { 2 }; // without a scan
+            assert_eq!((probes, events.wipes), ([64, 2, later], 1), "second {second}");
         }
         world.controls.advance_ms(1000);
-        assert_eq!(world.probes(&Request::page()), 2, "not before more than a second has passed");
+        world.allocator.tick();
+        assert!(world.probes(&Request::page()) <= 2, "not before more than a second has passed");
     }
 }
 

@@ -3,14 +3,15 @@
 //! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
 //! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
 //! sequence go on, after the signature that it asks for. Gates are read with acquire: whoever opened
-//! one may have done so on another CPU. Area: descriptor at 8, CPU at 4. Home, of 64 bytes: head at
-//! 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits of the word.
+//! one may have done so on another CPU. Area: descriptor at 8, CPU at 4. Home: head at 0, slots at
+//! 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits of the word.
 
 use std::arch::asm;
 use std::num::NonZeroIsize;
+use std::sync::atomic::AtomicU64;
 
 macro_rules! sequence {
-    ([$($body:literal)*] $failed:literal, $($operands:tt)*) => {
+    ([$($body:literal)*] [$($failed:literal)*] $($operands:tt)*) => {
         asm!(
             "mrs {other}, tpidr_el0",
             "add {other}, {other}, {area}",
@@ -24,7 +25,7 @@ macro_rules! sequence {
             "b 60f",
             ".inst 0xd428bc00",
             "50:",
-            $failed,
+            $($failed,)*
             ".pushsection __rseq_cs, \"aw\", @progbits",
             ".balign 32",
             "40:",
@@ -42,16 +43,22 @@ macro_rules! sequence {
 /// home and `NOTHING`.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `homes` are `count` homes.
+/// `area` is the offset of the registered area; `homes` are the places of `count` homes by CPU, one at
+/// least.
 #[inline(always)]
-pub(super) unsafe fn take(area: NonZeroIsize, homes: *const u8, count: usize, step: u64) -> (*const u8, u64) {
+pub(super) unsafe fn take(
+    area: NonZeroIsize,
+    homes: *const AtomicU64,
+    count: usize,
+    step: u64,
+) -> (*const u8, u64) {
     let (home, frame);
     // SAFETY: the caller's promise; a committed take has moved the word by a step within limits.
     unsafe {
         sequence!([
             "cmp {t}, {count}"
             "b.hs 50f"
-            "add {home}, {home}, {t}, lsl #6"
+            "ldr {home}, [{homes}, {t}, lsl #3]"
             "ldr {head}, [{home}]"
             "ldar {gate}, [{head}]"
             "ldr {t}, [{head}, #8]"
@@ -64,16 +71,16 @@ pub(super) unsafe fn take(area: NonZeroIsize, homes: *const u8, count: usize, st
             "and {t}, {t}, #0x7ffffff"
             "ldr {t:w}, [{other}, {t}, lsl #2]"
             "str {next}, [{head}, #8]"
-        ] "mov {t}, #-1",
-            area = in(reg) area.get(), count = in(reg) count, step = in(reg) step,
-            home = inout(reg) homes => home, t = out(reg) frame, head = out(reg) _, next = out(reg) _,
+        ] ["ldr {home}, [{homes}]" "mov {t}, #-1"]
+            area = in(reg) area.get(), homes = in(reg) homes, count = in(reg) count, step = in(reg) step,
+            home = out(reg) home, t = out(reg) frame, head = out(reg) _, next = out(reg) _,
             other = out(reg) _, gate = out(reg) _,
         );
     }
     (home, frame)
 }
 
-/// Puts a frame on top of the stack of `cpu`; gives its slot, or `NOTHING`.
+/// Puts a frame on top of the stack of `cpu`; calls `refused` if it does not go there.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
@@ -85,8 +92,8 @@ pub(super) unsafe fn give(
     slots: usize,
     step: u64,
     frame: u32,
-) -> u64 {
-    let slot;
+    refused: impl FnOnce(),
+) {
     // SAFETY: the caller's promise; the slot written lies beyond the stack until the word says so.
     unsafe {
         sequence!([
@@ -102,13 +109,12 @@ pub(super) unsafe fn give(
             "and {t}, {next}, #0x7ffffff"
             "str {frame:w}, [{slots}, {t}, lsl #2]"
             "str {next}, [{head}, #8]"
-        ] "mov {t}, #-1",
+        ] ["b {refused}"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
-            step = in(reg) step, frame = in(reg) frame, t = out(reg) slot, next = out(reg) _,
-            other = out(reg) _, gate = out(reg) _,
+            step = in(reg) step, frame = in(reg) frame, t = out(reg) _, next = out(reg) _,
+            other = out(reg) _, gate = out(reg) _, refused = label { refused() },
         );
     }
-    slot
 }
 
 /// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NOTHING`.
@@ -128,7 +134,7 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
             "b.hs 50f"
             "mov {other}, #-1"
             "str {other}, [{head}]"
-        ] "mov {t}, #-1",
+        ] ["mov {t}, #-1"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) gate,
             other = out(reg) _,
         );

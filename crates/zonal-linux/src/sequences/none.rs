@@ -1,23 +1,35 @@
 //! No sequences for this architecture: no area is ever found, so nothing here is called.
 
 use std::num::NonZeroIsize;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use zonal::cpu_local::NOTHING;
 
-/// Fails.
+/// Fails; gives the first of `homes`.
 ///
 /// # Safety
-/// None needed.
-pub(super) unsafe fn take(_: NonZeroIsize, homes: *const u8, _: usize, _: u64) -> (*const u8, u64) {
-    (homes, NOTHING)
+/// There is one.
+pub(super) unsafe fn take(_: NonZeroIsize, homes: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
+    // SAFETY: the caller's promise.
+    let first = unsafe { &*homes }.load(Relaxed); // relaxed: any will do
+    (std::ptr::with_exposed_provenance(first as usize), NOTHING)
 }
 
 /// Fails.
 ///
 /// # Safety
 /// None needed.
-pub(super) unsafe fn give(_: NonZeroIsize, _: u32, _: *const u8, _: usize, _: u64, _: u32) -> u64 {
-    NOTHING
+pub(super) unsafe fn give(
+    _: NonZeroIsize,
+    _: u32,
+    _: *const u8,
+    _: usize,
+    _: u64,
+    _: u32,
+    refused: impl FnOnce(),
+) {
+    refused();
 }
 
 /// Fails.

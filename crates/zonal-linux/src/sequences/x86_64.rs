@@ -2,15 +2,16 @@
 //!
 //! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
 //! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
-//! sequence go on, after the signature that it asks for. Area: descriptor at 8, CPU at 4. Home, of
-//! 64 bytes: head at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest
-//! 27 bits of the word.
+//! sequence go on, after the signature that it asks for. Area: descriptor at 8, CPU at 4. Home: head
+//! at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits of the
+//! word.
 
 use std::arch::asm;
 use std::num::NonZeroIsize;
+use std::sync::atomic::AtomicU64;
 
 macro_rules! sequence {
-    ([$($body:literal)*] $failed:literal, $($operands:tt)*) => {
+    ([$($body:literal)*] [$($failed:literal)*] $($operands:tt)*) => {
         asm!(
             "lea {t}, [rip + 40f]",
             "mov qword ptr fs:[{area} + 8], {t}",
@@ -21,8 +22,7 @@ macro_rules! sequence {
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
             "50:",
-            $failed,
-            "jmp 60f",
+            $($failed,)*
             ".popsection",
             ".pushsection __rseq_cs, \"aw\", @progbits",
             ".balign 32",
@@ -41,9 +41,15 @@ macro_rules! sequence {
 /// home and `NOTHING`.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `homes` are `count` homes.
+/// `area` is the offset of the registered area; `homes` are the places of `count` homes by CPU, one at
+/// least.
 #[inline(always)]
-pub(super) unsafe fn take(area: NonZeroIsize, homes: *const u8, count: usize, step: u64) -> (*const u8, u64) {
+pub(super) unsafe fn take(
+    area: NonZeroIsize,
+    homes: *const AtomicU64,
+    count: usize,
+    step: u64,
+) -> (*const u8, u64) {
     let (home, frame);
     // SAFETY: the caller's promise; a committed take has moved the word by a step within limits.
     unsafe {
@@ -51,27 +57,27 @@ pub(super) unsafe fn take(area: NonZeroIsize, homes: *const u8, count: usize, st
             "mov {t:e}, fs:[{area} + 4]"
             "cmp {t}, {count}"
             "jae 50f"
-            "shl {t}, 6"
-            "add {home}, {t}"
+            "mov {home}, [{homes} + {t} * 8]"
             "mov {head}, [{home}]"
             "mov {t}, [{head} + 8]"
-            "lea {reach}, [{t} + {step}]"
-            "add {reach}, [{head} + 16]"
+            "lea {next}, [{t} + {step}]"
+            "mov {reach}, [{head} + 16]"
+            "add {reach}, {next}"
             "test [{head}], {reach}"
             "jnz 50f"
             "mov {reach}, [{home} + 8]"
             "and {t:e}, 0x7ffffff"
             "mov {t:e}, [{reach} + {t} * 4]"
-            "add [{head} + 8], {step}"
-        ] "mov {t}, -1",
-            area = in(reg) area.get(), count = in(reg) count, step = in(reg) step,
-            home = inout(reg) homes => home, t = out(reg) frame, head = out(reg) _, reach = out(reg) _,
+            "mov [{head} + 8], {next}"
+        ] ["mov {home}, [{homes}]" "mov {t}, -1" "jmp 60f"]
+            area = in(reg) area.get(), homes = in(reg) homes, count = in(reg) count, step = in(reg) step,
+            home = out(reg) home, t = out(reg) frame, head = out(reg) _, reach = out(reg) _, next = out(reg) _,
         );
     }
     (home, frame)
 }
 
-/// Puts a frame on top of the stack of `cpu`; gives its slot, or `NOTHING`.
+/// Puts a frame on top of the stack of `cpu`; calls `refused` if it does not go there.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
@@ -83,8 +89,8 @@ pub(super) unsafe fn give(
     slots: usize,
     step: u64,
     frame: u32,
-) -> u64 {
-    let slot;
+    refused: impl FnOnce(),
+) {
     // SAFETY: the caller's promise; the slot written lies beyond the stack until the word says so.
     unsafe {
         sequence!([
@@ -100,12 +106,12 @@ pub(super) unsafe fn give(
             "and {t:e}, 0x7ffffff"
             "mov [{slots} + {t} * 4], {frame:e}"
             "mov [{head} + 8], {next}"
-        ] "mov {t}, -1",
+        ] ["jmp {refused}"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
-            step = in(reg) step, frame = in(reg) frame, t = out(reg) slot, next = out(reg) _,
+            step = in(reg) step, frame = in(reg) frame, t = out(reg) _, next = out(reg) _,
+            refused = label { refused() },
         );
     }
-    slot
 }
 
 /// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NOTHING`.
@@ -124,7 +130,7 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
             "cmp {t}, -2"
             "jae 50f"
             "mov qword ptr [{head}], -1"
-        ] "mov {t}, -1",
+        ] ["mov {t}, -1" "jmp 60f"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) gate,
         );
     }
