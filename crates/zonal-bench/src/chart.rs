@@ -103,7 +103,7 @@ fn color(contender: &str) -> RGBColor {
     let is_limit =
         contender == harness::NAME || contender == floor::MODEL || floor::NAMES.contains(&contender);
     match contender {
-        ours::NAME => OURS,
+        ours::NAME | ours::LOCKED => OURS,
         _ if is_limit => LIMIT,
         _ => PEER,
     }

@@ -10,7 +10,7 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal_linux::workload::{Latencies, PageSource, Plan, Workload, run};
 
 use crate::contender::Ready;
-use crate::{Bench, Entry, floors, harness, peers, zonal};
+use crate::{Bench, Entry, floors, harness, peers, zonal, zonal_locked};
 
 /// 64 MiB.
 const FRAMES: PageCount = PageCount::new(1 << 14);
@@ -107,6 +107,7 @@ fn survives(entry: &Entry) {
 #[test]
 fn ours_and_the_floors_survive_every_workload() {
     survives(&zonal());
+    survives(&zonal_locked());
     floors().iter().for_each(survives);
 }
 
@@ -134,7 +135,8 @@ fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
         threads: [1, 2].map(|n| NonZeroUsize::new(n).unwrap()).to_vec(),
         ..short(workloads().collect())
     };
-    let entries: Vec<Entry> = [harness(), zonal()].into_iter().chain(floors()).chain(peers()).collect();
+    let entries: Vec<Entry> =
+        [harness(), zonal(), zonal_locked()].into_iter().chain(floors()).chain(peers()).collect();
     let report = bench.run(&entries, &AtomicBool::new(false), |_| ()).unwrap();
     for (entry, workload) in
         entries.iter().flat_map(|entry| workloads().map(move |workload| (entry, workload)))

@@ -48,7 +48,7 @@ pub use counting::Counting;
 pub use figures::{Figure, Figures, Goal, Part, Sizes, figures};
 pub use floor::floors;
 pub use harness::harness;
-pub use ours::{pool, zonal, zonal_in_simulator};
+pub use ours::{pool, zonal, zonal_in_simulator, zonal_locked};
 pub use peers::{C_PEERS, peers};
 pub use report::{Report, Row, Skipped};
 pub use spread::Spread;

@@ -10,6 +10,8 @@ use crate::floor::area;
 
 /// Name of the row.
 pub(crate) const NAME: &str = "zonal";
+/// The row without restartable sequences.
+pub(crate) const LOCKED: &str = "zonal-locked";
 
 /// A pool; its frames are reserved, not touched.
 struct Zonal(Pool);
@@ -83,6 +85,16 @@ pub fn pool(frames: PageCount) -> Result<Pool, PoolError> {
 
 const fn bytes(frames: PageCount) -> u64 {
     frames.get() << crate::PAGE_SHIFT
+}
+
+/// `zonal` as it is where the system offers no restartable sequences: to be held against the floor
+/// with locks.
+#[must_use]
+pub fn zonal_locked() -> Entry {
+    Entry::new(LOCKED, env!("CARGO_PKG_VERSION"), |frames| {
+        let pool = Pool::builder().size(bytes(frames)).without_sequences().build();
+        pool.map(Zonal).map_err(|error| error.to_string())
+    })
 }
 
 /// `zonal` with its default settings.

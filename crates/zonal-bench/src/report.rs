@@ -33,7 +33,7 @@ pub struct Row {
     /// CPU time as a multiple of zonal's in the same round, the median over the rounds.
     pub ratio_to_zonal: Option<f64>,
     /// CPU time as a multiple of the floor's in the same round, likewise. The floor is `floor-rseq`,
-    /// or `floor-spin` where there are no restartable sequences.
+    /// or `floor-spin` where there are no restartable sequences and for contenders that do without.
     pub ratio_to_floor: Option<f64>,
     /// Requests that found no block, for each pair.
     pub failed: f64,
@@ -89,8 +89,9 @@ impl Report {
         let place_of = |name: &str| entries.iter().position(|entry| entry.name() == name);
         for (&(threads, place), rounds) in &samples.0 {
             let of = |name: &str| samples.0.get(&(threads, place_of(name)?));
-            let floor = floor::NAMES.iter().find_map(|name| of(name));
             let entry = &entries[place];
+            let without = usize::from(entry.name() == ours::LOCKED);
+            let floor = floor::NAMES[without..].iter().find_map(|name| of(name));
             let figures = |figure: fn(&Sample) -> f64| Spread::of(rounds.iter().flatten().map(figure));
             let (Some(cpu_ns), Some(wall_ns)) = (figures(|s| s.cpu_ns), figures(|s| s.wall_ns)) else {
                 let (contender, reason) = (entry.name().into(), "it did not finish a single pair".into());

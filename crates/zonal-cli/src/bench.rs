@@ -240,8 +240,8 @@ fn frames(asked: Option<Size>) -> Result<PageCount, Failure> {
 
 /// The harness, ours, the floors and the peers asked for.
 fn entries(args: &PeerArgs) -> Vec<Entry> {
-    let ours = [zonal_bench::harness(), zonal_bench::zonal()].into_iter();
-    ours.chain(zonal_bench::floors()).chain(peers(args)).collect()
+    let ours = [zonal_bench::harness(), zonal_bench::zonal(), zonal_bench::zonal_locked()];
+    ours.into_iter().chain(zonal_bench::floors()).chain(peers(args)).collect()
 }
 
 fn peers(args: &PeerArgs) -> impl Iterator<Item = Entry> {

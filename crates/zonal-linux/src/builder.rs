@@ -126,6 +126,13 @@ impl<'a> PoolBuilder<'a> {
         PoolBuilder { on_progress, ..self }
     }
 
+    /// Reaches pagesets by locks that are tried, as where the system offers no restartable sequences:
+    /// for debuggers, whose single steps restart a sequence each time, and for comparisons.
+    #[must_use]
+    pub fn without_sequences(self) -> Self {
+        Self { sequences: Some(Sequences::none()), ..self }
+    }
+
     /// Uses restartable sequences with an area that no kernel looks after, `offset` bytes from the
     /// thread pointer: for counting instructions in simulators that know of no such areas.
     ///

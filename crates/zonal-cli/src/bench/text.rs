@@ -29,7 +29,8 @@ pub(super) fn render(bench: &Bench, report: &Report) -> String {
 fn heading(bench: &Bench) -> String {
     format!(
         "Pools of {}, {} of {:.3} s after {:.3} s of others to warm up, seed {}, threads not pinned\n\
-         ns: CPU time of a pair, the median over the rounds; x zonal, x floor: medians of the ratios within a round\n",
+         ns: CPU time of a pair, the median over the rounds; x zonal, x floor: medians of the ratios within a round;\n\
+         the floor is floor-rseq, for zonal-locked floor-spin\n",
         size(bench.frames.get() * super::PAGE_BYTES),
         counted(bench.rounds.get() as u64, "round"),
         bench.round_time.as_secs_f64(),
