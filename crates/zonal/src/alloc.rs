@@ -25,7 +25,7 @@ use crate::platform::{Atomic, Platform};
 use crate::policy::Policy;
 use crate::reach::Reach;
 use crate::request::{Block, PageKind, Request, Terms};
-use crate::units::{Order, PageCount, Pfn};
+use crate::units::{Order, PageCount, Pfn, ZoneKind};
 use crate::watermarks::{Mark, Urgency};
 use crate::zone::{Seat, Zone};
 
@@ -115,10 +115,44 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return None;
         }
         let guard = self.own_pageset(zone, seat)?;
-        let block = self.pop(zone, &guard, stack, request.terms.order, request.terms.kind)?;
+        let Terms { order, kind, .. } = request.terms;
+        let block = match self.pop(zone, &guard, stack, order, kind) {
+            Some(block) => block,
+            None => self.pop_refilled(zone, &guard, seat, stack, &request.terms)?,
+        };
         self.count_at_home(zone, &guard, seat);
         self.set_limits(zone, &guard, seat);
         Some(block)
+    }
+
+    /// A block from the home zone's pageset, which is empty, as a scan at `low` would get it: a scan
+    /// begins with the home zone, and ends there as long as its watermark allows.
+    fn pop_refilled(
+        &self,
+        zone: &Zone<'m, P>,
+        guard: &PagesetGuard<'_, P>,
+        seat: Seat,
+        stack: StackId,
+        terms: &Terms,
+    ) -> Option<Block> {
+        let Terms { order, kind, urgency, zone_limit, .. } = *terms;
+        if self.platform.is_reclaiming()
+            || !self.is_online(seat)
+            || !zone.marks_allow(order, urgency, zone_limit, Mark::Low)
+        {
+            return None;
+        }
+        let spare = spare(zone, zone_limit, Mark::Low);
+        loop {
+            if self.refill(zone, guard, seat, stack, spare) == 0 {
+                self.set_limits(zone, guard, seat);
+                return None;
+            }
+            if let Some(block) = self.pop(zone, guard, stack, order, kind) {
+                guard.add_to(|pageset| &pageset.probes, 1);
+                return Some(block);
+            }
+        }
     }
 
     /// Counts a block that its home served.
@@ -192,7 +226,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             if let Some(block) = self.pop(zone, &guard, stack, reach.order, reach.kind) {
                 break block;
             }
-            let spare = spare(zone, reach, mark);
+            let spare = spare(zone, reach.limit, mark);
             if self.refill(zone, &guard, seat, stack, spare) == 0 {
                 self.set_limits(zone, &guard, seat);
                 drop(guard);
@@ -268,8 +302,8 @@ const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
 /// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at the mark of
 /// the scan, and at `min` even where the request may go further: what lies below is for requests
 /// that are urgent, and those cannot look into the pagesets of other CPUs.
-fn spare<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>, mark: Mark) -> PageCount {
-    let keep = zone.watermarks().discounted(mark, Urgency::Normal).plus(zone.reserve(reach.limit));
+fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, mark: Mark) -> PageCount {
+    let keep = zone.watermarks().discounted(mark, Urgency::Normal).plus(zone.reserve(limit));
     zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 

@@ -304,6 +304,12 @@ impl<'m, P: Platform> Regions<'m, P> {
         refused
     }
 
+    /// Frees frames of the word of 64 that starts at `first`, one per bit; gives how many were refused
+    /// because they are free already.
+    pub(crate) fn give_word(&self, first: u32, frames: u64) -> u64 {
+        self.enter(self.region_of(first)).give_word(first, frames)
+    }
+
     /// Free frames.
     pub(crate) fn free_pages(&self) -> u64 {
         self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: `Buddy`
@@ -402,17 +408,34 @@ impl<'m, P: Platform> Regions<'m, P> {
     fn best(&self, order: Order, home: usize) -> usize {
         let large = u32::from(self.shape.large.get());
         let fit = |at: usize| self.counts(at).fit(order);
-        let own = self.from(home).take(self.shape.own).min_by_key(|&at| fit(at)).unwrap_or(home);
-        if fit(own) < large || u32::from(order.get()) >= large {
+        let (mut own, mut least) = (home, fit(home));
+        for at in (1..self.shape.own).map(|step| self.after(home, step)) {
+            let fit = fit(at);
+            if fit < least {
+                (own, least) = (at, fit);
+            }
+        }
+        let is_small = u32::from(order.get()) < large;
+        if least < large || (least < u64::BITS && !is_small) {
             return own;
         }
-        let is_scattered = |&at: &usize| fit(at) < large && self.scattered(at) >= SCATTERED_MIN;
-        self.from(home).skip(self.shape.own).take(LOOKS_MAX).find(is_scattered).unwrap_or(own)
+        let mut others = (self.shape.own..self.shape.count).map(|step| self.after(home, step));
+        let is_scattered = |&at: &usize| is_small && fit(at) < large && self.scattered(at) >= SCATTERED_MIN;
+        let found = others.clone().take(LOOKS_MAX).find(is_scattered);
+        let any = || if least < u64::BITS { None } else { others.find(|&at| fit(at) < u64::BITS) };
+        found.or_else(any).unwrap_or(own)
+    }
+
+    /// The region that comes `step` regions after `home`.
+    #[inline]
+    fn after(&self, home: usize, step: usize) -> usize {
+        let at = home + step;
+        if at < self.shape.count { at } else { at - self.shape.count }
     }
 
     /// All regions, `home` first.
     #[inline]
-    fn from(&self, home: usize) -> impl Iterator<Item = usize> + use<P> {
+    fn from(&self, home: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
         (home..self.shape.count).chain(0..home)
     }
 
