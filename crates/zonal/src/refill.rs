@@ -147,6 +147,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) {
         let mut left = frames.get();
         for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
+            if left == 0 {
+                break;
+            }
             let order = self.cached.order(stack);
             while left > 0 && guard.len(stack) > 0 {
                 let blocks = (left >> order.get()).clamp(1, BATCH_MAX as u64) as u32;

@@ -131,10 +131,11 @@ impl<'m, P: Platform> Regions<'m, P> {
         Self { heads, cells, shape }
     }
 
-    /// The home region of the CPU that has `rank` among `cpus`.
+    /// The home region of the CPU that has `rank` among `cpus`, from 0.
     #[inline]
     pub(crate) fn home(&self, rank: usize, cpus: usize) -> usize {
-        if self.shape.count == 1 { 0 } else { rank % cpus * self.shape.count / cpus }
+        // In 32 bits, for division is slow, and there are few of either.
+        if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
     }
 
     /// Takes a block of `order`, near `home` if it can be had there; gives its first frame.
@@ -419,11 +420,20 @@ impl<'m, P: Platform> Regions<'m, P> {
         if least < large || (least < u64::BITS && !is_small) {
             return own;
         }
-        let mut others = (self.shape.own..self.shape.count).map(|step| self.after(home, step));
-        let is_scattered = |&at: &usize| is_small && fit(at) < large && self.scattered(at) >= SCATTERED_MIN;
-        let found = others.clone().take(LOOKS_MAX).find(is_scattered);
-        let any = || if least < u64::BITS { None } else { others.find(|&at| fit(at) < u64::BITS) };
-        found.or_else(any).unwrap_or(own)
+        let mut any = if least < u64::BITS { Some(own) } else { None };
+        for (looks, at) in (self.shape.own..self.shape.count).map(|step| self.after(home, step)).enumerate() {
+            let (fit, few_looks) = (fit(at), looks < LOOKS_MAX);
+            if few_looks && is_small && fit < large && self.scattered(at) >= SCATTERED_MIN {
+                return at;
+            }
+            if any.is_none() && fit < u64::BITS {
+                any = Some(at);
+            }
+            if any.is_some() && !few_looks {
+                break;
+            }
+        }
+        any.unwrap_or(own)
     }
 
     /// The region that comes `step` regions after `home`.
