@@ -25,9 +25,9 @@ use crate::platform::{Atomic, Platform};
 use crate::policy::Policy;
 use crate::reach::Reach;
 use crate::request::{Block, PageKind, Request, Terms};
-use crate::units::{Order, PageCount, Pfn};
+use crate::units::{Order, PageCount, Pfn, ZoneKind};
 use crate::watermarks::{Mark, Urgency};
-use crate::zone::Zone;
+use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates one block.
@@ -105,20 +105,75 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.alloc_slow(request)
     }
 
-    /// A block from the current CPU's pageset of its node's home zone, the one that is preferred;
-    /// `None` when there is none to be had without waiting.
+    /// A block from the current CPU's pageset of its node's home zone, the one that is preferred, or
+    /// of an order that is not cached from that zone; `None` when there is none to be had without
+    /// waiting.
     fn pop_home(&self, request: &Request<'_, P>) -> Option<Block> {
-        let stack = self.cached.stack(request.terms.order)?;
         let seat = self.current_seat()?;
         let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
         if request.is_strict() && !zone.is_own(seat) {
             return None;
         }
+        let Terms { order, kind, .. } = request.terms;
+        let Some(stack) = self.cached.stack(order) else {
+            return self.split_home(zone, seat, &request.terms);
+        };
         let guard = self.own_pageset(zone, seat)?;
-        let block = self.pop(zone, &guard, stack, request.terms.order, request.terms.kind)?;
+        let kept = if guard.has(stack) { self.pop(zone, &guard, stack, order, kind) } else { None };
+        let block = match kept {
+            Some(block) => block,
+            None => self.pop_refilled(zone, &guard, seat, stack, &request.terms)?,
+        };
         self.count_hits(zone, &guard, seat, 1);
         self.set_limits(zone, &guard, seat);
         Some(block)
+    }
+
+    /// Whether a scan at `low` would end at the home zone, with which it begins: as long as that zone's
+    /// watermark allows.
+    #[inline]
+    fn home_passes(&self, zone: &Zone<'m, P>, seat: Seat, terms: &Terms) -> bool {
+        !self.platform.is_reclaiming()
+            && self.is_online(seat)
+            && zone.marks_allow(terms.order, terms.urgency, terms.zone_limit, Mark::Low)
+    }
+
+    /// A block of an order that is not cached, as a scan at `low` would get it from the home zone.
+    fn split_home(&self, zone: &Zone<'m, P>, seat: Seat, terms: &Terms) -> Option<Block> {
+        let order = terms.order;
+        if order > self.max_order || !self.home_passes(zone, seat, terms) {
+            return None;
+        }
+        let guard = self.own_pageset(zone, seat)?;
+        let block = self.split(zone, Some(seat), order, terms.kind)?;
+        guard.add_to(|pageset| &pageset.probes, 1);
+        self.count_hits(zone, &guard, seat, 1); // all limits stay as they are
+        Some(block)
+    }
+
+    /// A block from the home zone's pageset, which is empty, as a scan at `low` would get it.
+    fn pop_refilled(
+        &self,
+        zone: &Zone<'m, P>,
+        guard: &PagesetGuard<'_, P>,
+        seat: Seat,
+        stack: StackId,
+        terms: &Terms,
+    ) -> Option<Block> {
+        if !self.home_passes(zone, seat, terms) {
+            return None;
+        }
+        let spare = spare(zone, terms.zone_limit, Mark::Low);
+        loop {
+            if self.refill(zone, guard, seat, stack, spare) == 0 {
+                self.set_limits(zone, guard, seat);
+                return None;
+            }
+            if let Some(block) = self.pop(zone, guard, stack, terms.order, terms.kind) {
+                guard.add_to(|pageset| &pageset.probes, 1);
+                return Some(block);
+            }
+        }
     }
 
     /// The next block of a stack that can be claimed.
@@ -185,7 +240,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             if let Some(block) = self.pop(zone, &guard, stack, reach.order, reach.kind) {
                 break block;
             }
-            let spare = spare(zone, reach, mark);
+            let spare = spare(zone, reach.limit, mark);
             if self.refill(zone, &guard, seat, stack, spare) == 0 {
                 self.set_limits(zone, &guard, seat);
                 drop(guard);
@@ -212,15 +267,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
         preferred: &Zone<'_, P>,
         reach: &Reach<'_>,
     ) -> Option<Block> {
-        let order = reach.order;
+        let block = self.split(zone, reach.seat, reach.order, reach.kind)?;
+        count_numa(zone, preferred, reach, |item| zone.counters().add_total(item, 1));
+        Some(block)
+    }
+
+    /// The next block of the buddy that can be claimed.
+    fn split(&self, zone: &Zone<'_, P>, seat: Option<Seat>, order: Order, kind: PageKind) -> Option<Block> {
         loop {
             let pages = order.pages().get() as i64;
             // Under the region's lock, as in a refill.
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
-            let frame = zone.regions.take(order, zone.home(reach.seat), leaving)?;
-            self.nodes[zone.node].counters().add_total(reach.kind.item(), pages);
-            if self.admit(zone, frame, FrameState::NotAllocated, order, reach.kind) {
-                count_numa(zone, preferred, reach, |item| zone.counters().add_total(item, 1));
+            let frame = zone.regions.take(order, zone.home(seat), leaving)?;
+            self.nodes[zone.node].counters().add_total(kind.item(), pages);
+            if self.admit(zone, frame, FrameState::NotAllocated, order, kind) {
                 return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
             }
         }
@@ -261,8 +321,8 @@ const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
 /// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at the mark of
 /// the scan, and at `min` even where the request may go further: what lies below is for requests
 /// that are urgent, and those cannot look into the pagesets of other CPUs.
-fn spare<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>, mark: Mark) -> PageCount {
-    let keep = zone.watermarks().discounted(mark, Urgency::Normal).plus(zone.reserve(reach.limit));
+fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, mark: Mark) -> PageCount {
+    let keep = zone.watermarks().discounted(mark, Urgency::Normal).plus(zone.reserve(limit));
     zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 

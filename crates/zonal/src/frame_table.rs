@@ -119,21 +119,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// gives those that are now kept.
     #[inline]
     pub(crate) fn keep_word(&self, first: u32, frames: u64) -> u64 {
-        let (mut kept, mut left) = (frames, frames);
-        let states = &self.states[first as usize..];
-        let states = &states[..states.len().min(64)];
-        while left != 0 {
-            let bit = left.trailing_zeros();
-            left &= left - 1;
-            let cell = &states[bit as usize];
-            // Orderings as in `step`.
-            if cell.load(Acquire) == FREE {
-                cell.store(KEPT_PAGE, Release);
-            } else {
-                kept &= !(1 << bit);
-            }
-        }
-        kept
+        self.step_word::<FREE, KEPT_PAGE>(first, frames)
     }
 
     /// Marks a block that was kept as one that goes to the buddy; `false` as in
@@ -141,6 +127,13 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     pub(crate) fn let_go(&self, frame: u32, order: Order) -> bool {
         self.step(frame, FrameState::Kept(order), FrameState::NotAllocated)
+    }
+
+    /// As [`FrameTable::let_go`] for single frames of the word of 64 that starts at `first`, a bit each;
+    /// gives those that may go.
+    #[inline]
+    pub(crate) fn let_go_word(&self, first: u32, frames: u64) -> u64 {
+        self.step_word::<KEPT_PAGE, FREE>(first, frames)
     }
 
     /// Moves a kept block into quarantine; `false` as in [`FrameTable::claim`].
@@ -165,6 +158,39 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         }
         cell.store(to.encode(), Release);
         true
+    }
+
+    /// As [`FrameTable::step`] for some frames of a word of 64; gives those that took it.
+    #[inline]
+    fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
+        let states = &self.states[first as usize..];
+        let (mut stepped, mut left) = (frames, frames);
+        // Orderings as in `step`.
+        if frames == !0 {
+            // By eights, for a loop without counting: most words are whole.
+            for (eight, states) in states[..64].as_chunks::<8>().0.iter().enumerate() {
+                for (bit, cell) in states.iter().enumerate() {
+                    if cell.load(Acquire) == FROM {
+                        cell.store(TO, Release);
+                    } else {
+                        stepped &= !(1 << (8 * eight + bit));
+                    }
+                }
+            }
+            return stepped;
+        }
+        let states = &states[..states.len().min(64)];
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let cell = &states[bit as usize];
+            if cell.load(Acquire) == FROM {
+                cell.store(TO, Release);
+            } else {
+                stepped &= !(1 << bit);
+            }
+        }
+        stepped
     }
 
     /// Makes a block being freed with `order` a kept one; gives its kind, or the state found when it

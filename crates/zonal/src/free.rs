@@ -143,12 +143,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return;
         }
         let figures = self.figures(zone, guard, own);
-        let mut size = figures.batch;
-        if self.tuning() == PagesetTuning::Stepwise {
+        let size = if self.tuning() == PagesetTuning::Stepwise {
             let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
             guard.set_high(resize.high);
-            size = resize.size;
-        }
+            resize.size
+        } else if stack == StackId::PAGES {
+            PageCount::new(guard.until_whole_words(figures.batch.get()))
+        } else {
+            figures.batch
+        };
         let surplus = figures.count.saturating_minus(self.high_now(zone, guard, seat));
         self.drain(zone, guard, stack, size.max(surplus).min(figures.count));
         // While large blocks are scarce, or limits fell, `high` itself follows.

@@ -32,6 +32,17 @@ const fn shift(lane: usize) -> u32 {
     ROOM_BITS + 1 + lane as u32 * (LANE_BITS + 1)
 }
 
+/// One in each lane of a page kind.
+const KIND_LANES: u64 = {
+    let mut lanes = 0;
+    let mut kind = 0;
+    while kind < PageKind::COUNT {
+        lanes |= 1 << shift(kind);
+        kind += 1;
+    }
+    lanes
+};
+
 /// The guard bit of the room.
 pub(crate) const ROOM_GUARD: u64 = 1 << ROOM_BITS;
 
@@ -147,27 +158,15 @@ impl Limits {
 
     /// What is added to the word after a take: a guard shows when a field is above its limit.
     pub(crate) const fn for_takes(self) -> u64 {
-        let mut sum = (ROOM_MAX - self.room_most) as u64;
-        let mut lane = 0;
-        while lane < LANES {
-            let most = if lane == HOME_LANE { self.home } else { self.kinds };
-            sum |= (LANE_MAX - BIAS - most as u64) << shift(lane);
-            lane += 1;
-        }
-        sum
+        let most = KIND_LANES * self.kinds as u64 | (self.home as u64) << shift(HOME_LANE);
+        (ROOM_MAX - self.room_most) as u64 | ((KIND_LANES | 1 << shift(HOME_LANE)) * (LANE_MAX - BIAS) - most)
     }
 
     /// What the word after a give is subtracted from: a guard shows when a field is below its limit.
     pub(crate) const fn for_gives(self) -> u64 {
-        let mut sum = ROOM_MAX as u64 + self.room_least as u64;
-        let mut lane = 0;
-        while lane < LANES {
-            // The last lane does not change by gives: its guard never shows.
-            let shows = if lane == HOME_LANE { LANE_MAX } else { LANE_MAX + BIAS - self.kinds as u64 };
-            sum |= shows << shift(lane);
-            lane += 1;
-        }
-        sum
+        // The last lane does not change by gives: its guard never shows.
+        let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) | LANE_MAX << shift(HOME_LANE);
+        (ROOM_MAX as u64 + self.room_least as u64) | shows
     }
 }
 

@@ -79,10 +79,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         own: bool,
         order: Order,
     ) -> PageCount {
-        let figures = self.figures(zone, guard, own);
         if self.tuning() != PagesetTuning::Stepwise {
-            return figures.batch;
+            return zone.pageset_limits(own).batch;
         }
+        let figures = self.figures(zone, guard, own);
         let resize = guard.stepwise().refill(&figures, order, zone_level(zone), guard);
         guard.set_high(resize.high);
         resize.size
@@ -147,6 +147,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) {
         let mut left = frames.get();
         for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
+            if left == 0 {
+                break;
+            }
             let order = self.cached.order(stack);
             while left > 0 && guard.len(stack) > 0 {
                 let blocks = (left >> order.get()).clamp(1, BATCH_MAX as u64) as u32;
@@ -186,28 +189,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         blocks: u32,
     ) -> PageCount {
         let order = self.cached.order(stack);
-        let mut refused = 0;
-        if order == Order::PAGE {
-            let mut batch = WordBatch::new();
-            let mut strange = 0;
-            let let_go = |&frame: &u32| {
-                let lets = zone.frames.let_go(frame, Order::PAGE);
-                strange += u64::from(!lets);
-                lets
-            };
-            refused += u64::from(batch.add(guard.pop_frames(blocks).filter(let_go)));
-            refused += strange + zone.regions.give_batch(&batch);
+        let refused = if order == Order::PAGE {
+            drain_frames(zone, guard, blocks)
         } else {
-            let mut strange = 0;
-            let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-            let let_go = |&frame: &u32| {
-                let lets = zone.frames.let_go(frame, order);
-                strange += u64::from(!lets);
-                lets
-            };
-            refused += zone.regions.give_blocks(order, popped.filter(let_go));
-            refused += strange;
-        }
+            drain_blocks(zone, guard, stack, order, blocks)
+        };
         let moved = u64::from(blocks) << order.get();
         let refused = refused << order.get();
         zone.counters().add(&guard.zone_diffs, ZoneItem::Free, (moved - refused) as i64, guard);
@@ -227,15 +213,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Renews the notes what the zone is short of.
     fn note_shortness(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) {
+        let stepwise = self.tuning() == PagesetTuning::Stepwise;
         // Relaxed: the guard orders them.
         let batches = guard.refills.load(Relaxed).wrapping_add(guard.drains.load(Relaxed));
-        // To see that it is short takes a look at every region: not each time, once that is known.
-        if !zone.is_short(Shortness::HugeBlocks) || batches % LOOK_EVERY == 0 {
+        // It takes a look at every region: not each time, but where batches grow to many.
+        if batches % LOOK_EVERY == 0 || (stepwise && !zone.is_short(Shortness::HugeBlocks)) {
             let huge = self.cached.order(StackId::LARGE).get();
             let enough = ((zone.managed().get() >> huge) / 64) << huge;
             zone.note_short(Shortness::HugeBlocks, !zone.regions.has_in_large(enough));
         }
-        let stepwise = self.tuning() == PagesetTuning::Stepwise;
         zone.note_short(Shortness::BelowHigh, stepwise && zone_level(zone) == ZoneLevel::Below);
     }
 }
@@ -253,14 +239,56 @@ fn refill_frames<P: Platform>(
     home: usize,
     range: RangeInclusive<u32>,
 ) -> u32 {
-    let mut batch = WordBatch::new();
-    let mut push = |first, frames| batch.push(first, frames);
+    // Most often one whole word is all that comes.
+    let (mut first, mut others) = (None, None);
+    let mut push = |word, frames| match first {
+        None => first = Some((word, frames)),
+        Some(_) => others.get_or_insert_with(WordBatch::new).push(word, frames),
+    };
     let came = zone.regions.take_pages(home, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
     // Pushed from the top down, so that frames are handed out in ascending order.
-    for (first, frames) in batch.iter().rev() {
-        guard.push_word(first, zone.frames.keep_word(first, frames));
+    let others = others.iter().flat_map(|others| others.iter().rev());
+    for (word, frames) in others.chain(first) {
+        guard.push_word(word, zone.frames.keep_word(word, frames));
     }
     came
+}
+
+/// Gives back the `count` uppermost single frames; gives how many were refused.
+fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> u64 {
+    if count == u64::BITS
+        && let Some(word) = guard.whole_word_on_top()
+    {
+        guard.drop_frames(count);
+        let gone = zone.frames.let_go_word(word, !0);
+        return u64::from(gone.count_zeros()) + zone.regions.give_word(word, gone);
+    }
+    let (mut batch, mut strange) = (WordBatch::new(), 0);
+    let let_go = |&frame: &u32| {
+        let lets = zone.frames.let_go(frame, Order::PAGE);
+        strange += u64::from(!lets);
+        lets
+    };
+    let twice = batch.add(guard.pop_frames(count).filter(let_go));
+    u64::from(twice) + strange + zone.regions.give_batch(&batch)
+}
+
+/// Gives back the uppermost blocks of a larger order; gives how many were refused.
+fn drain_blocks<P: Platform>(
+    zone: &Zone<'_, P>,
+    guard: &PagesetGuard<'_, P>,
+    stack: StackId,
+    order: Order,
+    blocks: u32,
+) -> u64 {
+    let mut strange = 0;
+    let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
+    let let_go = |&frame: &u32| {
+        let lets = zone.frames.let_go(frame, order);
+        strange += u64::from(!lets);
+        lets
+    };
+    zone.regions.give_blocks(order, popped.filter(let_go)) + strange
 }
 
 /// As [`refill_frames`], for up to `want` larger blocks.

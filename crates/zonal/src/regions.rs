@@ -131,10 +131,11 @@ impl<'m, P: Platform> Regions<'m, P> {
         Self { heads, cells, shape }
     }
 
-    /// The home region of the CPU that has `rank` among `cpus`.
+    /// The home region of the CPU that has `rank` among `cpus`, from 0.
     #[inline]
     pub(crate) fn home(&self, rank: usize, cpus: usize) -> usize {
-        if self.shape.count == 1 { 0 } else { rank % cpus * self.shape.count / cpus }
+        // In 32 bits, for division is slow, and there are few of either.
+        if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
     }
 
     /// Takes a block of `order`, near `home` if it can be had there; gives its first frame.
@@ -304,6 +305,12 @@ impl<'m, P: Platform> Regions<'m, P> {
         refused
     }
 
+    /// Frees frames of the word of 64 that starts at `first`, one per bit; gives how many were refused
+    /// because they are free already.
+    pub(crate) fn give_word(&self, first: u32, frames: u64) -> u64 {
+        self.enter(self.region_of(first)).give_word(first, frames)
+    }
+
     /// Free frames.
     pub(crate) fn free_pages(&self) -> u64 {
         self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: `Buddy`
@@ -402,17 +409,43 @@ impl<'m, P: Platform> Regions<'m, P> {
     fn best(&self, order: Order, home: usize) -> usize {
         let large = u32::from(self.shape.large.get());
         let fit = |at: usize| self.counts(at).fit(order);
-        let own = self.from(home).take(self.shape.own).min_by_key(|&at| fit(at)).unwrap_or(home);
-        if fit(own) < large || u32::from(order.get()) >= large {
+        let (mut own, mut least) = (home, fit(home));
+        for at in (1..self.shape.own).map(|step| self.after(home, step)) {
+            let fit = fit(at);
+            if fit < least {
+                (own, least) = (at, fit);
+            }
+        }
+        let is_small = u32::from(order.get()) < large;
+        if least < large || (least < u64::BITS && !is_small) {
             return own;
         }
-        let is_scattered = |&at: &usize| fit(at) < large && self.scattered(at) >= SCATTERED_MIN;
-        self.from(home).skip(self.shape.own).take(LOOKS_MAX).find(is_scattered).unwrap_or(own)
+        let mut any = if least < u64::BITS { Some(own) } else { None };
+        for (looks, at) in (self.shape.own..self.shape.count).map(|step| self.after(home, step)).enumerate() {
+            let (fit, few_looks) = (fit(at), looks < LOOKS_MAX);
+            if few_looks && is_small && fit < large && self.scattered(at) >= SCATTERED_MIN {
+                return at;
+            }
+            if any.is_none() && fit < u64::BITS {
+                any = Some(at);
+            }
+            if any.is_some() && !few_looks {
+                break;
+            }
+        }
+        any.unwrap_or(own)
+    }
+
+    /// The region that comes `step` regions after `home`.
+    #[inline]
+    fn after(&self, home: usize, step: usize) -> usize {
+        let at = home + step;
+        if at < self.shape.count { at } else { at - self.shape.count }
     }
 
     /// All regions, `home` first.
     #[inline]
-    fn from(&self, home: usize) -> impl Iterator<Item = usize> + use<P> {
+    fn from(&self, home: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
         (home..self.shape.count).chain(0..home)
     }
 

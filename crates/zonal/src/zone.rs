@@ -18,7 +18,7 @@ use crate::platform::{Atomic, Platform, RawLock};
 use crate::reach::Reach;
 use crate::regions::Regions;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::watermarks::{Mark, Watermarks};
+use crate::watermarks::{Mark, Urgency, Watermarks};
 use crate::zonelist_cache::OrderClasses;
 
 /// A CPU as the allocator knows it: the node it is on, and how many of that node's CPUs come
@@ -253,10 +253,13 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Whether the zone may serve a request, and has a block of its order.
     pub(crate) fn passes(&self, reach: &Reach<'_>, mark: Mark) -> bool {
-        let reserve = self.reserve(reach.limit);
-        let marks_allow = self.watermarks().allow(self.free(), reach.order, mark, reach.urgency, reserve);
-        marks_allow
+        self.marks_allow(reach.order, reach.urgency, reach.limit, mark)
             && (reach.order == Order::PAGE || self.regions.has_block(reach.order, self.home(reach.seat)))
+    }
+
+    /// Whether the zone's watermarks let it serve a request for a block of `order`.
+    pub(crate) fn marks_allow(&self, order: Order, urgency: Urgency, limit: ZoneKind, mark: Mark) -> bool {
+        self.watermarks().allow(self.free(), order, mark, urgency, self.reserve(limit))
     }
 
     /// The region in which the CPU at `seat` looks for free frames first.
