@@ -1,9 +1,10 @@
 //! `zonal` itself: a pool of this machine's memory as its users get it.
 
 use rustix::thread::{MembarrierCommand, membarrier};
+use zonal::Allocator;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_linux::workload::PageSource;
-use zonal_linux::{Pool, PoolError, PoolRequest};
+use zonal_linux::{LinuxPlatform, Pool, PoolError, PoolRequest};
 
 use crate::contender::{Contender, Entry};
 use crate::floor::area;
@@ -16,22 +17,29 @@ pub(crate) const LOCKED: &str = "zonal-locked";
 /// A pool; its frames are reserved, not touched.
 struct Zonal(Pool);
 
-/// A thread's way to it.
-struct Source<'a>(&'a Pool);
+/// A thread's way to it, as of those who keep frames by number: the allocator without [`Frames`].
+///
+/// [`Frames`]: zonal_linux::Frames
+struct Source<'a>(&'a Allocator<'static, LinuxPlatform>);
+
+impl<'a> Source<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        // SAFETY: no frames of the pool are ever owned otherwise, and no memory goes offline.
+        Self(unsafe { pool.allocator() })
+    }
+}
 
 impl PageSource for Source<'_> {
     type Page = Pfn;
 
     #[inline(always)]
     fn take(&mut self, order: Order) -> Option<Pfn> {
-        self.0.alloc_raw(&PoolRequest::new(order)).ok().map(|block| block.first)
+        self.0.alloc(&PoolRequest::new(order)).ok().map(|block| block.first)
     }
 
     #[inline(always)]
     fn give(&mut self, page: Pfn, order: Order) {
-        // SAFETY: raw blocks of `take` are given back once and belong to no `Frames`.
-        let given = unsafe { self.0.free_raw(page, order) };
-        given.expect("a pool takes back what it gave out");
+        self.0.free(page, order).expect("an allocator takes back what it gave out");
     }
 }
 
@@ -45,7 +53,7 @@ impl Contender for Simulated {
         // SAFETY: whoever made the entry promised one thread in a simulator, where threads do not
         // interrupt each other's sequences; that nobody looks after areas was found out.
         unsafe { area::stand_in(self.1) };
-        Source(&self.0)
+        Source::new(&self.0)
     }
 }
 
@@ -71,7 +79,7 @@ impl Contender for Zonal {
     type Source<'a> = Source<'a>;
 
     fn source(&self) -> Source<'_> {
-        Source(&self.0)
+        Source::new(&self.0)
     }
 }
 
