@@ -85,21 +85,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
-        if request.is_plain()
-            && let Some(block) = self.pop_past_full(request)
-        {
+        let may_pop = request.may_pop();
+        let is_plain = may_pop && !request.is_strict();
+        if is_plain && let Some(block) = self.pop_past_full(request) {
             return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
         }
         if terms.order == Order::PAGE
-            && request.is_plain()
+            && is_plain
             && let Some((home, frame)) = self.take_and_fold(terms.kind)
             && let Some(block) = self.claim_at_home(home, u64::from(frame), terms.kind)
         {
             return Ok(block);
         }
-        if request.may_pop()
-            && let Some(block) = self.pop_home(request)
-        {
+        if may_pop && let Some(block) = self.pop_home(request) {
             return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
         }
         self.alloc_slow(request)

@@ -10,7 +10,7 @@
 use crate::Allocator;
 use crate::counters::ZoneItem;
 use crate::cpu_local::CpuLocal;
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::PagesetGuard;
 use crate::pageset_tuning::PagesetTuning;
 use crate::pageset_tuning::depth::{Leeway, Run};
 use crate::pageset_word::Limits;
@@ -65,7 +65,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if guard.is_closed() || !is_home || tuning == PagesetTuning::Stepwise {
             return guard.trip_always();
         }
-        let capacity = i64::from(guard.len(StackId::PAGES)) + i64::from(guard.word().room());
+        let capacity = guard.page_slots().len() as i64;
         // A give that fills the pageset up to `high` drains it.
         let full = guard.room_at(self.high_now(zone, guard, seat)) + 1;
         let (mut most, mut least) = (capacity, full.max(0));
