@@ -89,3 +89,101 @@ impl<P: Platform> PagesetGuard<'_, P> {
         (count + u64::from(phase).wrapping_sub(count) % 64).min(len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carve::Fresh;
+    use crate::cpu_local::VIRGIN;
+    use crate::pageset::{Pageset, StackShape};
+    use crate::testing::Native;
+    use core::sync::atomic::AtomicU32;
+    use std::vec::Vec;
+
+    /// Does `work` with an empty pageset for 256 single frames.
+    fn with_pageset<R>(work: impl FnOnce(&PagesetGuard<'_, Native>) -> R) -> R {
+        let pageset = Pageset::<Native>::fresh();
+        let shape = StackShape::new([256, 0, 0, 0, 0]);
+        let slots: Vec<AtomicU32> = (0..shape.slots()).map(|_| AtomicU32::new(0)).collect();
+        work(&PagesetGuard::new(&pageset, (&slots, &shape), VIRGIN))
+    }
+
+    fn stack_of(guard: &PagesetGuard<'_, Native>) -> Vec<u32> {
+        guard.blocks(StackId::PAGES).collect()
+    }
+
+    fn give(guard: &PagesetGuard<'_, Native>, frames: impl Iterator<Item = u32>) {
+        frames.for_each(|frame| guard.push(StackId::PAGES, crate::units::Order::PAGE, frame));
+    }
+
+    #[test]
+    fn words_come_with_the_lowest_frame_on_top() {
+        with_pageset(|guard| {
+            guard.push_word(128, !0);
+            guard.push_word(64, 0b1101);
+            let expected: Vec<u32> = [64, 66, 67].into_iter().chain(128..192).collect();
+            assert_eq!(stack_of(guard), expected);
+        });
+    }
+
+    #[test]
+    fn whole_words_are_known_in_any_sequence() {
+        let word_on_top = |frames: &[u32]| {
+            with_pageset(|guard| {
+                give(guard, [1, 2, 3].into_iter().chain(frames.iter().copied()));
+                guard.whole_word_on_top()
+            })
+        };
+        let mut frames: Vec<u32> = (640..704).collect();
+        assert_eq!(word_on_top(&frames), Some(640));
+        frames.reverse();
+        assert_eq!(word_on_top(&frames), Some(640));
+        frames.swap(3, 40);
+        assert_eq!(word_on_top(&frames), Some(640));
+        frames[40] = 704; // of the next word
+        assert_eq!(word_on_top(&frames), None);
+        frames[40] = 650; // twice
+        assert_eq!(word_on_top(&frames), None);
+        assert_eq!(word_on_top(&frames[..40]), None);
+    }
+
+    /// A pageset that drains at 200 frames, while frames are given one after the other.
+    fn first_whole_drain(frames: impl Iterator<Item = u32>) -> Option<usize> {
+        with_pageset(|guard| {
+            let mut drains = 0;
+            for frame in frames {
+                give(guard, core::iter::once(frame));
+                if guard.len(StackId::PAGES) == 200 {
+                    if guard.whole_word_on_top().is_some() {
+                        return Some(drains);
+                    }
+                    let count = guard.until_whole_words(63);
+                    assert!((63..63 + 64).contains(&count), "{count}");
+                    guard.drop_frames(count as u32);
+                    drains += 1;
+                }
+            }
+            None
+        })
+    }
+
+    #[test]
+    fn drains_fall_into_step_with_whole_words() {
+        for start in 10_000..10_064 {
+            for found in [first_whole_drain(start..), first_whole_drain((0..start).rev())] {
+                assert!(found.is_some_and(|drains| drains <= 2), "{start}: {found:?}");
+            }
+        }
+        let scattered = (0..4000).map(|at| at * 97 % 4001);
+        assert_eq!(first_whole_drain(scattered), None);
+    }
+
+    #[test]
+    fn rounding_leaves_small_and_large_counts_alone() {
+        with_pageset(|guard| {
+            give(guard, 1000..1100);
+            assert_eq!([15, 32, 100, 500].map(|count| guard.until_whole_words(count)), [15, 32, 100, 500]);
+            assert_eq!(guard.until_whole_words(90), 100, "all that is there");
+        });
+    }
+}
