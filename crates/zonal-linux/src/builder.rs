@@ -128,7 +128,6 @@ impl<'a> PoolBuilder<'a> {
 
     /// Reaches pagesets by locks that are tried, as where the system offers no restartable sequences:
     /// for debuggers, whose single steps restart a sequence each time, and for comparisons.
-    #[must_use]
     pub fn without_sequences(self) -> Self {
         Self { sequences: Some(Sequences::none()), ..self }
     }

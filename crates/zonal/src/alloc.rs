@@ -85,7 +85,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
-        if request.is_plain() {
+        let may_pop = request.may_pop();
+        if may_pop && !request.is_strict() {
             if terms.order == Order::PAGE
                 && self.may_stay(request)
                 && let Some((home, frame)) = self.take_and_fold(terms.kind)
@@ -97,9 +98,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
             }
         }
-        if request.may_pop()
-            && let Some(block) = self.pop_home(request)
-        {
+        if may_pop && let Some(block) = self.pop_home(request) {
             return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
         }
         self.alloc_slow(request)

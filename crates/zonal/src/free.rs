@@ -139,21 +139,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn drain_surplus(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) {
         let own = zone.is_own(seat);
         self.set_first_high(zone, guard, own);
-        if guard.count() < self.high_now(zone, guard, seat) {
+        let count = guard.count();
+        if count < self.high_now(zone, guard, seat) {
             return;
         }
-        let figures = self.figures(zone, guard, own);
         let size = if self.tuning() == PagesetTuning::Stepwise {
+            let figures = self.figures(zone, guard, own);
             let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
             guard.set_high(resize.high);
             resize.size
-        } else if stack == StackId::PAGES {
-            PageCount::new(guard.until_whole_words(figures.batch.get()))
         } else {
-            figures.batch
+            let batch = zone.pageset_limits(own).batch;
+            let single = stack == StackId::PAGES;
+            if single { PageCount::new(guard.until_whole_words(batch.get())) } else { batch }
         };
-        let surplus = figures.count.saturating_minus(self.high_now(zone, guard, seat));
-        self.drain(zone, guard, stack, size.max(surplus).min(figures.count));
+        let surplus = count.saturating_minus(self.high_now(zone, guard, seat));
+        self.drain(zone, guard, stack, size.max(surplus).min(count));
         // While large blocks are scarce, or limits fell, `high` itself follows.
         guard.set_high(self.high_limits(zone, own).clamp(guard.high()));
     }

@@ -81,6 +81,7 @@ mod node_mask;
 mod online;
 mod pageset;
 mod pageset_access;
+mod pageset_frames;
 pub mod pageset_limits;
 pub mod pageset_tuning;
 mod pageset_word;

@@ -70,7 +70,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         } else if !self.uses(zone, seat) {
             return guard.trip_always();
         }
-        let capacity = i64::from(guard.len(StackId::PAGES)) + i64::from(guard.word().room());
+        let capacity = guard.page_slots().len() as i64;
         // A give that fills the pageset up to `high` drains it.
         let full = guard.room_at(self.high_now(zone, guard, seat)) + 1;
         let (mut most, mut least) = (capacity, full.max(0));

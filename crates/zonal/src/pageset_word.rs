@@ -158,14 +158,14 @@ impl Limits {
 
     /// What is added to the word after a take: a guard shows when a field is above its limit.
     pub(crate) const fn for_takes(self) -> u64 {
-        let most = KIND_LANES * self.kinds as u64 | (self.home as u64) << shift(HOME_LANE);
+        let most = KIND_LANES * self.kinds as u64 + ((self.home as u64) << shift(HOME_LANE));
         (ROOM_MAX - self.room_most) as u64 | ((KIND_LANES | 1 << shift(HOME_LANE)) * (LANE_MAX - BIAS) - most)
     }
 
     /// What the word after a give is subtracted from: a guard shows when a field is below its limit.
     pub(crate) const fn for_gives(self) -> u64 {
         // The last lane does not change by gives: its guard never shows.
-        let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) | LANE_MAX << shift(HOME_LANE);
+        let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) + (LANE_MAX << shift(HOME_LANE));
         (ROOM_MAX as u64 + self.room_least as u64) | shows
     }
 }
