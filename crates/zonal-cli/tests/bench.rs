@@ -104,7 +104,11 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
             (_, true) => &["floor-rseq", "floor-spin", "model"],
             (_, false) => &["floor-spin"], // no restartable sequences here
         };
-        assert_eq!(allocators, [&["harness", "zonal"], floors, &PEERS].concat(), "{workload}");
+        assert_eq!(
+            allocators,
+            [&["harness", "zonal", "zonal-locked"], floors, &PEERS].concat(),
+            "{workload}"
+        );
         for row in rows {
             assert!(has_keys(row, promised.to_vec()), "{row}");
             assert_eq!((row["threads"].as_u64(), row["rounds"].as_u64()), (Some(1), Some(2)), "{row}");
