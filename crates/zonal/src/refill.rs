@@ -264,12 +264,7 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
         return u64::from(gone.count_zeros()) + zone.regions.give_word(word, gone);
     }
     let (mut batch, mut strange) = (WordBatch::new(), 0);
-    let let_go = |&frame: &u32| {
-        let lets = zone.frames.let_go(frame, Order::PAGE);
-        strange += u64::from(!lets);
-        lets
-    };
-    let twice = batch.add(guard.pop_frames(count).filter(let_go));
+    let twice = batch.add(guard.pop_frames(count).filter(let_go(zone, Order::PAGE, &mut strange)));
     u64::from(twice) + strange + zone.regions.give_batch(&batch)
 }
 
@@ -283,12 +278,17 @@ fn drain_blocks<P: Platform>(
 ) -> u64 {
     let mut strange = 0;
     let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-    let let_go = |&frame: &u32| {
+    let twice = zone.regions.give_blocks(order, popped.filter(let_go(zone, order, &mut strange)));
+    twice + strange
+}
+
+/// Marks blocks on their way to the buddy; holds back those that were not kept, and counts them.
+fn let_go<P: Platform>(zone: &Zone<'_, P>, order: Order, strange: &mut u64) -> impl FnMut(&u32) -> bool {
+    move |&frame| {
         let lets = zone.frames.let_go(frame, order);
-        strange += u64::from(!lets);
+        *strange += u64::from(!lets);
         lets
-    };
-    zone.regions.give_blocks(order, popped.filter(let_go)) + strange
+    }
 }
 
 /// As [`refill_frames`], for up to `want` larger blocks.

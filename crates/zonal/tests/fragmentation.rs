@@ -15,7 +15,6 @@ use zonal::{Config, Request};
 const HUGE: u8 = 9;
 /// Frames of the full-size machine: 4 GiB, 2048 blocks of 2 MiB.
 const FULL: u64 = 1 << 20;
-const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 /// Rounds of churn after scattered frees.
 const ROUNDS: u32 = 200;
 
@@ -148,18 +147,5 @@ fn large_blocks_come_back_after_scattered_frees() {
         let (found, ideal) = after_churn(FULL / 8, cpus, PagesetTuning::Fixed);
         assert_eq!(ideal, 128);
         assert!(found >= 120, "{found} of {ideal} on {cpus} CPUs");
-    }
-}
-
-#[test]
-#[ignore = "prints figures of 4 GiB; wants a release build"]
-fn full_size() {
-    for (cpus, steps) in [1, 2].into_iter().flat_map(|cpus| [50_000, 200_000, 1_000_000].map(|s| (cpus, s))) {
-        let (found, ideal) = after_mix(FULL, cpus, steps);
-        println!("{cpus} CPUs, {steps} steps of mixed orders: {found} free blocks of 2 MiB, ideal {ideal}");
-    }
-    for (cpus, tuning) in [1, 2].into_iter().flat_map(|cpus| TUNINGS.map(|tuning| (cpus, tuning))) {
-        let (found, ideal) = after_churn(FULL, cpus, tuning);
-        println!("{cpus} CPUs, churn, {tuning:?}: {found} free blocks of 2 MiB, ideal {ideal}");
     }
 }
