@@ -2,24 +2,32 @@
 //!
 //! Vocabulary: a *step* is one check with a name, a time and an outcome; a step whose tools this
 //! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
-//! `bare.rs` shows that the core stands without std, `bench_guard.rs` counts instructions, `style.rs`
-//! and `arrows.rs` read the sources.
+//! `bare.rs` shows that the core stands without std, `planted.rs` that faults of it are noticed,
+//! `bench_guard.rs` counts instructions, `style.rs` and `arrows.rs` read the sources.
 
 mod arrows;
 mod bare;
 mod bench_guard;
 mod plan;
+mod planted;
 mod steps;
 mod style;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The command that takes names.
+const PLANTED: &str = "planted";
+
 /// Name, what it does, and the steps it runs.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
 const COMMANDS: [Command; 5] = [
-    ("test", "every check: format, lints, style, tests, documentation, the bare core, examples", plan::all),
+    (
+        "test",
+        "every check: format, lints, style, tests, documentation, the bare core, examples, planted faults",
+        plan::all,
+    ),
     ("style", "only the house rules that no compiler checks", plan::style),
     ("bare", "only the proof that the core builds and runs without std and without a heap", plan::bare),
     ("bench-guard", "instructions of a pair against the golden file; takes minutes", bench_guard::compare),
@@ -27,17 +35,33 @@ const COMMANDS: [Command; 5] = [
 ];
 
 fn main() -> ExitCode {
-    let wanted = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-    if matches!(wanted.as_str(), "" | "help" | "--help" | "-h") {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if matches!(arguments.first().map(String::as_str), None | Some("help" | "--help" | "-h")) {
         print!("{}", usage());
         return ExitCode::SUCCESS;
     }
-    let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
-        eprintln!("xtask: no command `{wanted}`; there are: {}", COMMANDS.map(|(name, ..)| name).join(", "));
-        return ExitCode::from(2);
-    };
     let root = workspace_root();
-    if steps::run_all(&root, steps(&root)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let steps = match steps(&root, &arguments) {
+        Ok(steps) => steps,
+        Err(problem) => {
+            eprintln!("xtask: {problem}");
+            return ExitCode::from(2);
+        }
+    };
+    if steps::run_all(&root, steps) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The steps of a command.
+fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> {
+    if let Some((PLANTED, names)) = arguments.split_first().map(|(first, names)| (first.as_str(), names)) {
+        return planted::steps(root, names);
+    }
+    let wanted = arguments.join(" ");
+    let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
+        let known = COMMANDS.map(|(name, ..)| name).join(", ");
+        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}"));
+    };
+    Ok(steps(root))
 }
 
 fn usage() -> String {
@@ -45,6 +69,8 @@ fn usage() -> String {
     for (name, does, _) in COMMANDS {
         text.push_str(&format!("  {name:<21}{does}\n"));
     }
+    let does = "only the proof that the lab notices faults planted in the core: all, or those named";
+    text.push_str(&format!("  {:<21}{does}\n", format!("{PLANTED} [NAME...]")));
     text
 }
 

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::steps::{Outcome, Step, cargo, succeeds};
-use crate::{arrows, bare, style};
+use crate::{arrows, bare, planted, style};
 
 /// Everything.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -16,6 +16,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.push(Step::new("documentation", documentation));
     steps.extend(bare(root));
     steps.extend(examples(root));
+    steps.extend(planted(root));
     steps
 }
 
@@ -25,6 +26,12 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("house rules", |root| report(style::violations(root))),
         Step::new("arrows between crates", |root| report(arrows::violations(root))),
     ]
+}
+
+/// Faults planted in the core.
+fn planted(root: &Path) -> Vec<Step> {
+    planted::steps(root, &[])
+        .unwrap_or_else(|problem| vec![Step::new("planted faults", |_| Outcome::Failed(problem))])
 }
 
 /// The core without std.

@@ -2,10 +2,11 @@
 //!
 //! Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 ended by Ctrl-C. Errors are
 //! one line on standard error; standard output has results alone. Neighbours: `run.rs`,
-//! `bench.rs` and `machine.rs` are the commands, `outcome.rs` has what they share.
+//! `bench.rs`, `machine.rs` and `lab.rs` are the commands, `outcome.rs` has what they share.
 
 mod bench;
 mod interrupt;
+mod lab;
 mod machine;
 mod outcome;
 mod progress;
@@ -36,6 +37,7 @@ enum Command {
     Run(run::RunArgs),
     Bench(bench::BenchArgs),
     Machine(machine::MachineArgs),
+    Lab(lab::LabArgs),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Machine(args)) => machine::run(&args),
+        Some(Command::Lab(args)) => lab::run(&args),
     }
 }
 

@@ -97,6 +97,8 @@ enum TuningArg {
 enum CacheArg {
     On,
     Published,
+    CacheFirst,
+    Original,
     Off,
 }
 
@@ -289,6 +291,8 @@ impl From<CacheArg> for ZonelistCache {
         match arg {
             CacheArg::On => Self::On,
             CacheArg::Published => Self::Published,
+            CacheArg::CacheFirst => Self::CacheFirst,
+            CacheArg::Original => Self::Original,
             CacheArg::Off => Self::Off,
         }
     }

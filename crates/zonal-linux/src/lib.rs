@@ -52,6 +52,7 @@ pub use cpu_map::ActingCpu;
 pub use error::{Limit, PoolError, Warning};
 pub use failure::AllocFailure;
 pub use frames::{Frames, Lease};
+pub use limits::available_bytes;
 pub use lock::SleepingLock;
 pub use memory::HugePages;
 pub use observe::{Placement, ZoneRange};

@@ -17,6 +17,14 @@ pub(crate) struct Available {
     pub(crate) limited_by: Limit,
 }
 
+/// Bytes that this machine and its control groups have to give now.
+///
+/// # Errors
+/// When the system does not say.
+pub fn available_bytes() -> Result<u64, PoolError> {
+    available(Path::new("/")).map(|available| available.bytes)
+}
+
 /// Reads what is available below `root`, which is `/` for the running machine.
 pub(crate) fn available(root: &Path) -> Result<Available, PoolError> {
     let machine = Available { bytes: machine_bytes(root)?, limited_by: Limit::Machine };

@@ -4,10 +4,10 @@ use zonal::fallback::{build_sequence, fallback_order};
 use zonal::pageset_limits::{PagesetLimits, PagesetZone};
 use zonal::threshold::stat_threshold;
 use zonal::units::{NodeId, PageCount, ZoneKind};
-use zonal::watermarks::{WatermarkSettings, Watermarks};
+use zonal::watermarks::{MovableMin, WatermarkSettings, Watermarks};
 
 use crate::kernel::{OfflineLists, Rules};
-use crate::model::{MachineModel, Presence, ZoneModel};
+use crate::model::{MachineModel, Presence, Settings, ZoneModel};
 
 /// Predicted values of a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,17 +55,24 @@ pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
     orders
 }
 
+impl Settings {
+    /// The watermarks they ask for, on a machine with frames of so many bytes.
+    #[must_use]
+    pub fn watermarks(&self, page_bytes: u32, movable_min: MovableMin) -> WatermarkSettings {
+        let [dma, dma32, normal, movable, _] = self.lowmem_reserve_ratio;
+        let in_pages = |kib: u64| PageCount::new(kib / (u64::from(page_bytes) / 1024));
+        WatermarkSettings {
+            min_free: self.min_free_kib.map(in_pages),
+            scale_factor: self.watermark_scale_factor,
+            lowmem_reserve_ratio: [dma, dma32, normal, movable],
+            movable_min,
+        }
+    }
+}
+
 impl MachineModel {
     pub(crate) fn watermark_settings(&self, rules: &Rules) -> WatermarkSettings {
-        let [dma, dma32, normal, movable, _] = self.settings.lowmem_reserve_ratio;
-        let page_bytes = u64::from(self.page_bytes);
-        let in_pages = |kib: u64| PageCount::new(kib / (page_bytes / 1024));
-        WatermarkSettings {
-            min_free: self.settings.min_free_kib.map(in_pages),
-            scale_factor: self.settings.watermark_scale_factor,
-            lowmem_reserve_ratio: [dma, dma32, normal, movable],
-            movable_min: rules.movable_min,
-        }
+        self.settings.watermarks(self.page_bytes, rules.movable_min)
     }
 }
 

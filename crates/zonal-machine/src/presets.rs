@@ -32,6 +32,30 @@ pub const PRESETS: &[Preset] = &[
         plan: || Plan::new(vec![(16, 64 << 10); 8], |a, b| if a / 4 == b / 4 { 12 } else { 32 }),
     },
     Preset {
+        name: "xeon224",
+        description: "two Xeon sockets of 112 logical CPUs, 512 GiB",
+        plan: || Plan::new(vec![(112, 256 << 10); 2], |_, _| 21),
+    },
+    Preset {
+        name: "xeon128",
+        description: "two Xeon sockets of 64 logical CPUs, 256 GiB",
+        plan: || Plan::new(vec![(64, 128 << 10); 2], |_, _| 21),
+    },
+    Preset {
+        name: "duo24",
+        description: "two sockets of 2011 with 12 logical CPUs and 6 GiB each",
+        plan: || Plan::new(vec![(12, 6 << 10); 2], |_, _| 20),
+    },
+    Preset {
+        name: "duo24-zones",
+        description: "duo24 with the part of node 0 below 4 GiB as a node 2: reclaimed apart, like a zone",
+        plan: || {
+            let nodes = vec![(12, 2 << 10), (12, 6 << 10), (0, 4 << 10)];
+            let distance = |a, b| if a == 1 || b == 1 { 20 } else { 11 };
+            Plan { first_frame: 1 << 20, ..Plan::new(nodes, distance) }
+        },
+    },
+    Preset {
         name: "altix28",
         description: "SGI Altix of 2006: 28 nodes of 2 CPUs in a fat tree, 96 GB, 16 KiB pages",
         plan: || Plan {
@@ -41,6 +65,21 @@ pub const PRESETS: &[Preset] = &[
                 1 => 34,
                 2 => 46,
                 _ => 58,
+            })
+        },
+    },
+    Preset {
+        name: "altix512",
+        description: "SGI Altix of 2006: 512 nodes of 2 CPUs and 8 GiB in a fat tree, 16 KiB pages",
+        plan: || Plan {
+            page_bytes: 16 << 10,
+            ..Plan::new(vec![(2, 8 << 10); 512], |a, b| match (a ^ b).ilog2() {
+                0 => 22,
+                1 => 34,
+                2..=3 => 46,
+                4..=5 => 58,
+                6..=7 => 70,
+                _ => 82,
             })
         },
     },
@@ -93,9 +132,11 @@ pub fn preset(name: &str) -> Result<MachineModel, MachineError> {
     MachineModel::resolve((found.plan)().file(name), name)
 }
 
-/// What a preset is made from: memory lies node after node from frame 0.
+/// What a preset is made from: memory lies node after node.
 struct Plan {
     page_bytes: u64,
+    /// Where it begins: from 4 GiB on, PCs have one zone a node.
+    first_frame: u64,
     /// CPUs and MiB of each node.
     nodes: Vec<(u64, u64)>,
     /// Distance of two different nodes.
@@ -104,11 +145,11 @@ struct Plan {
 
 impl Plan {
     fn new(nodes: Vec<(u64, u64)>, distance: fn(usize, usize) -> i64) -> Self {
-        Self { page_bytes: 4096, nodes, distance }
+        Self { page_bytes: 4096, first_frame: 0, nodes, distance }
     }
 
     fn file(&self, name: &str) -> FileMachine {
-        let (mut cpu, mut frame) = (0, 0);
+        let (mut cpu, mut frame) = (0, self.first_frame);
         let (mut nodes, mut zones) = (Vec::new(), Vec::new());
         for (at, &(cpus, mib)) in self.nodes.iter().enumerate() {
             let distance = |to| if at == to { 10 } else { (self.distance)(at, to) };

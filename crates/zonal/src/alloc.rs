@@ -186,7 +186,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Option<Block> {
         loop {
             let frame = guard.pop(stack, order)?;
-            guard.count_kind(kind, order.pages().get() as i64, &self.nodes[zone.node].counters());
+            guard.count_kind(kind, order.pages().get() as i64, &self.nodes[zone.node].counters);
             if !self.admit(zone, frame, FrameState::Kept(order), order, kind) {
                 continue;
             }
@@ -278,7 +278,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             // Under the region's lock, as in a refill.
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
             let frame = zone.regions.take(order, zone.home(seat), leaving)?;
-            self.nodes[zone.node].counters().add_total(kind.item(), pages);
+            self.nodes[zone.node].counters.add_total(kind.item(), pages);
             if self.admit(zone, frame, FrameState::NotAllocated, order, kind) {
                 return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
             }

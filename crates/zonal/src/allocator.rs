@@ -17,6 +17,7 @@ use crate::node::Node;
 use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::{Atomic, Platform};
 use crate::settings::SharedCells;
+use crate::threshold::{CounterRules, TotalsRule};
 use crate::units::{CpuId, NodeId, Order, Pfn};
 use crate::zone::{Seat, Zone};
 use crate::zonelist::ListVersion;
@@ -50,6 +51,7 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) min_unmapped_percent: u8,
     pub(crate) misuse: Misuse,
     pub(crate) hardening: Hardening,
+    pub(crate) counters: CounterRules,
     metadata_bytes: u64,
 }
 
@@ -83,12 +85,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let local = layout.carve_local(&mut local_carver);
         let shared: &SharedCells<P> = &shared_carver.fresh::<P, SharedCells<P>>(1)[0];
         let cpus_online = shared_carver.u32s::<P>(machine.cpu_ids());
+        let machine_totals =
+            (config.counters.totals == TotalsRule::AndMachine).then_some(&shared.machine_totals.0);
         let nowhere = &shared_carver.fresh::<P, Pageset<P>>(1)[0].head;
         let mut zones = local_carver.list(machine.zones().len());
         let mut nodes = local_carver.list(machine.nodes().len());
         for (at, request) in requests.enumerate() {
             let mut node_carver = carver(request)?;
-            nodes.push(layout.carve_node(&mut node_carver, at, &local, &mut |zone| zones.push(zone)));
+            let mut sink = |zone| zones.push(zone);
+            nodes.push(layout.carve_node(&mut node_carver, at, &local, machine_totals, &mut sink));
         }
         let mut allocator = Self {
             platform,
@@ -110,6 +115,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             min_unmapped_percent: config.min_unmapped_percent,
             misuse: config.misuse,
             hardening: config.hardening,
+            counters: config.counters,
             metadata_bytes,
         };
         allocator.start(machine, config)?;

@@ -1,6 +1,6 @@
 //! Takes and gives at home that trip for no other reason than a counter's threshold (M4).
 //!
-//! A run in one direction does so every one and a half thresholds. Then the one step is done under the
+//! A run in one direction does so every one and a half thresholds, as a rule. Then the one step is done under the
 //! head's lock, and what the differences have become is folded into the totals; limits stay as
 //! they are. Neighbours: `alloc.rs` and `free.rs` come here first when a step trips,
 //! `counters.rs` has the rule.
@@ -8,7 +8,6 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::counters::kept_of;
 use crate::cpu_local::{CpuLocal, OPEN};
 use crate::home::Home;
 use crate::pageset_tuning::PagesetTuning;
@@ -67,18 +66,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// `word` after a step of `amount`, with what is beyond the thresholds moved to the totals.
+    #[inline]
     fn folded(&self, home: &Home<'m, P>, seat: Seat, word: Word, kind: PageKind, amount: i64) -> Word {
         let zone = &self.zones[home.zone.index()];
-        let counters = self.nodes[zone.node].counters();
+        let counters = &self.nodes[zone.node].counters;
         let difference = word.difference(kind as usize);
-        let left = kept_of(difference, amount, i64::from(counters.threshold()));
+        let left = counters.kept_of(difference, amount);
         counters.fold_difference(&[kind.item()], difference - left);
         let word = word.with_difference(kind as usize, left);
         let served = word.difference(HOME_LANE);
         if amount < 0 || word.bits().wrapping_add(home.head.take_limit.load(Relaxed)) & GUARDS == 0 {
             return word;
         }
-        let left = -(i64::from(zone.counters().threshold()) / 2);
+        let left = -zone.counters().overstep();
         self.fold_served(zone, &zone.pagesets[seat.cpu.index()], seat, served - left);
         word.with_difference(HOME_LANE, left)
     }

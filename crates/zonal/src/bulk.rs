@@ -68,7 +68,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             came += 1;
         }
         let moved = i64::from(count);
-        guard.count_kind(kind, moved, &self.nodes[zone.node].counters());
+        guard.count_kind(kind, moved, &self.nodes[zone.node].counters);
         self.count_hits(zone, &guard, seat, came as i64);
         self.nodes[zone.node].events.add(Event::Withheld, u64::from(count) - came as u64);
         self.let_go_home(zone, &guard, seat, moved);
@@ -94,7 +94,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             freed += 1;
         }
         for kind in PageKind::ALL {
-            guard.count_kind(kind, -of_kinds[kind as usize], &self.nodes[zone.node].counters());
+            guard.count_kind(kind, -of_kinds[kind as usize], &self.nodes[zone.node].counters);
         }
         self.let_go_home(zone, &guard, seat, -(freed as i64));
         freed

@@ -5,6 +5,7 @@
 
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::pageset_tuning::PagesetTuning;
+use crate::threshold::CounterRules;
 use crate::units::{Order, PageCount};
 use crate::watermarks::WatermarkSettings;
 
@@ -15,10 +16,32 @@ pub enum ZonelistCache {
     /// candidate 64 entries at a time.
     #[default]
     On,
-    /// As published: a mark binds every scan of the list for up to a second.
+    /// As published in all: a mark binds every scan of the list for up to a second. Linux 3.1 to 4.3.
     Published,
+    /// As published, but marks stay when direct reclaim has freed frames: the first half of M3.
+    CacheFirst,
+    /// As first published (M1): marks stay, and no scan looks at them before its first zone has failed,
+    /// node reclaim of that zone included. Linux 2.6.20 to 3.0.
+    Original,
     /// Every scan looks at every zone.
     Off,
+}
+
+impl ZonelistCache {
+    /// Whether one bitmap holds the marks of all scans.
+    pub(crate) const fn is_published_form(self) -> bool {
+        matches!(self, Self::Published | Self::CacheFirst | Self::Original)
+    }
+
+    /// Whether a scan looks at the marks before it has the first zone reclaimed (M3).
+    pub(crate) const fn consults_before_reclaim(self) -> bool {
+        !matches!(self, Self::Original)
+    }
+
+    /// Whether marks go when direct reclaim has freed frames (M3).
+    pub(crate) const fn reconsiders(self) -> bool {
+        matches!(self, Self::On | Self::Published)
+    }
 }
 
 /// Whether a nearby zone below its watermark is reclaimed before a scan goes on to the next.
@@ -87,6 +110,8 @@ pub struct Config {
     /// When not 0: `pageset.high` is fixed at this fraction of a zone, divided among CPUs.
     /// Linux: `vm.percpu_pagelist_high_fraction`.
     pub high_fraction: u32,
+    /// How zoned counters count (M4).
+    pub counters: CounterRules,
     /// How the zonelist cache is used (M1).
     pub zonelist_cache: ZonelistCache,
     /// Whether node reclaim comes before fallback.
@@ -113,6 +138,7 @@ impl Default for Config {
             cpu_penalty: CpuPenalty::default(),
             tuning: PagesetTuning::default(),
             high_fraction: 0,
+            counters: CounterRules::default(),
             zonelist_cache: ZonelistCache::default(),
             node_reclaim: NodeReclaim::default(),
             reclaim_distance: 30,

@@ -5,13 +5,14 @@
 //! the totals; the *threshold* is the largest difference that stays on a CPU; a *clean* word
 //! holds no difference. An *overstep* folds half a threshold more than there is, so that a run in
 //! one direction folds only every one and a half thresholds. Source: Lameter 2006, Linux
-//! df9ecaba3f15. Neighbours: `threshold.rs` says how large thresholds are, the words lie in the
-//! pagesets of `pageset.rs` and are guarded with them, `zone.rs` counts.
+//! df9ecaba3f15. Neighbours: `threshold.rs` has the rules, the words lie in the pagesets of
+//! `pageset.rs` and are guarded with them, `zone.rs` and `node.rs` hold the totals.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Atomic, Platform};
+use crate::threshold::{FoldRule, MAX_STAT_THRESHOLD};
 
 /// Proof that the caller alone may write the words of one CPU in one zone or node: a value of the
 /// type exists only while the lock of that pageset is held.
@@ -23,8 +24,6 @@ const LANES: usize = 8;
 pub(crate) const TOTAL_CELLS: usize = LANES;
 /// The last cell counts folds: no group has an item there.
 const FOLDS: usize = LANES - 1;
-/// Largest threshold: an `i8` holds one step beyond it.
-pub(crate) const THRESHOLD_MAX: u8 = 125;
 
 /// The items of a group.
 pub(crate) trait Item: Copy {
@@ -109,17 +108,36 @@ impl Item for NodeItem {
 
 const _: () = assert!(ZoneItem::ALL.len() <= FOLDS && NodeItem::ALL.len() <= FOLDS);
 
+/// The threshold of one zone or node. Read by each update: it should lie beside what is rarely written.
+///
+/// Invariant: `overstep <= most / 2`, but while they change.
+#[repr(C)]
+pub(crate) struct ThresholdCells<P: Platform> {
+    /// The largest difference that stays on a CPU; with zero every count goes to the totals.
+    most: P::U64,
+    /// How far beyond zero a step of one that exceeds it leaves a difference.
+    overstep: P::U64,
+}
+
+impl<P: Platform> ThresholdCells<P> {
+    pub(crate) fn fresh() -> Self {
+        Self { most: P::U64::new(0), overstep: P::U64::new(0) }
+    }
+}
+
 /// The counters of one zone or node: a view of its cells. All zero is the fresh state.
 ///
 /// Invariant: what is counted = `totals + Σ differences of all CPUs`, item by item, between
-/// updates; and after each update `|difference| <= threshold` unless the threshold fell since.
+/// updates; and after each update `|difference| <= threshold` unless the threshold fell since. Totals
+/// of the machine, where there are any, = `Σ totals` of all views that share them.
 /// Every access is relaxed: a word has one writer at a time, ordered by the lock its guard stands
 /// for, totals change by atomic additions that commute, and readers may be out of date.
 pub(crate) struct ZonedCounters<'m, P: Platform, I> {
     /// Written by folds; shared by all CPUs.
     totals: &'m [P::U64; TOTAL_CELLS],
-    /// Read by each update: it should share a line with what is rarely written.
-    threshold: &'m P::U64,
+    threshold: &'m ThresholdCells<P>,
+    /// Written by folds as well.
+    machine: Option<&'m [P::U64; TOTAL_CELLS]>,
     items: PhantomData<I>,
 }
 
@@ -132,8 +150,13 @@ impl<P: Platform, I> Clone for ZonedCounters<'_, P, I> {
 impl<P: Platform, I> Copy for ZonedCounters<'_, P, I> {}
 
 impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
-    pub(crate) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m P::U64) -> Self {
-        Self { totals, threshold, items: PhantomData }
+    pub(crate) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m ThresholdCells<P>) -> Self {
+        Self { totals, threshold, machine: None, items: PhantomData }
+    }
+
+    /// The same counters with totals of the whole machine beside their own.
+    pub(crate) const fn with_machine(self, machine: Option<&'m [P::U64; TOTAL_CELLS]>) -> Self {
+        Self { machine, ..self }
     }
 
     /// Counts one up in the CPU's word.
@@ -165,7 +188,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
         let sum = difference.wrapping_add(amount);
-        let left = kept_of(sum, amount, self.threshold.load(Relaxed) as i64);
+        let left = self.kept_of(sum, amount);
         if left != sum {
             self.fold_lane(item.lane(), sum.wrapping_sub(left));
         }
@@ -176,11 +199,23 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     #[inline]
     pub(crate) fn leave_all(&self, items: [I; 2], difference: i64, amount: i64, most: i64) -> i64 {
         let sum = difference + amount;
-        let left = kept_of(sum, amount, most);
+        let left = kept_of(sum, amount, most, || self.overstep().min(most / 2));
         if left != sum {
             items.into_iter().for_each(|item| self.fold_lane(item.lane(), sum - left));
         }
         left
+    }
+
+    /// What stays on a CPU of a difference that has become `sum` by counting `amount`.
+    #[inline]
+    pub(crate) fn kept_of(&self, sum: i64, amount: i64) -> i64 {
+        kept_of(sum, amount, self.threshold.most.load(Relaxed) as i64, || self.overstep())
+    }
+
+    /// How far beyond zero a step of one that exceeds the threshold leaves a difference.
+    #[inline]
+    pub(crate) fn overstep(&self) -> i64 {
+        self.threshold.overstep.load(Relaxed) as i64
     }
 
     /// A CPU's difference of one item.
@@ -190,7 +225,14 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
 
     /// Counts `amount` without a guard, for callers that cannot have one now.
     pub(crate) fn add_total(&self, item: I, amount: i64) {
-        self.totals[item.lane()].fetch_add(amount as u64, Relaxed);
+        self.add_to_totals(item.lane(), amount);
+    }
+
+    fn add_to_totals(&self, lane: usize, amount: i64) {
+        self.totals[lane].fetch_add(amount as u64, Relaxed);
+        if let Some(machine) = self.machine {
+            machine[lane].fetch_add(amount as u64, Relaxed);
+        }
     }
 
     /// Moves a CPU's differences to the totals; a clean word costs one read. Callers do it from
@@ -217,21 +259,28 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
 
     #[cold]
     fn fold_lane(&self, lane: usize, amount: i64) {
-        self.totals[lane].fetch_add(amount as u64, Relaxed);
+        self.add_to_totals(lane, amount);
         // Load and store apart: two at once may count as one, for a third of the price of a fold.
         let folds = &self.totals[FOLDS];
         folds.store(folds.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// The largest difference that stays on a CPU; with zero every count goes to the totals.
-    pub(crate) fn set_threshold(&self, threshold: u8) {
-        assert!(threshold <= THRESHOLD_MAX, "a threshold of {threshold} does not fit its lane");
-        self.threshold.store(u64::from(threshold), Relaxed);
+    /// Sets the threshold under a rule.
+    pub(crate) fn set_threshold(&self, most: u8, fold: FoldRule) {
+        assert!(most <= MAX_STAT_THRESHOLD, "a threshold of {most} does not fit its lane");
+        let overstep = match fold {
+            FoldRule::Overstep => most / 2,
+            FoldRule::ToZero => 0,
+        };
+        // Apart: who sees but one of them leaves a difference that the threshold before allowed.
+        self.threshold.most.store(u64::from(most), Relaxed);
+        self.threshold.overstep.store(u64::from(overstep), Relaxed);
     }
 
     /// The threshold in force.
+    #[inline]
     pub(crate) fn threshold(&self) -> u8 {
-        self.threshold.load(Relaxed) as u8
+        self.threshold.most.load(Relaxed) as u8
     }
 
     /// The total without the differences; it can be below zero for a moment.
@@ -262,8 +311,8 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 }
 
-/// A reading over all of `zones`. There is no global total in memory: each fold of each CPU would
-/// write it, and the line that holds it would be the one line the whole machine contends for.
+/// A reading over all of `zones`. There is no machine-wide total of what zones count: each fold of each
+/// CPU would write it, and the line that holds it would be the one line the whole machine contends for.
 pub(crate) fn approximate_over<'m, P: Platform + 'm, I: Item + 'm>(
     zones: impl Iterator<Item = ZonedCounters<'m, P, I>>,
     item: I,
@@ -275,17 +324,16 @@ fn not_negative(count: i64) -> u64 {
     count.max(0) as u64
 }
 
-/// What stays on a CPU of a difference that has become `sum` by counting `amount`. A step of one
-/// beyond the threshold oversteps to half a threshold on the other side; of any other amount beyond it
-/// nothing stays.
+/// What stays on a CPU of a difference that has become `sum` by counting `amount`, when `most` may stay. A
+/// step of one beyond that oversteps to the other side; of any other amount beyond it nothing stays.
 #[inline]
-pub(crate) const fn kept_of(sum: i64, amount: i64, threshold: i64) -> i64 {
+fn kept_of(sum: i64, amount: i64, most: i64, overstep: impl Fn() -> i64) -> i64 {
     match amount {
         0 => sum,
-        1 if sum > threshold => -(threshold / 2),
-        -1 if sum < -threshold => threshold / 2,
+        1 if sum > most => -overstep(),
+        -1 if sum < -most => overstep(),
         1 | -1 => sum,
-        _ if -threshold <= sum && sum <= threshold => sum,
+        _ if -most <= sum && sum <= most => sum,
         _ => 0,
     }
 }

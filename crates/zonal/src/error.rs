@@ -5,6 +5,7 @@
 use core::fmt;
 
 use crate::machine::TopologyError;
+use crate::threshold::MAX_STAT_THRESHOLD;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
 
 /// Why an allocation failed. Nothing was changed by it.
@@ -130,6 +131,8 @@ pub enum ConfigError {
     Quarantine(PageCount),
     /// Percentages are 0..=100.
     Percent(u8),
+    /// A fixed counter threshold must be 1..=125.
+    CounterThreshold(u8),
     /// The minimum of free frames exceeds what all zones manage.
     MinFree {
         /// Minimum asked for.
@@ -264,6 +267,9 @@ impl fmt::Display for ConfigError {
                 write!(f, "quarantine of {frames} frames a zone; at most 1048576 are possible")
             }
             Self::Percent(percent) => write!(f, "{percent} % is outside 0..=100"),
+            Self::CounterThreshold(threshold) => {
+                write!(f, "counter threshold {threshold} is outside 1..={MAX_STAT_THRESHOLD}")
+            }
             Self::MinFree { min_free, managed } => {
                 write!(f, "min_free of {min_free} frames exceeds the {managed} frames managed")
             }

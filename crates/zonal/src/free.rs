@@ -77,12 +77,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Gives a block that is marked as kept back to its zone.
     fn give(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let pages = -(order.pages().get() as i64);
-        let counters = self.nodes[zone.node].counters();
+        let counters = &self.nodes[zone.node].counters;
         if let Some(stack) = self.cached.stack(order)
             && let Some(seat) = self.current_seat()
             && let Some(guard) = self.own_pageset(zone, seat)
         {
-            guard.count_kind(kind, pages, &counters);
+            guard.count_kind(kind, pages, counters);
             let pushed = self.push(zone, &guard, seat, stack, frame, order);
             self.set_limits(zone, &guard, seat);
             if pushed {
@@ -168,7 +168,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.clear_marks_early(zone);
         } else {
             // Freed twice by a race that plain checks cannot see: count it as allocated again.
-            self.nodes[zone.node].counters().add_total(PageKind::User.item(), pages as i64);
+            self.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
             self.nodes[zone.node].events.add(Event::Withheld, pages);
         }
     }

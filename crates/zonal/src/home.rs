@@ -45,11 +45,11 @@ copy_view!(Home);
 /// a head that was used before.
 pub struct Homes<'m, P: Platform> {
     /// The first leads nowhere: all takes and gives trip there.
-    table: &'m [Home<'m, P>],
+    pub(crate) table: &'m [Home<'m, P>],
     /// By CPU id.
-    current: &'m [P::U64],
+    pub(crate) current: &'m [P::U64],
     /// Homes of each CPU: one for each zone, or just one.
-    of_each: usize,
+    pub(crate) of_each: usize,
 }
 
 copy_view!(Homes);

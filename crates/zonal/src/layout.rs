@@ -7,6 +7,7 @@
 
 use crate::carve::{Carver, Measure};
 use crate::config::Config;
+use crate::counters::TOTAL_CELLS;
 use crate::error::ConfigError;
 use crate::events::EventCells;
 use crate::frame_table::FrameTable;
@@ -19,6 +20,7 @@ use crate::pageset_word::ROOM_MAX;
 use crate::platform::Platform;
 use crate::regions::{RegionCells, Regions, RegionsPlan, RegionsShape};
 use crate::settings::SharedCells;
+use crate::threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
 use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId};
 use crate::zone::{Seat, Zone, ZoneCells};
 use crate::zonelist::Zonelist;
@@ -74,6 +76,11 @@ impl<'a> Layout<'a> {
         }
         if config.min_unmapped_percent > 100 {
             return Err(ConfigError::Percent(config.min_unmapped_percent));
+        }
+        if let ThresholdRule::Fixed(threshold) = config.counters.threshold
+            && !(1..=MAX_STAT_THRESHOLD).contains(&threshold)
+        {
+            return Err(ConfigError::CounterThreshold(threshold));
         }
         if config.hardening.quarantine.get() > 1 << 20 {
             return Err(ConfigError::Quarantine(config.hardening.quarantine));
@@ -214,6 +221,7 @@ impl<'a> Layout<'a> {
         carver: &mut Carver<'m>,
         at: usize,
         local: &LocalParts<'m>,
+        machine_totals: Option<&'m [P::U64; TOTAL_CELLS]>,
         sink: &mut impl FnMut(Zone<'m, P>),
     ) -> Node<'m, P> {
         let description = &self.machine.nodes()[at];
@@ -229,7 +237,8 @@ impl<'a> Layout<'a> {
         let first_zone =
             self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
         let has_cpus = !description.cpus.is_empty();
-        Node { id: description.id, first_zone, zone_count, has_cpus, cells, events, list }
+        let counters = cells.counters().with_machine(machine_totals);
+        Node { id: description.id, first_zone, zone_count, has_cpus, cells, counters, events, list }
     }
 
     fn carve_zone<'m, P: Platform>(

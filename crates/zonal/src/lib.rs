@@ -85,6 +85,7 @@ mod pageset_frames;
 pub mod pageset_limits;
 pub mod pageset_tuning;
 mod pageset_word;
+pub mod parts;
 mod past_full;
 #[allow(unsafe_code)] // only `ZeroedCells::promise`
 pub mod platform;

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::carve::{Fresh, copy_view};
-use crate::counters::{NodeItem, TOTAL_CELLS, ZonedCounters};
+use crate::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
 use crate::events::EventCells;
 use crate::platform::{Atomic, Platform};
 use crate::units::{NodeId, PageCount, ZoneId};
@@ -16,8 +16,8 @@ use crate::zonelist::Zonelist;
 /// What changes in a node.
 #[repr(C)]
 pub(crate) struct NodeCells<P: Platform> {
-    rules: Line<NodeRules<P>>,
-    totals: Line<[P::U64; TOTAL_CELLS]>,
+    pub(crate) rules: Line<NodeRules<P>>,
+    pub(crate) totals: Line<[P::U64; TOTAL_CELLS]>,
     /// 1 if CPUs of the node may be away from home (`home.rs`).
     away: P::U64,
     /// 1 from a wake-up until the background worker begins.
@@ -34,21 +34,21 @@ pub(crate) struct NodeCells<P: Platform> {
 const FRUITLESS_MAX: u64 = 16;
 
 #[repr(C)]
-struct NodeRules<P: Platform> {
-    threshold: P::U64,
+pub(crate) struct NodeRules<P: Platform> {
+    threshold: ThresholdCells<P>,
     /// CPUs online.
     cpus: P::U64,
     /// Home zone + 1; 0 = there is no memory at all.
     home: P::U64,
 }
 
-// SAFETY: every field is a cell made with `new(0)`.
+// SAFETY: every field is made of cells made with `new(0)`.
 #[allow(unsafe_code)]
 unsafe impl<P: Platform> Fresh<P> for NodeCells<P> {
     fn fresh() -> Self {
         let zero = || P::U64::new(0);
         Self {
-            rules: Line(NodeRules { threshold: zero(), cpus: zero(), home: zero() }),
+            rules: Line(NodeRules { threshold: ThresholdCells::fresh(), cpus: zero(), home: zero() }),
             totals: Line(core::array::from_fn(|_| zero())),
             away: zero(),
             woken: zero(),
@@ -68,19 +68,23 @@ pub(crate) struct Node<'m, P: Platform> {
     /// Whether the machine gives it CPUs, online or not.
     pub(crate) has_cpus: bool,
     pub(crate) cells: &'m NodeCells<P>,
+    /// The node's counters. Here, not made from `cells` each time, for folds are rare and the machine's
+    /// totals rarer.
+    pub(crate) counters: ZonedCounters<'m, P, NodeItem>,
     pub(crate) events: &'m EventCells<P>,
     pub(crate) list: Zonelist<'m, P>,
 }
 
 copy_view!(Node);
 
-impl<'m, P: Platform> Node<'m, P> {
+impl<P: Platform> NodeCells<P> {
     /// The node's counters.
-    #[inline]
-    pub(crate) fn counters(&self) -> ZonedCounters<'m, P, NodeItem> {
-        ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold)
+    pub(crate) const fn counters(&self) -> ZonedCounters<'_, P, NodeItem> {
+        ZonedCounters::new(&self.totals.0, &self.rules.0.threshold)
     }
+}
 
+impl<'m, P: Platform> Node<'m, P> {
     /// The home zone.
     #[inline]
     pub(crate) fn home(&self) -> Option<usize> {

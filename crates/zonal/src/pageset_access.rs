@@ -90,7 +90,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let limits = Limits {
             room_most: most as u32,
             room_least: least.min(capacity) as u32,
-            kinds: self.nodes[zone.node].counters().threshold(),
+            kinds: self.nodes[zone.node].counters.threshold(),
             home: Self::served_leeway(zone, guard, seat) as u8,
         };
         takes_trip |= most > capacity;

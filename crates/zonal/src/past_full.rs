@@ -91,10 +91,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Option<&Zone<'m, P>> {
         let (order, urgency, limit) = (request.terms.order, request.terms.urgency, request.terms.zone_limit);
         let mode = self.zonelist_cache();
-        let class = match mode {
-            ZonelistCache::Off => return None,
-            ZonelistCache::Published => ScanClass::published(),
-            ZonelistCache::On => ScanClass::new(order, Mark::Low, urgency, limit),
+        if mode == ZonelistCache::Off {
+            return None;
+        }
+        let class = if mode.is_published_form() {
+            ScanClass::published()
+        } else {
+            ScanClass::new(order, Mark::Low, urgency, limit)
         };
         let list = &self.nodes[usize::from(seat.node)].list;
         let position = list.full.next_candidate(class, 0);

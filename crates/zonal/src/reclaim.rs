@@ -113,7 +113,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let _awake = Awake { allocator: self, place };
         self.apply_pressure(place);
         let freed = self.reclaim_to_high(place);
-        node.counters().add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
+        node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
         if freed == PageCount::ZERO {
             node.note_fruitless();
@@ -176,7 +176,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             let came = self.reclaim_node(place, target.saturating_minus(freed));
             if came != PageCount::ZERO {
-                node.counters().add_total(NodeItem::ReclaimedDirect, came.get() as i64);
+                node.counters.add_total(NodeItem::ReclaimedDirect, came.get() as i64);
                 self.reconsider(place, reach.target);
             }
             freed = freed.plus(came);
@@ -190,13 +190,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Clears marks after direct reclaim freed frames of the node at `place` (M3): as published all
-    /// marks of the requester's list, else those of the node's zones in all lists.
+    /// Clears marks after direct reclaim freed frames of the node at `place`, where the cache knows that
+    /// rule (M3): as published all marks of the requester's list, else those of the node's zones in all
+    /// lists.
     fn reconsider(&self, place: usize, target: usize) {
-        if self.zonelist_cache() == crate::config::ZonelistCache::Published {
-            self.nodes[target].list.full.wipe();
-        } else {
-            self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
+        match self.zonelist_cache() {
+            mode if !mode.reconsiders() => {}
+            mode if mode.is_published_form() => self.nodes[target].list.full.wipe(),
+            _ => self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL)),
         }
     }
 
@@ -225,7 +226,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let Some(_turn) = node.try_reclaim_turn() else { return NodeReclaimOutcome::NoScan };
         let freed = self.reclaim_node(zone.node, reclaim_target(reach.order));
-        node.counters().add_total(NodeItem::ReclaimedNode, freed.get() as i64);
+        node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
         if freed >= reach.order.pages() { NodeReclaimOutcome::Success } else { NodeReclaimOutcome::Some }
     }
 

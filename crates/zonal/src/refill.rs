@@ -206,7 +206,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// was wrong counted them down.
     pub(crate) fn count_withheld(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, frames: u64) {
         if frames != 0 {
-            guard.count_kind(PageKind::User, frames as i64, &self.nodes[zone.node].counters());
+            guard.count_kind(PageKind::User, frames as i64, &self.nodes[zone.node].counters);
             self.nodes[zone.node].events.add(Event::Withheld, frames);
         }
     }

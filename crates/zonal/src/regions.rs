@@ -43,7 +43,7 @@ pub(crate) struct RegionsShape {
     /// Regions of a CPU: its home and those after it.
     own: usize,
     /// Cells of a region but the last.
-    stride: usize,
+    pub(crate) stride: usize,
     large: Order,
     inner: BuddyShape,
     last: BuddyShape,
@@ -110,9 +110,9 @@ unsafe impl<P: Platform> Fresh<P> for RegionCells<P> {
 /// Invariant: frame `f` of the zone is frame `f mod length` of region `f / length`, and free iff it
 /// is in that region's buddy.
 pub(crate) struct Regions<'m, P: Platform> {
-    heads: &'m [RegionCells<P>],
-    cells: &'m [P::U64],
-    shape: &'m RegionsShape,
+    pub(crate) heads: &'m [RegionCells<P>],
+    pub(crate) cells: &'m [P::U64],
+    pub(crate) shape: &'m RegionsShape,
 }
 
 copy_view!(Regions);

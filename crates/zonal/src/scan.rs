@@ -2,7 +2,7 @@
 //!
 //! With a zonelist cache (M1) full zones are skipped 64 at a time; with node reclaim (M3) a nearby
 //! zone below its mark is reclaimed first, unless the cache says that this failed a moment ago.
-//! The first zone is tried without the cache, and when a scan with it finds nothing, all zones are
+//! The first zone is tried without the cache (as first published its node reclaim too), and when a scan with it finds nothing, all zones are
 //! tried once more. Neighbours: `slow_path.rs` asks for scans, `zonelist_cache.rs`, `reclaim.rs`.
 //! Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
 
@@ -102,9 +102,10 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             || allocator.nodes.len() == 1
             || reach.strict
             || reach.urgency == Urgency::Reserve;
-        let class = match mode {
-            ZonelistCache::Published => ScanClass::published(),
-            _ => ScanClass::new(reach.order, mark, reach.urgency, reach.limit),
+        let class = if mode.is_published_form() {
+            ScanClass::published()
+        } else {
+            ScanClass::new(reach.order, mark, reach.urgency, reach.limit)
         };
         Self {
             allocator,
@@ -176,7 +177,18 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         if taken.is_some() {
             return taken;
         }
-        self.set_up_cache();
+        if self.mode.consults_before_reclaim() {
+            self.set_up_cache();
+        }
+        let reclaimed = self.reclaim_or_mark(zone, position);
+        if reclaimed.is_none() {
+            self.set_up_cache();
+        }
+        reclaimed
+    }
+
+    /// What is done about a zone that failed: node reclaim where that may help, else a mark.
+    fn reclaim_or_mark(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if !self.may_reclaim(zone) || self.passes(zone) {
             self.mark_full(zone, position);
             return None;
@@ -200,7 +212,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let taken = self.try_take(zone);
         if taken.is_none() {
             let lasting = self.mark == Mark::Min || outcome == NodeReclaimOutcome::Some;
-            if self.mode == ZonelistCache::Published || lasting {
+            if self.mode.is_published_form() || lasting {
                 self.note_failed_reclaim(zone);
                 self.mark_full(zone, position);
             }
@@ -245,7 +257,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         if self.cache == CacheUse::None {
             return;
         }
-        let is_new = if self.mode == ZonelistCache::Published {
+        let is_new = if self.mode.is_published_form() {
             self.full.mark_published(position)
         } else {
             self.allocator.note_mark(zone, self.class, self.reach.target);

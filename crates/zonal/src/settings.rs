@@ -9,12 +9,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Allocator;
 use crate::carve::Fresh;
 use crate::config::{Config, NodeReclaim, ZonelistCache};
+use crate::counters::TOTAL_CELLS;
 use crate::error::ConfigError;
 use crate::lock::Held;
 use crate::pageset_limits::{PagesetRules, PagesetZone};
 use crate::pageset_tuning::PagesetTuning;
 use crate::platform::{Atomic, Platform, RawLock};
-use crate::threshold::{drift_mark, pressure_threshold, stat_threshold};
+use crate::threshold::drift_mark;
 use crate::units::{PageCount, ZoneKind};
 use crate::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
 use crate::zone::{Line, Zone};
@@ -28,18 +29,20 @@ const FROM_SIZE: u64 = u64::MAX;
 #[repr(C)]
 pub(crate) struct SharedCells<P: Platform> {
     /// Read on every path, written by setters.
-    settings: Line<SettingsCells<P>>,
+    pub(crate) settings: Line<SettingsCells<P>>,
     /// Serialises changes at run time.
-    changes: Line<P::Lock>,
+    pub(crate) changes: Line<P::Lock>,
     /// Versions of the zonelists.
     pub(crate) lists_current: P::U64,
     pub(crate) lists_begun: P::U64,
+    /// Totals of what nodes count, over the machine, where the configuration asks for them.
+    pub(crate) machine_totals: Line<[P::U64; TOTAL_CELLS]>,
     /// Nodes with memory online.
     pub(crate) memory_nodes: Line<[P::U64; MASK_WORDS]>,
 }
 
 #[repr(C)]
-struct SettingsCells<P: Platform> {
+pub(crate) struct SettingsCells<P: Platform> {
     tuning: P::U64,
     zonelist_cache: P::U64,
     node_reclaim: P::U64,
@@ -69,6 +72,7 @@ unsafe impl<P: Platform> Fresh<P> for SharedCells<P> {
             changes: Line(P::Lock::new()),
             lists_current: zero(),
             lists_begun: zero(),
+            machine_totals: Line(core::array::from_fn(|_| zero())),
             memory_nodes: Line(core::array::from_fn(|_| zero())),
         }
     }
@@ -134,6 +138,8 @@ impl<P: Platform> Allocator<'_, P> {
         match self.shared.settings.0.zonelist_cache.load(Relaxed) {
             0 => ZonelistCache::On,
             1 => ZonelistCache::Published,
+            2 => ZonelistCache::CacheFirst,
+            3 => ZonelistCache::Original,
             _ => ZonelistCache::Off,
         }
     }
@@ -214,9 +220,9 @@ impl<P: Platform> Allocator<'_, P> {
                 }
                 self.apply_to_zone(zone, &basis, online);
             }
-            let of = |zone: &Zone<'_, P>| stat_threshold(online, zone.managed(), self.page_bytes);
-            let largest = zones.iter().map(of).max();
-            node.counters().set_threshold(largest.unwrap_or(0));
+            let of = |zone: &Zone<'_, P>| self.counters.threshold(online, zone.managed(), self.page_bytes);
+            let largest = zones.iter().map(of).max().unwrap_or(0);
+            node.counters.set_threshold(largest, self.counters.fold);
         }
         self.reclamp_pagesets();
     }
@@ -244,27 +250,30 @@ impl<P: Platform> Allocator<'_, P> {
             rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
             rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
         }
-        let threshold = stat_threshold(online, managed, self.page_bytes);
+        let threshold = self.counters.threshold(online, managed, self.page_bytes);
         let mark = drift_mark(online, threshold, &marks).map_or(0, PageCount::get);
         rules.drift_mark.store(mark, Relaxed);
         self.set_threshold(zone, online, threshold);
     }
 
-    /// Sets the thresholds of a node's zones as its background reclaim wakes or rests: small while
-    /// drift could hide that a zone crosses `min`.
+    /// Sets the thresholds of a node's zones as its background reclaim wakes or rests: by default small
+    /// while drift could hide that a zone crosses `min`.
     pub(crate) fn apply_pressure(&self, node: usize) {
         let online = self.online_cpus(None);
         for zone in &self.zones[self.nodes[node].first_zone..][..self.nodes[node].zone_count] {
-            let threshold = stat_threshold(online, zone.managed(), self.page_bytes);
+            let threshold = self.counters.threshold(online, zone.managed(), self.page_bytes);
             self.set_threshold(zone, online, threshold);
         }
     }
 
     fn set_threshold(&self, zone: &Zone<'_, P>, online: u32, threshold: u8) {
         let drifts = zone.cells.rules.0.drift_mark.load(Relaxed) != 0;
-        let small = drifts && self.nodes[zone.node].is_background_awake();
-        let threshold =
-            if small { pressure_threshold(online, &zone.watermarks()).min(threshold) } else { threshold };
-        zone.counters().set_threshold(threshold);
+        let presses = drifts && self.nodes[zone.node].is_background_awake();
+        let threshold = if presses {
+            self.counters.under_pressure(threshold, online, &zone.watermarks())
+        } else {
+            threshold
+        };
+        zone.counters().set_threshold(threshold, self.counters.fold);
     }
 }

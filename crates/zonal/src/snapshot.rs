@@ -6,12 +6,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::counters::{NodeItem, ZoneItem, approximate_over};
+use crate::counters::{Item, NodeItem, ZoneItem, approximate_over};
 pub use crate::events::Events;
 use crate::machine::FrameRange;
 use crate::pageset_limits::PagesetLimits;
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
+use crate::threshold::TotalsRule;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::watermarks::Watermarks;
 use crate::zone::Zone;
@@ -174,7 +175,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// All nodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + use<'m, '_, P> {
         (0..self.nodes.len()).map(|place| {
-            let total = |item| PageCount::new(self.nodes[place].counters().approximate(item));
+            let total = |item| PageCount::new(self.nodes[place].counters.approximate(item));
             NodeSnapshot {
                 id: self.nodes[place].id,
                 allocated: PageKind::ALL
@@ -195,7 +196,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn allocated(&self, place: usize, kind: PageKind) -> i64 {
         let pagesets = self.node_zones(place).iter().flat_map(|zone| zone.pagesets);
         let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
-        self.nodes[place].counters().total(kind.item()) + differences.sum::<i64>()
+        self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
     }
 
     /// Frames allocated on the node at a place. Summed before the sign is dropped: a frame freed
@@ -233,6 +234,28 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         books.allocated = (0..self.nodes.len()).map(|place| self.node_allocated(place)).sum();
         books
+    }
+
+    /// Frames allocated over the machine: user, cache, kernel; wrong by at most the drift of all CPUs. At
+    /// the price of one read each where there is a total of the machine
+    /// ([`TotalsRule::AndMachine`]), else of one for each node.
+    pub fn allocated_approximate(&self) -> [PageCount; 3] {
+        PageKind::ALL.map(|kind| {
+            let total = self.machine_total(kind.item()).unwrap_or_else(|| self.nodes_total(kind.item()));
+            PageCount::new(total.max(0) as u64)
+        })
+    }
+
+    /// The machine's total of what nodes count, without differences, where there is one.
+    pub(crate) fn machine_total(&self, item: NodeItem) -> Option<i64> {
+        let totals = &self.shared.machine_totals.0;
+        // Relaxed: a figure of its own.
+        (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
+    }
+
+    /// The same, summed up over the nodes.
+    pub(crate) fn nodes_total(&self, item: NodeItem) -> i64 {
+        self.nodes.iter().map(|node| node.counters.total(item)).sum()
     }
 
     /// Free frames of all zones, wrong by at most the drift of all CPUs, at the price of one read a

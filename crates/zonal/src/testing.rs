@@ -1,14 +1,19 @@
-//! What unit tests of several rooms share: a bare platform, cells, a guard, random numbers.
+//! What unit tests of several rooms share: a bare platform, a small allocator, cells, a guard, random numbers.
 //!
 //! Tests of the public interface have a world of their own, in `tests/common`.
 
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::boxed::Box;
 use std::vec::Vec;
 
 use crate::counters::CpuGuard;
 use crate::cpu_local::TryLock;
+use crate::layout::BufferRequest;
+use crate::machine::{FrameRange, NodeDescription, ZoneDescription};
 use crate::platform::{Platform, SpinLock};
-use crate::units::{CpuId, Moment};
+use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
+use crate::{Allocator, Buffer, Config, Machine};
 
 /// The bare machine: native cells, one CPU, a clock that stands still.
 pub(crate) struct Native;
@@ -31,6 +36,32 @@ impl Platform for Native {
     fn now(&self) -> Moment {
         Moment::default()
     }
+}
+
+/// An allocator over two nodes, with CPUs 0 and 2 and two zones each. Metadata is leaked: tests are short.
+/// `sink` is told of each buffer.
+pub(crate) fn small(config: &Config, mut sink: impl FnMut(&[MaybeUninit<u8>])) -> Allocator<'static, Native> {
+    let ids = [0, 1].map(|id| NodeId::new(id).expect("it is small"));
+    let nodes = [
+        NodeDescription { id: ids[0], cpus: &[CpuId::new(0)], distances: &[10, 20] },
+        NodeDescription { id: ids[1], cpus: &[CpuId::new(2)], distances: &[20, 10] },
+    ];
+    let spans = [(0x1000, 0x1000), (0x8000, 0x5000), (0x2000, 0x1000), (0x10000, 0x6000)];
+    let spans =
+        spans.map(|(start, count)| FrameRange { start: Pfn::new(start), count: PageCount::new(count) });
+    let zones: [ZoneDescription<'_>; 4] = core::array::from_fn(|at| ZoneDescription {
+        node: ids[at / 2],
+        kind: [ZoneKind::Dma32, ZoneKind::Normal][at % 2],
+        span: spans[at],
+        managed: &spans[at..=at],
+    });
+    let machine = Machine::new(&nodes, &zones).expect("a lawful machine");
+    let supply = |request: BufferRequest| {
+        let bytes = Box::leak(std::vec![MaybeUninit::new(0xa5_u8); request.bytes].into_boxed_slice());
+        sink(bytes);
+        Some(Buffer::uninit(bytes))
+    };
+    Allocator::new(Native, &machine, config, supply).expect("a lawful configuration")
 }
 
 /// Guard of state that only the test itself can reach.

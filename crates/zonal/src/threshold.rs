@@ -1,15 +1,98 @@
-//! Thresholds of zoned counters (M4): how far a CPU's difference may drift from the total.
+//! The rules of zoned counters (M4): how far a CPU's difference may drift from the total, and what
+//! becomes of it then.
 //!
 //! Pure arithmetic. A threshold *t* lets each CPU keep up to `t` uncounted, so a total is off by
 //! at most `CPUs * t`; where that exceeds the room between two watermarks, a *drift mark* says
-//! below which reading a check must count exactly. Neighbours: `counters.rs` keeps the
-//! differences, `watermarks.rs` the marks. Source: Lameter 2006, Linux df9ecaba3f15.
+//! below which reading a check must count exactly. Each rule but the default is an earlier step of
+//! the published history, for comparison. Neighbours: `counters.rs` keeps the differences,
+//! `watermarks.rs` the marks. Source: Lameter 2006, Linux df9ecaba3f15.
 
 use crate::units::PageCount;
 use crate::watermarks::Watermarks;
 
 /// Largest threshold: differences are held in an `i8`, with room to overstep.
 pub const MAX_STAT_THRESHOLD: u8 = 125;
+
+/// How zoned counters count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CounterRules {
+    /// How far the differences of a zone or node may grow.
+    pub threshold: ThresholdRule,
+    /// What stays of a difference that grew further.
+    pub fold: FoldRule,
+    /// Which totals the rest goes to.
+    pub totals: TotalsRule,
+    /// What becomes of thresholds while background reclaim is awake.
+    pub pressure: PressureRule,
+}
+
+/// How far a CPU's difference may grow before it goes to the totals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ThresholdRule {
+    /// With the machine, as [`stat_threshold`] says.
+    #[default]
+    Scaled,
+    /// By this much, 1..=125, in every zone and node with memory, under pressure too. The first
+    /// posting of zoned counters had 32.
+    Fixed(u8),
+}
+
+/// What stays of a difference when a step of one takes it beyond the threshold *t*.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FoldRule {
+    /// `t / 2` on the other side of zero, so that a run in one direction folds only every one and a
+    /// half thresholds.
+    #[default]
+    Overstep,
+    /// Nothing.
+    ToZero,
+}
+
+/// Which totals there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TotalsRule {
+    /// Of each zone and each node. Machine-wide figures are summed up when they are read.
+    #[default]
+    PerNode,
+    /// And of the whole machine for what nodes count, on one cache line that every fold of every CPU
+    /// writes. Linux: `vm_node_stat`, `vm_stat` before.
+    AndMachine,
+}
+
+/// What becomes of scaled thresholds where drift could hide that a zone crosses `min`, while its
+/// node's background reclaim is awake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PressureRule {
+    /// They follow [`pressure_threshold`].
+    #[default]
+    Lowered,
+    /// They stay as they are.
+    Unchanged,
+}
+
+impl CounterRules {
+    /// The threshold of a zone with `managed` frames on a machine with `online_cpus`; 0 for an empty
+    /// zone.
+    #[must_use]
+    pub fn threshold(&self, online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {
+        match self.threshold {
+            ThresholdRule::Scaled => stat_threshold(online_cpus, managed, page_bytes),
+            ThresholdRule::Fixed(_) if managed == PageCount::ZERO => 0,
+            ThresholdRule::Fixed(threshold) => threshold,
+        }
+    }
+
+    /// What a threshold is while background reclaim is awake in a zone that has a drift mark.
+    #[must_use]
+    pub fn under_pressure(&self, threshold: u8, online_cpus: u32, watermarks: &Watermarks) -> u8 {
+        match (self.threshold, self.pressure) {
+            (ThresholdRule::Scaled, PressureRule::Lowered) => {
+                pressure_threshold(online_cpus, watermarks).min(threshold)
+            }
+            _ => threshold,
+        }
+    }
+}
 
 /// The threshold of a zone with `managed` frames on a machine with `online_cpus`; 0 for an empty zone.
 ///
@@ -85,6 +168,26 @@ mod tests {
         assert_eq!(pressure_threshold(16, &marks(17, 21, 25)), 1);
         assert_eq!(pressure_threshold(1, &marks(0, 100_000, 200_000)), 125);
         assert_eq!(pressure_threshold(0, &marks(0, 5, 10)), 5);
+    }
+
+    #[test]
+    fn fixed_thresholds_follow_nothing_but_memory() {
+        let fixed = CounterRules { threshold: ThresholdRule::Fixed(32), ..CounterRules::default() };
+        for cpus in [1, 2, 16, 4096] {
+            assert_eq!(fixed.threshold(cpus, pages(0), 4096), 0);
+            assert_eq!([1, 1 << 30].map(|managed| fixed.threshold(cpus, pages(managed), 4096)), [32, 32]);
+            assert_eq!(fixed.under_pressure(32, cpus, &marks(17, 21, 25)), 32);
+        }
+    }
+
+    #[test]
+    fn scaled_thresholds_may_be_lowered_under_pressure() {
+        let scaled = CounterRules::default();
+        assert_eq!(scaled.threshold(16, pages(86_126), 4096), 30);
+        assert_eq!(scaled.under_pressure(30, 16, &marks(396, 495, 594)), 6);
+        assert_eq!(scaled.under_pressure(4, 16, &marks(396, 495, 594)), 4);
+        let unchanged = CounterRules { pressure: PressureRule::Unchanged, ..scaled };
+        assert_eq!(unchanged.under_pressure(30, 16, &marks(396, 495, 594)), 30);
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn fold(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         zone.counters().fold(&guard.zone_diffs, guard);
         for kind in PageKind::ALL {
-            self.nodes[zone.node].counters().fold_difference(&[kind.item()], guard.clear_kind(kind));
+            self.nodes[zone.node].counters.fold_difference(&[kind.item()], guard.clear_kind(kind));
         }
         self.fold_all_served(zone, guard, seat);
     }

@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::Allocator;
 use crate::buddy_verify::BuddyFault;
-use crate::counters::ZoneItem;
+use crate::counters::{NodeItem, ZoneItem};
 use crate::frame_table::FrameState;
 use crate::pageset::CachedOrders;
 use crate::platform::Platform;
@@ -18,9 +18,9 @@ use crate::zone::{Seat, Zone};
 /// What does not hold, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerifyError {
-    /// Node of the zone.
+    /// Node of the zone; the first one for what concerns the whole machine.
     pub node: NodeId,
-    /// Kind of the zone.
+    /// Kind of the zone; of the first one for what concerns the whole machine.
     pub kind: ZoneKind,
     /// What is wrong.
     pub fault: Fault,
@@ -41,11 +41,17 @@ pub enum Fault {
     Unbalanced(PageCount, PageCount),
     /// A counter differs from what was counted: counter, then counted.
     Counter(PageCount, PageCount),
+    /// A total of the whole machine differs from those of its nodes: total, then their sum, in frames,
+    /// without what CPUs keep to themselves.
+    MachineTotal(i64, i64),
 }
 
 impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} {}: ", self.node, self.kind)?;
+        match self.fault {
+            Fault::MachineTotal(..) => write!(f, "the machine: ")?,
+            _ => write!(f, "node {} {}: ", self.node, self.kind)?,
+        }
         match self.fault {
             Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
             Fault::FrameTwice(frame) => write!(f, "frame {frame} is in two places at once"),
@@ -53,6 +59,9 @@ impl fmt::Display for VerifyError {
             Fault::StrangeFrame(frame) => write!(f, "a pageset holds the strange frame {frame}"),
             Fault::Unbalanced(managed, sum) => write!(f, "{managed} frames managed, {sum} accounted for"),
             Fault::Counter(counter, counted) => write!(f, "a counter says {counter}, counted are {counted}"),
+            Fault::MachineTotal(total, sum) => {
+                write!(f, "a total says {total}, those of nodes add up to {sum}")
+            }
         }
     }
 }
@@ -93,7 +102,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 });
             }
         }
-        Ok(sum)
+        match (self.verify_machine(), self.zones.first()) {
+            (Err(fault), Some(zone)) => Err(at(zone, fault)),
+            _ => Ok(sum),
+        }
+    }
+
+    /// Totals of the machine, where there are any, against those of its nodes.
+    fn verify_machine(&self) -> Result<(), Fault> {
+        for item in NodeItem::ALL {
+            let sum = self.nodes_total(item);
+            match self.machine_total(item) {
+                Some(total) if total != sum => return Err(Fault::MachineTotal(total, sum)),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Books, Fault> {
@@ -185,4 +209,32 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
         }
     }
     Ok((PageCount::new(allocated), PageCount::new(kept)))
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::counters::Item;
+    use crate::testing::small;
+    use crate::threshold::{CounterRules, TotalsRule};
+    use crate::{Config, Request};
+
+    #[test]
+    fn a_machines_total_that_lost_a_fold_is_found() {
+        for totals in [TotalsRule::PerNode, TotalsRule::AndMachine] {
+            let counters = CounterRules { totals, ..CounterRules::default() };
+            let allocator = small(&Config { counters, ..Config::default() }, |_| {});
+            let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
+            allocator.verify().unwrap();
+            let total = &allocator.shared.machine_totals.0[NodeItem::User.lane()];
+            let there_is = totals == TotalsRule::AndMachine;
+            assert_eq!(total.load(Relaxed), if there_is { 32 } else { 0 });
+            total.fetch_sub(1, Relaxed);
+            let fault = allocator.verify().err().map(|error| error.fault);
+            assert_eq!(fault, there_is.then_some(Fault::MachineTotal(31, 32)));
+            allocator.free(block.first, block.order).unwrap();
+        }
+    }
 }

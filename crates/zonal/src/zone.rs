@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carve::{Fresh, copy_view};
-use crate::counters::{TOTAL_CELLS, ZoneItem, ZonedCounters};
+use crate::counters::{TOTAL_CELLS, ThresholdCells, ZoneItem, ZonedCounters};
 use crate::frame_table::FrameTable;
 use crate::lock::Held;
 use crate::machine::FrameRange;
@@ -57,7 +57,7 @@ pub(crate) struct ZoneCells<P: Platform> {
     /// Guards the quarantine.
     pub(crate) lock: Line<P::Lock>,
     /// Totals of the zone's counters.
-    totals: Line<[P::U64; TOTAL_CELLS]>,
+    pub(crate) totals: Line<[P::U64; TOTAL_CELLS]>,
     /// Why pagesets are held down: the number of reclaims under way, plus the bits of [`Shortness`].
     /// One cell, so that a free looks at just one.
     held_down: Line<P::U64>,
@@ -93,14 +93,14 @@ pub(crate) struct ZoneRules<P: Platform> {
     pub(crate) reserve: [P::U64; ZoneKind::COUNT],
     /// Reading of free frames below which a check counts exactly; 0 = never.
     pub(crate) drift_mark: P::U64,
-    pub(crate) threshold: P::U64,
+    pub(crate) threshold: ThresholdCells<P>,
     pub(crate) batch: P::U64,
     /// Limits of `pageset.high` on the zone's own CPUs, then on others.
     pub(crate) high_min: [P::U64; 2],
     pub(crate) high_max: [P::U64; 2],
 }
 
-// SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
+// SAFETY: every field is made of cells made with `new(0)` or the platform's fresh lock.
 #[allow(unsafe_code)]
 unsafe impl<P: Platform> Fresh<P> for ZoneCells<P> {
     fn fresh() -> Self {
@@ -113,7 +113,7 @@ unsafe impl<P: Platform> Fresh<P> for ZoneCells<P> {
                 high: zero(),
                 reserve: core::array::from_fn(|_| zero()),
                 drift_mark: zero(),
-                threshold: zero(),
+                threshold: ThresholdCells::fresh(),
                 batch: zero(),
                 high_min: [zero(), zero()],
                 high_max: [zero(), zero()],

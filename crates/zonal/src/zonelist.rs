@@ -16,15 +16,15 @@ const NOT_LISTED: u32 = u32::MAX;
 
 /// The lists of one node, with their cache.
 pub(crate) struct Zonelist<'m, P: Platform> {
-    copies: [ListCopy<'m, P>; 2],
+    pub(crate) copies: [ListCopy<'m, P>; 2],
     pub(crate) full: FullMarks<'m, P>,
 }
 
-struct ListCopy<'m, P: Platform> {
+pub(crate) struct ListCopy<'m, P: Platform> {
     /// `[0]` = length, then the zones by position.
-    entries: &'m [P::U32],
+    pub(crate) entries: &'m [P::U32],
     /// Position of each zone, or [`NOT_LISTED`].
-    ranks: &'m [P::U32],
+    pub(crate) ranks: &'m [P::U32],
 }
 
 copy_view!(Zonelist, ListCopy, ListVersion);

@@ -127,10 +127,10 @@ impl ScanClass {
 /// The marks of one zonelist.
 pub(crate) struct FullMarks<'m, P: Platform> {
     /// `CLASSES` bitmaps of `words` words each.
-    bitmaps: &'m [P::U64],
+    pub(crate) bitmaps: &'m [P::U64],
     words: usize,
     /// When the marks were last wiped, in clock nanoseconds.
-    wiped_at: &'m P::U64,
+    pub(crate) wiped_at: &'m P::U64,
 }
 
 copy_view!(FullMarks);

@@ -12,7 +12,13 @@ use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::units::ZoneKind;
 use zonal::{Block, Config, Policy, Request};
 
-const MODES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
+const MODES: [ZonelistCache; 5] = [
+    ZonelistCache::On,
+    ZonelistCache::Published,
+    ZonelistCache::CacheFirst,
+    ZonelistCache::Original,
+    ZonelistCache::Off,
+];
 const PLENTY: u64 = 1 << 20;
 
 fn config(mode: ZonelistCache) -> Config {
@@ -37,20 +43,53 @@ fn serve(world: &World, count: usize, step_ms: u64) -> Vec<Block> {
 
 #[test]
 fn a_barren_reclaimer_is_called_once_a_second() {
-    for (mode, at_most) in [(ZonelistCache::On, 11), (ZonelistCache::Published, 11)] {
+    for mode in [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::CacheFirst] {
         let world = near_full(mode);
         let barren = Scripted::new(PLENTY, |_, _| 0);
         world.controls.set_reclaimer(barren.clone());
         let held = serve(&world, 10_000, 1);
         assert!(held.iter().all(|block| block.node == node(1)));
-        assert!((9..=at_most).contains(&barren.calls()), "{mode:?}: {} calls", barren.calls());
+        assert!((9..=11).contains(&barren.calls()), "{mode:?}: {} calls", barren.calls());
         assert_eq!(barren.take_targets()[0], (0, 32));
     }
-    let world = near_full(ZonelistCache::Off);
-    let barren = Scripted::new(PLENTY, |_, _| 0);
-    world.controls.set_reclaimer(barren.clone());
-    serve(&world, 1000, 1);
-    assert_eq!(barren.calls(), 1000, "once a page without the cache");
+    for mode in [ZonelistCache::Original, ZonelistCache::Off] {
+        let world = near_full(mode);
+        let barren = Scripted::new(PLENTY, |_, _| 0);
+        world.controls.set_reclaimer(barren.clone());
+        serve(&world, 1000, 1);
+        assert_eq!(barren.calls(), 1000, "{mode:?}: once a page");
+    }
+}
+
+#[test]
+fn as_first_published_the_cache_guards_all_reclaimers_but_the_first() {
+    for (mode, first) in [(ZonelistCache::Original, 500), (ZonelistCache::CacheFirst, 1)] {
+        // Node 1 has no CPUs: anybody may reclaim it.
+        let world = one_cpu(&[2048, 2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
+        run_on(0);
+        world.leave_free(0, 5);
+        world.leave_free(1, 5);
+        let barren = Scripted::new(PLENTY, |_, _| 0);
+        world.controls.set_reclaimer(barren.clone());
+        serve(&world, 500, 1);
+        let asked = barren.take_targets();
+        let of = |id| asked.iter().filter(|(node, _)| *node == id).count();
+        assert_eq!([of(0), of(1)], [first, 1], "{mode:?}");
+    }
+}
+
+#[test]
+fn as_first_published_a_first_zone_that_can_be_reclaimed_needs_no_cache() {
+    for mode in [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original] {
+        let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode)).leak();
+        let (cache, _) = caching(world, PLENTY);
+        let low = world.zone(0).watermarks.low.get() as usize;
+        cache.keep(world.leave_free(0, low));
+        world.controls.advance_ms(1001);
+        let (server, events) = world.during(|| world.server(&Request::page()));
+        assert_eq!((server, events.node_reclaim_success, events.marks), (0, 1, 0), "{mode:?}");
+        assert_eq!(events.wipes, u64::from(mode != ZonelistCache::Original), "{mode:?}");
+    }
 }
 
 /// Both nodes below `min`: every scan is done twice. Node reclaims per failing request.
@@ -74,13 +113,20 @@ fn second_scans_reclaim_again_only_as_published() {
     // Two nodes, five seconds.
     let on = in_both_scans(ZonelistCache::On, 500);
     assert!((2 * 4..=2 * 6).contains(&on), "{on} reclaims");
-    let published = in_both_scans(ZonelistCache::Published, 500);
-    assert!(published > 500 * 2, "{published} reclaims");
+    for mode in [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original] {
+        let published = in_both_scans(mode, 500);
+        assert!(published > 500 * 2, "{mode:?}: {published} reclaims");
+    }
 }
 
 #[test]
 fn a_large_request_that_freed_too_little_leaves_small_ones_their_try() {
-    for (mode, server) in [(ZonelistCache::On, 0), (ZonelistCache::Published, 1)] {
+    for (mode, server) in [
+        (ZonelistCache::On, 0),
+        (ZonelistCache::Published, 1),
+        (ZonelistCache::CacheFirst, 1),
+        (ZonelistCache::Original, 0), // it does not look before the first zone's reclaim
+    ] {
         let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode)).leak();
         let (cache, reclaimer) = caching(world, PLENTY);
         let large = Request::new(order(9));
@@ -126,7 +172,7 @@ fn who_may_not_wait_does_not_reclaim_nor_mark() {
 
 #[test]
 fn nodes_of_other_cpus_are_left_to_them() {
-    for mode in [ZonelistCache::On, ZonelistCache::Published] {
+    for mode in [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::CacheFirst] {
         let mut plan = Plan::even(3, 1, 4096);
         plan.nodes[2].1.clear();
         let world = plan.build(&Config { cpu_penalty: zonal::fallback::CpuPenalty::Off, ..config(mode) });
@@ -213,7 +259,8 @@ fn the_watermark_is_checked_again() {
         let (server, events) = world.during(|| world.server(&Request::page()));
         assert_eq!((server, events.node_reclaim_success), (1, 1), "{mode:?}");
         // At `low`, only as published is that a mark.
-        assert_eq!(events.marks, u64::from(mode == ZonelistCache::Published));
+        let at_min_only = mode == ZonelistCache::On || mode == ZonelistCache::Off;
+        assert_eq!(events.marks, u64::from(!at_min_only));
     }
 }
 
@@ -255,6 +302,9 @@ fn direct_reclaim_makes_scans_reconsider() {
     // Before it, low and min: node 0 and what the marks leave, then all four. After it: as
     // published all four again; else node 0 and the one node that was reclaimed.
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::Published), 2 * (1 + 4) + 4);
+    // Before all marks were cleared: node 0 alone, and once more all four.
+    assert_eq!(probes_around_direct_reclaim(ZonelistCache::CacheFirst), 2 * (1 + 4) + 1 + 4);
+    assert_eq!(probes_around_direct_reclaim(ZonelistCache::Original), 2 * (1 + 4) + 1 + 4);
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::On), 2 * (1 + 4) + 2);
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::Off), 2 * 4 + 4);
 }

@@ -11,6 +11,7 @@ use zonal::machine::FrameRange;
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::policy::{Policy, WeightTable};
 use zonal::request::{Block, PageKind, Urgency};
+use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Config, NodeMask, Request};
 
@@ -94,7 +95,23 @@ fn random_config(random: &mut Random) -> Config {
     Config {
         tuning: random.pick(&[PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed]),
         misuse: random.pick(&[Misuse::Checked, Misuse::Exact]),
-        zonelist_cache: random.pick(&[ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off]),
+        counters: CounterRules {
+            threshold: random.pick(&[
+                ThresholdRule::Scaled,
+                ThresholdRule::Fixed(1),
+                ThresholdRule::Fixed(125),
+            ]),
+            fold: random.pick(&[FoldRule::Overstep, FoldRule::ToZero]),
+            totals: random.pick(&[TotalsRule::PerNode, TotalsRule::AndMachine]),
+            pressure: random.pick(&[PressureRule::Lowered, PressureRule::Unchanged]),
+        },
+        zonelist_cache: random.pick(&[
+            ZonelistCache::On,
+            ZonelistCache::Published,
+            ZonelistCache::CacheFirst,
+            ZonelistCache::Original,
+            ZonelistCache::Off,
+        ]),
         node_reclaim: random.pick(&[NodeReclaim::Off, NodeReclaim::On]),
         region_min: PageCount::new(random.pick(&[0, 1 << 14])),
         max_order: order(random.pick(&[10, 10, 11, 12, 13, 18])),

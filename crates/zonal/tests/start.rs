@@ -10,6 +10,7 @@ use zonal::config::Hardening;
 use zonal::error::ConfigError;
 use zonal::layout::{BufferRequest, Place};
 use zonal::machine::{NodeDescription, TopologyError, ZoneDescription};
+use zonal::threshold::{CounterRules, ThresholdRule};
 use zonal::units::{CpuId, PageCount, Pfn, ZoneKind};
 use zonal::watermarks::WatermarkSettings;
 use zonal::{Allocator, Buffer, Config, Layout, Machine, Request};
@@ -108,6 +109,10 @@ fn settings_out_of_bounds() {
         refused(Config { max_order, ..base }, ConfigError::MaxOrder(max_order));
     }
     refused(Config { min_unmapped_percent: 101, ..base }, ConfigError::Percent(101));
+    for threshold in [0, 126, 255] {
+        let rules = CounterRules { threshold: ThresholdRule::Fixed(threshold), ..CounterRules::default() };
+        refused(Config { counters: rules, ..base }, ConfigError::CounterThreshold(threshold));
+    }
     let quarantine = PageCount::new((1 << 20) + 1);
     let hardening = Hardening { quarantine, ..Hardening::default() };
     refused(Config { hardening, ..base }, ConfigError::Quarantine(quarantine));

@@ -7,10 +7,11 @@ use super::*;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, Unshared};
 
-/// The cells of one zone of a machine with `CPUS` CPUs.
+/// The cells of one zone of a machine with `CPUS` CPUs, and the rule that it folds by.
 struct Zone<const CPUS: usize> {
+    fold: FoldRule,
     totals: [AtomicU64; TOTAL_CELLS],
-    threshold: AtomicU64,
+    threshold: ThresholdCells<Native>,
     words: [AtomicU64; CPUS],
 }
 
@@ -18,8 +19,18 @@ type Zoned<'m> = ZonedCounters<'m, Native, ZoneItem>;
 
 impl<const CPUS: usize> Zone<CPUS> {
     fn new(threshold: u8) -> Self {
+        Self::folding(FoldRule::Overstep, threshold)
+    }
+
+    fn folding(fold: FoldRule, threshold: u8) -> Self {
         let words = core::array::from_fn(|_| AtomicU64::new(0));
-        Self { totals: Default::default(), threshold: AtomicU64::new(threshold.into()), words }
+        let zone = Self { fold, totals: Default::default(), threshold: ThresholdCells::fresh(), words };
+        zone.set_threshold(threshold);
+        zone
+    }
+
+    fn set_threshold(&self, threshold: u8) {
+        self.counters().set_threshold(threshold, self.fold);
     }
 
     fn counters(&self) -> Zoned<'_> {
@@ -98,7 +109,7 @@ fn an_amount_of_one_is_an_increment_or_decrement() {
 
 #[test]
 fn the_largest_threshold_fits_and_zero_keeps_nothing() {
-    let zone = Zone::<1>::new(THRESHOLD_MAX);
+    let zone = Zone::<1>::new(MAX_STAT_THRESHOLD);
     (0..125).for_each(|_| zone.add(0, ZoneItem::Free, 1));
     assert_eq!(zone.free(), (0, 125));
     zone.add(0, ZoneItem::Free, 1);
@@ -114,7 +125,7 @@ fn the_largest_threshold_fits_and_zero_keeps_nothing() {
 #[test]
 #[should_panic(expected = "a threshold of 126")]
 fn a_threshold_beyond_the_lane_is_refused() {
-    Zone::<1>::new(0).counters().set_threshold(THRESHOLD_MAX + 1);
+    Zone::<1>::new(0).set_threshold(MAX_STAT_THRESHOLD + 1);
 }
 
 #[test]
@@ -182,38 +193,44 @@ fn items_have_lanes_of_their_own() {
     assert_eq!(node, core::array::from_fn(|lane| lane));
 }
 
-/// The published rule over one difference, in the plainest words.
-fn model(difference: &mut i64, total: &mut i64, threshold: i64, amount: i64) {
+/// The published rules over one difference, in the plainest words.
+fn model(fold: FoldRule, difference: &mut i64, total: &mut i64, threshold: i64, amount: i64) {
     *difference += amount;
-    if amount == 1 && *difference > threshold {
+    if fold == FoldRule::Overstep && amount == 1 && *difference > threshold {
         *total += *difference + threshold / 2;
         *difference = -(threshold / 2);
-    } else if amount == -1 && *difference < -threshold {
+    } else if fold == FoldRule::Overstep && amount == -1 && *difference < -threshold {
         *total += *difference - threshold / 2;
         *difference = threshold / 2;
-    } else if amount.abs() != 1 && difference.abs() > threshold {
+    } else if difference.abs() > threshold {
         *total += *difference;
         *difference = 0;
     }
 }
 
-/// Every sequence of five updates by two CPUs, under small thresholds, follows the published rule.
+/// Every sequence of five updates by two CPUs, under small thresholds, follows the published rules.
 #[test]
 fn exhaustive_for_small_thresholds() {
+    for fold in [FoldRule::Overstep, FoldRule::ToZero] {
+        (0..=4).for_each(|threshold| exhaustive(fold, threshold));
+    }
+}
+
+fn exhaustive(fold: FoldRule, threshold: u8) {
     const UPDATES: [i64; 6] = [1, -1, 2, -2, 5, -5];
-    for (threshold, code) in (0..=4_u8).flat_map(|t| (0..12_usize.pow(5)).map(move |code| (t, code))) {
-        let (zone, limit) = (Zone::<2>::new(threshold), i64::from(threshold));
+    for code in 0..12_usize.pow(5) {
+        let (zone, limit) = (Zone::<2>::folding(fold, threshold), i64::from(threshold));
         let (mut differences, mut total, mut exact, mut rest) = ([0; 2], 0, 0, code);
         for _ in 0..5 {
             let (cpu, amount) = (rest % 2, UPDATES[rest / 2 % 6]);
             rest /= 12;
             zone.add(cpu, ZoneItem::NumaMiss, amount);
-            model(&mut differences[cpu], &mut total, limit, amount);
+            model(fold, &mut differences[cpu], &mut total, limit, amount);
             exact += amount;
             let seen = [0, 1].map(|cpu| zone.difference(cpu, ZoneItem::NumaMiss));
             assert_eq!((zone.counters().total(ZoneItem::NumaMiss), seen), (total, differences));
             assert_eq!(total + differences[0] + differences[1], exact);
-            assert!((total - exact).abs() <= 2 * limit, "t {threshold}, sequence {code}");
+            assert!((total - exact).abs() <= 2 * limit, "{fold:?} t {threshold}, sequence {code}");
         }
     }
 }
@@ -226,7 +243,7 @@ fn the_error_is_bounded_by_cpus_times_threshold() {
     let (mut exact, mut widest) = ([0_i64; 7], 0);
     for step in 0..300_000 {
         if step % 50_000 == 49_999 {
-            zone.counters().set_threshold([1, 125, 10, 60, 0, 125][step / 50_000]);
+            zone.set_threshold([1, 125, 10, 60, 0, 125][step / 50_000]);
             zone.words.iter().for_each(|word| zone.counters().fold(word, &Unshared));
         }
         let item = ZoneItem::ALL[random.index(7)];
@@ -247,9 +264,58 @@ fn the_error_is_bounded_by_cpus_times_threshold() {
     assert_eq!(ZoneItem::ALL.map(signed), exact);
 }
 
+#[test]
+fn without_an_overstep_folds_leave_nothing() {
+    let zone = Zone::<1>::folding(FoldRule::ToZero, 8);
+    (0..8).for_each(|_| zone.add(0, ZoneItem::Free, 1));
+    assert_eq!(zone.free(), (0, 8));
+    zone.add(0, ZoneItem::Free, 1);
+    assert_eq!(zone.free(), (9, 0));
+    (0..9).for_each(|_| zone.add(0, ZoneItem::Free, -1));
+    assert_eq!(zone.free(), (0, 0));
+    // Items counted together, with less room than the threshold: none of it is left either.
+    let items = [ZoneItem::NumaHit, ZoneItem::NumaLocal];
+    assert_eq!([5, 6].map(|sum| zone.counters().leave_all(items, sum - 1, 1, 5)), [5, 0]);
+    assert_eq!(items.map(|item| zone.counters().total(item)), [6, 6]);
+}
+
+#[test]
+fn a_lowered_threshold_oversteps_by_half_of_what_is_left() {
+    let zone = Zone::<1>::new(8);
+    let items = [ZoneItem::NumaHit, ZoneItem::NumaLocal];
+    assert_eq!([5, 6].map(|sum| zone.counters().leave_all(items, sum - 1, 1, 5)), [5, -2]);
+    assert_eq!(items.map(|item| zone.counters().total(item)), [8, 8]);
+}
+
+#[test]
+fn totals_of_the_machine_get_what_all_nodes_get() {
+    let (zones, machine) = ([Zone::<1>::new(3), Zone::<1>::new(8)], Default::default());
+    let nodes = zones.each_ref().map(|zone| zone.counters().with_machine(Some(&machine)));
+    let alone = Zone::<1>::new(3);
+    let mut random = Random::new(5);
+    for _ in 0..1000 {
+        let (at, item) = (random.index(2), ZoneItem::ALL[random.index(7)]);
+        let amount = [1, 1, -1, 7, -40][random.index(5)];
+        match random.index(3) {
+            0 => nodes[at].add_total(item, amount),
+            1 => nodes[at].fold(&zones[at].words[0], &Unshared),
+            _ => nodes[at].add(&zones[at].words[0], item, amount, &Unshared),
+        }
+        alone.add(0, item, amount); // has no part in them
+    }
+    let sums = ZoneItem::ALL.map(|item| nodes.iter().map(|node| node.total(item)).sum::<i64>());
+    assert_eq!(ZoneItem::ALL.map(|item| machine[item.lane()].load(Relaxed) as i64), sums);
+    assert!(sums.iter().all(|&sum| sum != 0));
+    assert_eq!(machine[FOLDS].load(Relaxed), 0);
+}
+
 /// Folds in 1000 updates of one CPU that follow `step`.
 fn folds_per_1000(threshold: u8, step: impl Fn(usize) -> i64) -> u64 {
-    let zone = Zone::<1>::new(threshold);
+    folds_by(FoldRule::Overstep, threshold, step)
+}
+
+fn folds_by(fold: FoldRule, threshold: u8, step: impl Fn(usize) -> i64) -> u64 {
+    let zone = Zone::<1>::folding(fold, threshold);
     (0..1000).for_each(|update| zone.add(0, ZoneItem::Free, step(update)));
     zone.counters().folds()
 }
@@ -259,6 +325,9 @@ fn folds_fall_as_thresholds_rise() {
     let thresholds = [0, 2, 8, 32, 125];
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| 1)), [1000, 250, 77, 20, 5]);
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| -1)), [1000, 250, 77, 20, 5]);
+    // Without an overstep half as many again.
+    let to_zero = thresholds.map(|t| folds_by(FoldRule::ToZero, t, |_| 1));
+    assert_eq!(to_zero, [1000, 333, 111, 30, 7]);
     // Turning about never folds once a threshold covers the swing.
     let alternating = |update: usize| if update.is_multiple_of(2) { 1 } else { -1 };
     assert_eq!(thresholds.map(|t| folds_per_1000(t, alternating)), [1000, 0, 0, 0, 0]);

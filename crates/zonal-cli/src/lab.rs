@@ -1,0 +1,247 @@
+//! `zonal lab`: experiments on machines that are not here.
+//!
+//! Arguments become plans, all of which are checked before the first one runs; results are written and
+//! shown as they come. Neighbours: `zonal_lab::experiment` does the work, `lab/text.rs` lays it out for
+//! people, `lab/listing.rs` says what there is.
+
+mod listing;
+mod text;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use zonal_lab::experiment::results::{CaseValue, Results};
+use zonal_lab::experiment::{
+    self, BUILT_IN, CaseFilter, EXAMPLE, Options, Plan, Progress, ResultDocument, Source, built_in,
+};
+use zonal_lab::report;
+
+use crate::interrupt;
+use crate::outcome::{Failure, print};
+use crate::progress;
+use crate::values;
+
+/// What stands for all experiments that are built in.
+const ALL: &str = "all";
+/// Ending of the files of experiments, by which they are told from names.
+const FILE: &str = ".toml";
+/// Memory of the host for runs at the same time, if it does not say what it has.
+const MEMORY_DEFAULT: u64 = 4 << 30;
+
+/// Run experiments on simulated machines: published ones, and your own
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum LabCommand {
+    List(ListArgs),
+    Run(RunArgs),
+    /// Print a commented file to start an experiment of your own from
+    Example,
+}
+
+/// List the experiments that are built in
+#[derive(Args, Clone, Debug)]
+struct ListArgs {
+    /// Print the list as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Run experiments, write their results, and show predictions beside what was published
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+struct RunArgs {
+    /// Experiments that are built in, files of your own, or `all` that are built in
+    #[arg(value_name = "NAME|FILE", required = true)]
+    experiments: Vec<String>,
+
+    /// Where results go: DIR/NAME/result.json, report.html and its charts
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    out: PathBuf,
+
+    /// Start of all random choices; the same seed gives the same results
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Runs at the same time [default: one for each core]
+    #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
+    jobs: Option<NonZeroUsize>,
+
+    /// Run this variant only; can be repeated
+    #[arg(long = "variant", value_name = "V")]
+    variants: Vec<String>,
+
+    /// Run the cases that have one of these values only, as in cpus=4,16; can be repeated
+    #[arg(long = "case", value_name = "KEY=VALUE", value_parser = case_choice)]
+    cases: Vec<(String, Vec<CaseValue>)>,
+
+    /// Print the results as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  zonal lab list                                     what there is
+  zonal lab run zoned-counters-2006 --case cpus=1,4  two of its cases
+  zonal lab run all --out results --jobs 4           everything, four runs at a time
+  zonal lab example > mine.toml                      an experiment of your own ...
+  zonal lab run mine.toml --variant regions --json     ... and one of its variants";
+
+fn case_choice(text: &str) -> Result<(String, Vec<CaseValue>), String> {
+    match text.split_once('=') {
+        Some((key, values)) if !key.is_empty() && !values.is_empty() => {
+            Ok((key.to_owned(), values.split(',').map(CaseValue::of).collect()))
+        }
+        _ => Err("write the name of a column and its values, as in cpus=4 or cpus=4,16".to_owned()),
+    }
+}
+
+/// Does what is asked. Exits with 0; 1 if a run failed; 2 if there is no such experiment or its file is
+/// wrong; 130 if interrupted.
+pub(crate) fn run(args: &LabArgs) -> ExitCode {
+    let done = match &args.command {
+        LabCommand::List(args) => list(args),
+        LabCommand::Run(args) => run_all(args),
+        LabCommand::Example => print(EXAMPLE),
+    };
+    done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+fn list(args: &ListArgs) -> Result<(), Failure> {
+    let plans = BUILT_IN.iter().map(|known| load(&Source::BuiltIn(known)));
+    let plans = plans.collect::<Result<Vec<_>, _>>()?;
+    print(&if args.json { listing::json(&plans) } else { listing::text(&plans) })
+}
+
+fn run_all(args: &RunArgs) -> Result<(), Failure> {
+    let plans = plans(args)?;
+    let options = options(args)?;
+    let stop = interrupt::flag_on_interrupt()
+        .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
+    experiment::silence_faults();
+    let mut all = Vec::new();
+    for plan in &plans {
+        let results = run_one(plan, &options, &stop)?;
+        if results.runs.is_empty() {
+            break;
+        }
+        let files = write_files(&args.out, &results)?;
+        for name in plan.not_simulated(&results) {
+            eprintln!("zonal: note: {}: {name} was published, but is not simulated", plan.name);
+        }
+        if !args.json {
+            print(&text::render(plan, &results, &files))?;
+        }
+        all.push(results);
+        // Relaxed: nothing but the flag itself is read.
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    if args.json {
+        let documents: Vec<ResultDocument<'_>> = all.iter().map(ResultDocument).collect();
+        print(&(serde_json::to_string(&documents).expect("names and numbers are always JSON") + "\n"))?;
+    }
+    judge(&plans, &all)
+}
+
+/// Everything that is asked for, fit to run.
+fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
+    let mut plans: Vec<Plan> = Vec::new();
+    for source in sources(&args.experiments)? {
+        let mut plan = load(&source)?;
+        plan.keep(&args.variants, &CaseFilter(args.cases.clone())).map_err(Failure::bad_input)?;
+        if plans.iter().any(|other| other.name == plan.name) {
+            let name = &plan.name;
+            let problem =
+                format!("two experiments are called {name}; their results would overwrite each other");
+            return Err(Failure::bad_input(problem));
+        }
+        plans.push(plan);
+    }
+    Ok(plans)
+}
+
+fn sources(asked: &[String]) -> Result<Vec<Source>, Failure> {
+    let mut sources = Vec::new();
+    for name in asked {
+        if name == ALL {
+            sources.extend(BUILT_IN.iter().map(Source::BuiltIn));
+        } else if name.ends_with(FILE) {
+            sources.push(Source::File(name.into()));
+        } else if let Some(known) = built_in(name) {
+            sources.push(Source::BuiltIn(known));
+        } else {
+            let known: Vec<&str> = BUILT_IN.iter().map(|known| known.name).collect();
+            let known = known.join(", ");
+            let problem = format!(
+                "no experiment is called {name:?}; there are {known}, {ALL}, and files of your own: FILE{FILE}"
+            );
+            return Err(Failure::bad_input(problem));
+        }
+    }
+    Ok(sources)
+}
+
+fn load(source: &Source) -> Result<Plan, Failure> {
+    experiment::load(source).map_err(Failure::bad_input)
+}
+
+fn options(args: &RunArgs) -> Result<Options, Failure> {
+    let jobs = match args.jobs {
+        Some(jobs) => jobs,
+        None => available_parallelism()
+            .map_err(|error| Failure::failed(format!("cannot count cores ({error}); give --jobs")))?,
+    };
+    // What is left serves programs of the simulated machines, and everything else on this one.
+    let memory_bytes = zonal_linux::available_bytes().map_or(MEMORY_DEFAULT, |bytes| bytes / 4 * 3);
+    Ok(Options { seed: args.seed, jobs, memory_bytes })
+}
+
+fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results, Failure> {
+    /// Steps of the bar: shares of the work are no whole numbers.
+    const STEPS: f64 = 1000.0;
+    let bar = progress::bar(STEPS as u64, "{prefix} {bar:24} {eta} left  {wide_msg}");
+    bar.enable_steady_tick(Duration::from_millis(250));
+    let show = |now: &Progress| {
+        bar.set_prefix(format!("{} {}/{}", plan.name, now.done, now.total));
+        bar.set_message(now.running.join("; "));
+        bar.set_position((now.share * STEPS) as u64);
+    };
+    let results = experiment::run(plan, options, show, stop);
+    bar.finish_and_clear();
+    results.map_err(|failure| match failure {
+        experiment::Failure::File(error) => Failure::bad_input(error),
+        failed @ experiment::Failure::Run { .. } => Failure::failed(failed),
+    })
+}
+
+/// Everything that becomes of results on disk.
+fn write_files(directory: &Path, results: &Results) -> Result<Vec<PathBuf>, Failure> {
+    let refused =
+        |error| Failure::failed(format!("cannot write results to {}: {error}", directory.display()));
+    let mut written = vec![experiment::write(directory, results).map_err(refused)?];
+    written.extend(report::write(&directory.join(&results.experiment), results).map_err(refused)?);
+    Ok(written)
+}
+
+fn judge(plans: &[Plan], all: &[Results]) -> Result<(), Failure> {
+    let runs: usize = plans.iter().map(|plan| plan.runs.len()).sum();
+    let done: usize = all.iter().map(|results| results.runs.len()).sum();
+    if done < runs {
+        return Err(Failure::interrupted(format!(
+            "interrupted; {done} of {runs} runs were done, and are in the results"
+        )));
+    }
+    Ok(())
+}

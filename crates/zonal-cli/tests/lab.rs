@@ -1,0 +1,195 @@
+//! `zonal lab` as people and scripts call it: bad input, the JSON documents, files, Ctrl-C.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn zonal(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zonal")).arg("lab").args(arguments).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// An experiment of two small cases in two variants.
+fn small() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data/small.toml").display().to_string()
+}
+
+/// The small experiment with something replaced in it, in a directory of its own.
+fn small_with(old: &str, new: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["small.toml", "small.csv", "small.json"] {
+        let text = std::fs::read_to_string(Path::new(&small()).with_file_name(name)).unwrap();
+        let text = if name == "small.toml" { text.replacen(old, new, 1) } else { text };
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    let file = directory.path().join("small.toml");
+    (directory, file)
+}
+
+#[test]
+fn bad_input_is_one_line_that_says_what_would_be_right() {
+    let small = &*small();
+    let cases: [(&[&str], &str); 12] = [
+        (&["run"], "were not provided"),
+        (&["run", "nosuch"], "zoned-counters-2006, "),
+        (&["run", "nosuch.toml"], "nosuch.toml: cannot be read: No such file"),
+        (&["run", small, "--variant", "later"], "small has no variant `later`; it has before, after"),
+        (&["run", small, "--case", "cpus"], "as in cpus=4 or cpus=4,16"),
+        (&["run", small, "--case", "cpus=3"], "cpus is one of 1, 8"),
+        (&["run", small, "--case", "colour=8"], "small has no such case"),
+        (&["run", small, small], "two experiments are called small"),
+        (&["run", small, "--jobs", "0"], "ask for 1 to"),
+        (&["run", small, "--seed", "x"], "--seed"),
+        (&["paint"], "paint"),
+        (&["list", "--speed"], "--speed"),
+    ];
+    for (arguments, right) in cases {
+        let output = zonal(arguments);
+        let errors = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+        assert!(errors.starts_with("zonal: ") && errors.contains(right), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_bad_file_is_named_with_its_line_before_anything_runs() {
+    let (directory, file) = small_with("threads = 8", "threads = 9");
+    let out = directory.path().join("out");
+    let arguments = ["run", &small(), file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let output = zonal(&arguments);
+    assert_eq!(output.status.code(), Some(2));
+    let expected = format!("zonal: {}:48: threads: 9 threads, each pinned", file.display());
+    assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));
+    assert!(!out.exists());
+}
+
+#[test]
+fn the_list_names_what_can_be_run() {
+    let output = zonal(&["list", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counters = &list.as_array().unwrap().iter().find(|one| one["name"] == "zoned-counters-2006").unwrap();
+    assert_eq!((&counters["machines"][0], &counters["runs"]), (&"altix512".into(), &28.into()));
+    assert_eq!(counters["variants"][0]["role"], "baseline");
+    let text = String::from_utf8(zonal(&["list"]).stdout).unwrap();
+    for one in list.as_array().unwrap() {
+        assert!(
+            text.contains(one["name"].as_str().unwrap()) && text.contains(one["title"].as_str().unwrap())
+        );
+    }
+}
+
+#[test]
+fn a_run_writes_what_it_prints_and_the_same_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |jobs: &str, out: &str| {
+        let out = directory.path().join(out);
+        let out = out.to_str().unwrap();
+        let output = zonal(&["run", &small(), "--out", out, "--jobs", jobs, "--seed", "3", "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let file = std::fs::read(Path::new(out).join("small/result.json")).unwrap();
+        let (printed, written): (Value, Value) =
+            (serde_json::from_slice(&output.stdout).unwrap(), serde_json::from_slice(&file).unwrap());
+        assert_eq!(printed, Value::Array(vec![written]));
+        file
+    };
+    let first = run("1", "a");
+    assert_eq!(run("2", "b"), first);
+    let document: Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!((&document["experiment"], &document["seed"]), (&"small".into(), &3.into()));
+    let rows = document["rows"].as_array().unwrap();
+    let count = |metric: &str| rows.iter().filter(|row| row["metric"] == metric).count();
+    assert_eq!((count("wall"), count("real")), (8, 4));
+    for row in rows {
+        for key in ["workload", "variant", "metric", "unit", "predicted", "published", "error_pct"] {
+            assert!(row.get(key).is_some(), "{key} of {row}");
+        }
+    }
+}
+
+#[test]
+fn the_table_has_predictions_beside_what_was_published() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let output = zonal(&["run", &small(), "--out", out, "--variant", "before", "--case", "cpus=1,8"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("small: A small machine\nmade up; on small; seed 1; 4 of 4 runs\n"), "{text}");
+    let header = text.lines().find(|line| line.contains("figure")).unwrap();
+    let words: Vec<&str> = header.split_whitespace().collect();
+    let expected =
+        ["workload", "cpus", "config.node_reclaim", "figure", "unit", "before", "published", "error"];
+    assert_eq!(words, expected);
+    let rows = |figure: &str| text.lines().filter(|line| line.contains(figure)).count();
+    assert_eq!((rows(" wall  "), rows(" min_wall ")), (4, 4), "{text}");
+    assert!(text.contains("\ncalibrated on wall of one process\n"), "{text}");
+    assert!(text.contains("\nworst error on figures calibrated on: "), "{text}");
+    assert!(text.contains("\nworst error on figures not calibrated on: "), "{text}");
+    let written =
+        format!("written to {}: result.json, report.html, ", directory.path().join("small").display());
+    assert!(text.contains(&written), "{text}");
+}
+
+#[test]
+fn a_failed_run_is_one_line_that_names_it() {
+    let (directory, file) = small_with("gib_each = 0.004", "gib_each = 0.25");
+    let out = directory.path().join("out");
+    let output = zonal(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap(), "--seed", "7"]);
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.starts_with("zonal: experiment small, workload = touch, cpus = 8, "), "{errors}");
+    assert!(errors.contains(", seed 7: operation "), "{errors}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_done() {
+    // Two more runs, which take hours.
+    let endless = "[[part]]\nname = \"endless\"\nmachine = \"small.json\"\n[part.workload]\nkind = \"page-faults\"\n\
+        processes = 8\nmib_each = 1.0\nseconds = 1e6\nwarm_up = 1.0\nfault_ns = 100.0\nunmap_ns = 100.0\n\
+        lru_batch = 15\nlru_ns = 10.0\n\n[[variant]]";
+    let (directory, file) = small_with("[[variant]]", endless);
+    let out = directory.path().join("out");
+    let arguments = ["lab", "run", file.to_str().unwrap(), "--out", out.to_str().unwrap(), "--jobs", "1"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let child = command.args(arguments).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap();
+    // Once there are threads, the signal is watched for.
+    while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
+        std::thread::yield_now();
+    }
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let errors = stderr(&output);
+    let last = errors.lines().last().unwrap();
+    assert!(last.starts_with("zonal: interrupted; ") && last.contains(" of 14 runs were done"), "{errors}");
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for document in printed.as_array().unwrap() {
+        assert!(document["missing_runs"].as_u64().unwrap() >= 2, "{document}");
+    }
+}
+
+#[test]
+fn the_example_is_an_experiment() {
+    let example = zonal(&["example"]);
+    assert_eq!(example.status.code(), Some(0));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    std::fs::write(&file, example.stdout).unwrap();
+    let out = directory.path().to_str().unwrap();
+    let output = zonal(&["run", file.to_str().unwrap(), "--case", "cpus=1", "--out", out, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(printed[0]["experiment"], "example");
+    let rows = printed[0]["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().filter(|row| row["metric"] == "wall").count(), 2);
+}

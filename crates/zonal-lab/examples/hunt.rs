@@ -1,0 +1,32 @@
+//! Hunts for faults of the allocator on random machines: `hunt [--short] [SEED [ROUNDS]]`. Ends with 1 and
+//! one line when it has caught one.
+
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use zonal_lab::{experiment, hunt};
+
+/// Rounds, if nothing is said.
+const ROUNDS: u64 = 200;
+const ROUNDS_SHORT: u64 = 10;
+
+fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let (options, numbers): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+    let numbers = numbers.iter().map(|number| number.parse()).collect::<Result<Vec<u64>, _>>()?;
+    let rounds = if options.is_empty() { ROUNDS } else { ROUNDS_SHORT };
+    let seed = numbers.first().copied().unwrap_or(1);
+    experiment::silence_faults();
+    let rounds = numbers.get(1).copied().unwrap_or(rounds);
+    match hunt::hunt(seed, rounds, |_| (), &AtomicBool::new(false)) {
+        Ok(tally) => {
+            let hunt::Tally { rounds, operations, time } = tally;
+            println!("nothing caught in {rounds} rounds, {operations} operations, {time} of virtual time");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(failure) => {
+            println!("{failure}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

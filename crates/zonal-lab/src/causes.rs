@@ -1,0 +1,36 @@
+//! What the threads of a run waited for, by cause.
+//!
+//! Neighbours: `sim/` knows lines, the allocator knows what lies in them.
+
+use std::collections::BTreeMap;
+
+use crate::outcome::Cause;
+use crate::sim::Simulation;
+
+impl Simulation<'_, '_> {
+    /// What was waited for so far, longest first.
+    #[must_use]
+    pub fn causes(&self) -> Vec<Cause> {
+        let mut sums: BTreeMap<(&'static str, String), (u64, f64)> = BTreeMap::new();
+        let waits = self.world.lock_waits().into_iter().map(|wait| ("lock", wait));
+        for (kind, (address, waits)) in
+            waits.chain(self.world.line_waits().into_iter().map(|wait| ("line", wait)))
+        {
+            let what =
+                address.map_or_else(|| "the program's own".to_owned(), |address| self.part_name(address));
+            let sum = sums.entry((kind, what)).or_default();
+            sum.0 += waits.handed_over;
+            sum.1 += waits.waited.seconds();
+        }
+        let mut causes: Vec<Cause> = sums
+            .into_iter()
+            .map(|((kind, what), (waits, seconds))| Cause { what, kind, waits, seconds })
+            .collect();
+        causes.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        causes
+    }
+
+    fn part_name(&self, address: usize) -> String {
+        self.allocator.part_at(address).map_or_else(|| "padding".to_owned(), |part| part.name().to_owned())
+    }
+}

@@ -1,0 +1,130 @@
+//! The cases of a part: the product of its axes, or a list of its own.
+//!
+//! An *axis* is a setting with the values it takes. Neighbours: `layer.rs` says what a setting is.
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::document::{Document, FileError, Section, Span, Table};
+use super::layer::{Group, Layer, Setting, settings};
+use super::results::{CaseValue, CaseValues};
+
+/// Key of a case that is not told apart by its settings.
+const LABEL: &str = "case";
+/// Columns of results that are no case's.
+const TAKEN: [&str; 7] = ["workload", "variant", "metric", "unit", "predicted", "published", "error_pct"];
+
+/// A case of a part.
+#[derive(Clone, Debug)]
+pub(super) struct Case<'t> {
+    /// What sets it apart.
+    pub(super) values: CaseValues,
+    /// Where it was written.
+    pub(super) span: Span,
+    /// What is set in it.
+    pub(super) layer: Layer<'t>,
+}
+
+impl Case<'_> {
+    /// The only case of a part: nothing sets it apart.
+    pub(super) fn only(span: Span) -> Self {
+        Self { values: Vec::new(), span, layer: Layer::default() }
+    }
+}
+
+/// The product of axes, the first one slowest.
+pub(super) fn of_axes<'t>(
+    document: Document<'t>,
+    axes: Spanned<Table<'t>>,
+) -> Result<Vec<Case<'t>>, FileError> {
+    let span = axes.span();
+    let mut cases = vec![Case::only(span)];
+    for axis in settings(document, axes.into_inner())? {
+        let name = column(document, &axis)?;
+        let values = match axis.value.get_ref() {
+            DeValue::Array(values) => values.iter().cloned().collect(),
+            _ => vec![axis.value.clone()],
+        };
+        if values.is_empty() {
+            return Err(document.error(axis.key.span(), format!("`{name}` has no value; give one or more")));
+        }
+        let mut settings = Vec::new();
+        for value in values {
+            let setting = Setting { value, ..axis.clone() };
+            let value = case_value(document, &name, &setting)?;
+            if settings.iter().any(|(other, _)| *other == value) {
+                let problem = format!("`{name}` has {value} twice; each value must be there once");
+                return Err(document.error(setting.value.span(), problem));
+            }
+            settings.push((value, setting));
+        }
+        let mut product = Vec::with_capacity(cases.len() * settings.len());
+        for case in &cases {
+            for (value, setting) in &settings {
+                let mut case = case.clone();
+                case.values.push((name.clone(), value.clone()));
+                case.layer.set(setting.clone());
+                product.push(case);
+            }
+        }
+        cases = product;
+    }
+    Ok(cases)
+}
+
+/// A case that was written by itself.
+pub(super) fn of_section(mut section: Section<'_>) -> Result<Case<'_>, FileError> {
+    let document = section.document;
+    let mut case = Case::only(section.span.clone());
+    let label: Option<Spanned<CaseValue>> = section.optional(LABEL)?;
+    for setting in settings(document, section.rest())? {
+        if label.is_none() {
+            let name = column(document, &setting)?;
+            let value = case_value(document, &name, &setting)?;
+            case.values.push((name, value));
+        }
+        case.layer.set(setting);
+    }
+    if let Some(label) = label {
+        case.span = label.span();
+        let label = label.into_inner();
+        finite(document, LABEL, &label, case.span.clone())?;
+        case.values = vec![(LABEL.to_owned(), label)];
+    }
+    Ok(case)
+}
+
+/// Name of the column of a setting.
+fn column(document: Document<'_>, setting: &Setting<'_>) -> Result<String, FileError> {
+    let name = setting.name();
+    let taken = setting.group == Group::Workload && (TAKEN.contains(&&*name) || name == LABEL);
+    if taken {
+        let problem = format!("`{name}` is no axis; results have a column of that name already");
+        return Err(document.error(setting.key.span(), problem));
+    }
+    Ok(name)
+}
+
+fn case_value(document: Document<'_>, name: &str, setting: &Setting<'_>) -> Result<CaseValue, FileError> {
+    let span = setting.value.span();
+    let lists =
+        matches!(setting.value.get_ref(), DeValue::Array(_) | DeValue::Table(_) | DeValue::Boolean(_));
+    if lists {
+        let problem = format!(
+            "`{name}`: a case is told apart by numbers and names; list [[part.case]] with `{LABEL} = ...` instead"
+        );
+        return Err(document.error(span, problem));
+    }
+    let value = document.read(name, setting.value.clone())?;
+    finite(document, name, &value, span)?;
+    Ok(value)
+}
+
+fn finite(document: Document<'_>, name: &str, value: &CaseValue, span: Span) -> Result<(), FileError> {
+    match value {
+        CaseValue::Number(number) if !number.is_finite() => {
+            Err(document.error(span, format!("`{name}` is {number}; it must be a finite number or a name")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,240 @@
+//! Choices of the allocator as experiment files name them.
+//!
+//! What a file leaves out is as the machine's settings say, else as the allocator's defaults are.
+//! Neighbours: `resolve.rs` reads them, `zonal::Config` says what they mean.
+
+use serde::Deserialize;
+use zonal::config::{NodeReclaim, ZonelistCache};
+use zonal::fallback::{CpuPenalty, NodeLoad};
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::units::PageCount;
+use zonal::watermarks::MovableMin;
+use zonal::{Config, error::ConfigError};
+use zonal_machine::MachineModel;
+
+/// What a `config` table can say; every key can be left out.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Choices {
+    tuning: Option<Tuning>,
+    zonelist_cache: Option<CacheMode>,
+    node_reclaim: Option<Switch>,
+    node_load: Option<Load>,
+    cpu_penalty: Option<Switch>,
+    high_fraction: Option<u32>,
+    regions: Option<RegionCount>,
+    min_free_kbytes: Option<u64>,
+    watermark_scale_factor: Option<u32>,
+    reclaim_distance: Option<u8>,
+    min_unmapped_ratio: Option<u8>,
+    counters: Counters,
+}
+
+/// Rules of zoned counters; every key can be left out.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Counters {
+    threshold: Option<Threshold>,
+    fold: Option<Fold>,
+    totals: Option<Totals>,
+    pressure: Option<Pressure>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(untagged, expecting = "must be \"scaled\" or a number from 1 to 125")]
+enum Threshold {
+    Named(Scaled),
+    Fixed(u8),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Scaled {
+    Scaled,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Fold {
+    Overstep,
+    ToZero,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Totals {
+    PerNode,
+    AndMachine,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Pressure {
+    Lowered,
+    Unchanged,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Switch {
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Tuning {
+    Depth,
+    Stepwise,
+    Fixed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum CacheMode {
+    On,
+    Published,
+    CacheFirst,
+    Original,
+    Off,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Load {
+    Accumulate,
+    Remaining,
+    Assign,
+}
+
+/// Locks of a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RegionCount {
+    /// One, as in Linux.
+    One,
+    /// A few for each CPU of the node.
+    Many,
+}
+
+impl Choices {
+    /// The configuration for a machine.
+    pub(super) fn config(&self, model: &MachineModel) -> Config {
+        let default = Config::default();
+        let mut settings = model.settings;
+        settings.min_free_kib = self.min_free_kbytes.or(settings.min_free_kib);
+        settings.watermark_scale_factor =
+            self.watermark_scale_factor.unwrap_or(settings.watermark_scale_factor);
+        let node_reclaim = if settings.zone_reclaim_mode == 0 { Switch::Off } else { Switch::On };
+        let widest = model.zones.iter().map(|zone| zone.spanned).max().unwrap_or(PageCount::ZERO);
+        Config {
+            page_bytes: model.page_bytes,
+            watermarks: settings.watermarks(model.page_bytes, MovableMin::default()),
+            node_load: self.node_load.map_or(default.node_load, Into::into),
+            cpu_penalty: self.cpu_penalty.map_or(model.cpu_penalty(), Into::into),
+            tuning: self.tuning.map_or(default.tuning, Into::into),
+            high_fraction: self.high_fraction.unwrap_or(settings.high_fraction),
+            zonelist_cache: self.zonelist_cache.map_or(default.zonelist_cache, Into::into),
+            node_reclaim: self.node_reclaim.unwrap_or(node_reclaim).into(),
+            reclaim_distance: self.reclaim_distance.unwrap_or(default.reclaim_distance),
+            min_unmapped_percent: self.min_unmapped_ratio.unwrap_or(settings.min_unmapped_percent),
+            region_min: match self.regions {
+                Some(RegionCount::One) => widest,
+                _ => default.region_min,
+            },
+            counters: self.counters.rules(),
+            ..default
+        }
+    }
+}
+
+impl Counters {
+    fn rules(self) -> CounterRules {
+        let default = CounterRules::default();
+        CounterRules {
+            threshold: match self.threshold {
+                Some(Threshold::Fixed(threshold)) => ThresholdRule::Fixed(threshold),
+                Some(Threshold::Named(Scaled::Scaled)) | None => ThresholdRule::Scaled,
+            },
+            fold: match self.fold {
+                Some(Fold::ToZero) => FoldRule::ToZero,
+                Some(Fold::Overstep) => FoldRule::Overstep,
+                None => default.fold,
+            },
+            totals: match self.totals {
+                Some(Totals::AndMachine) => TotalsRule::AndMachine,
+                Some(Totals::PerNode) => TotalsRule::PerNode,
+                None => default.totals,
+            },
+            pressure: match self.pressure {
+                Some(Pressure::Unchanged) => PressureRule::Unchanged,
+                Some(Pressure::Lowered) => PressureRule::Lowered,
+                None => default.pressure,
+            },
+        }
+    }
+}
+
+/// Refuses a minimum that the machine cannot keep.
+pub(super) fn check_min_free(config: &Config, model: &MachineModel) -> Result<(), ConfigError> {
+    let managed: PageCount = model.zones.iter().map(|zone| zone.managed).sum();
+    match config.watermarks.min_free {
+        Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
+        _ => Ok(()),
+    }
+}
+
+/// The key whose value the allocator refuses.
+pub(super) fn key_of(error: &ConfigError) -> Option<&'static str> {
+    match error {
+        ConfigError::MinFree { .. } => Some("min_free_kbytes"),
+        ConfigError::CounterThreshold(_) => Some("counters"),
+        ConfigError::Percent(_) => Some("min_unmapped_ratio"),
+        _ => None,
+    }
+}
+
+impl From<Switch> for NodeReclaim {
+    fn from(switch: Switch) -> Self {
+        if switch == Switch::On { Self::On } else { Self::Off }
+    }
+}
+
+impl From<Switch> for CpuPenalty {
+    fn from(switch: Switch) -> Self {
+        if switch == Switch::On { Self::On } else { Self::Off }
+    }
+}
+
+impl From<Tuning> for PagesetTuning {
+    fn from(tuning: Tuning) -> Self {
+        match tuning {
+            Tuning::Depth => Self::Depth,
+            Tuning::Stepwise => Self::Stepwise,
+            Tuning::Fixed => Self::Fixed,
+        }
+    }
+}
+
+impl From<CacheMode> for ZonelistCache {
+    fn from(cache: CacheMode) -> Self {
+        match cache {
+            CacheMode::On => Self::On,
+            CacheMode::Published => Self::Published,
+            CacheMode::CacheFirst => Self::CacheFirst,
+            CacheMode::Original => Self::Original,
+            CacheMode::Off => Self::Off,
+        }
+    }
+}
+
+impl From<Load> for NodeLoad {
+    fn from(load: Load) -> Self {
+        match load {
+            Load::Accumulate => Self::Accumulate,
+            Load::Remaining => Self::AccumulateRemaining,
+            Load::Assign => Self::Assign,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Results of what runs gave, beside what was published.
+//!
+//! Neighbours: `run.rs` has the outcomes, `results.rs` is what becomes of them.
+
+use super::document::FileError;
+use super::plan::{Plan, Run};
+use super::published::same_case;
+use super::results::{Results, Role, Row, RunResult};
+use crate::outcome::{Metric, Outcome};
+
+/// The results of a plan; an outcome that is not there is a run that was not done.
+pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) -> Results {
+    let missing = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+    let (mut rows, mut runs) = (Vec::new(), Vec::new());
+    for (run, outcome) in plan.runs.iter().zip(outcomes) {
+        let Some(outcome) = outcome else { continue };
+        rows.extend(outcome.metrics.iter().map(|metric| row(plan, run, metric)));
+        runs.push(RunResult { case: run.case.clone(), variant: run.variant.clone(), outcome });
+    }
+    Results {
+        experiment: plan.name.clone(),
+        title: plan.title.clone(),
+        source: plan.source.clone(),
+        assumptions: plan.assumptions.clone(),
+        seed,
+        machines: plan.machines.clone(),
+        parameters: plan.parameters.clone(),
+        calibrated_on: plan.calibration.as_ref().map(|found| found.about.clone()).unwrap_or_default(),
+        variants: plan.variants.clone(),
+        rows,
+        runs,
+        missing,
+    }
+}
+
+fn row(plan: &Plan, run: &Run, metric: &Metric) -> Row {
+    let is_baseline =
+        plan.variants.iter().any(|info| info.name == run.variant && info.role == Role::Baseline);
+    let calibration = plan.calibration.as_ref().filter(|_| is_baseline);
+    Row {
+        case: run.case.clone(),
+        variant: run.variant.clone(),
+        metric: metric.name.to_owned(),
+        unit: metric.unit.to_owned(),
+        predicted: metric.value,
+        published: plan.published.find(&run.case, &run.variant, metric.name).map(|row| row.value),
+        calibrated_on: calibration.is_some_and(|found| found.rows.has(&run.case, metric.name)),
+    }
+}
+
+/// Refuses to compare figures of different units.
+pub(super) fn check_units(plan: &Plan, run: &Run, outcome: &Outcome) -> Result<(), FileError> {
+    for metric in &outcome.metrics {
+        let Some(row) = plan.published.find(&run.case, &run.variant, metric.name) else { continue };
+        if row.unit != metric.unit {
+            let problem = format!(
+                "the unit of {} is {}; {} is simulated in {}",
+                metric.name, row.unit, metric.name, metric.unit
+            );
+            return Err(FileError { file: plan.published.file.clone(), line: Some(row.line), problem });
+        }
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// Names of published figures of runs that were done, which no run gave.
+    #[must_use]
+    pub fn not_simulated(&self, results: &Results) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for published in &self.published.rows {
+            let of_run =
+                |run: &&RunResult| run.variant == published.variant && same_case(&run.case, &published.case);
+            let Some(run) = results.runs.iter().find(of_run) else { continue };
+            if run.outcome.get(&published.metric).is_none() && !names.contains(&published.metric) {
+                names.push(published.metric.clone());
+            }
+        }
+        names
+    }
+}

@@ -1,0 +1,202 @@
+//! An experiment as written: the shape of its file, nothing checked beyond it.
+//!
+//! Neighbours: `document.rs` reads sections, `resolve.rs` makes a plan of what is here.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::cases::{self, Case};
+use super::document::{Document, FileError, Section, Span};
+use super::layer::{Group, Layer};
+use super::published::CaseFilter;
+use super::results::{CaseValue, Role};
+
+/// An experiment.
+#[derive(Debug)]
+pub(super) struct Written<'t> {
+    pub(super) name: Spanned<String>,
+    pub(super) title: String,
+    pub(super) source: String,
+    pub(super) about: String,
+    pub(super) assumptions: Vec<String>,
+    pub(super) parts: Vec<WrittenPart<'t>>,
+    pub(super) variants: Vec<WrittenVariant<'t>>,
+    pub(super) published: Option<WrittenPublished>,
+    pub(super) parameters: Vec<WrittenParameter>,
+    pub(super) calibration: Option<WrittenCalibration>,
+}
+
+/// A machine, a workload, and the cases it runs in.
+#[derive(Debug)]
+pub(super) struct WrittenPart<'t> {
+    pub(super) span: Span,
+    pub(super) name: Option<Spanned<String>>,
+    pub(super) machine: Spanned<String>,
+    pub(super) kind: Spanned<String>,
+    pub(super) layer: Layer<'t>,
+    /// Where the workload's table is.
+    pub(super) workload: Span,
+    pub(super) cases: Vec<Case<'t>>,
+}
+
+#[derive(Debug)]
+pub(super) struct WrittenVariant<'t> {
+    pub(super) name: Spanned<String>,
+    pub(super) role: Spanned<Role>,
+    pub(super) about: String,
+    pub(super) layer: Layer<'t>,
+}
+
+#[derive(Debug)]
+pub(super) struct WrittenPublished {
+    pub(super) file: Spanned<String>,
+    pub(super) only: Option<WrittenFilter>,
+}
+
+#[derive(Debug)]
+pub(super) struct WrittenParameter {
+    pub(super) name: Spanned<String>,
+    pub(super) calibrated: bool,
+    pub(super) why: String,
+}
+
+#[derive(Debug)]
+pub(super) struct WrittenCalibration {
+    pub(super) variant: Spanned<String>,
+    pub(super) metrics: Vec<Spanned<String>>,
+    pub(super) only: Option<WrittenFilter>,
+    pub(super) about: Option<String>,
+}
+
+/// A filter and the place of each of its columns.
+#[derive(Debug)]
+pub(super) struct WrittenFilter {
+    pub(super) filter: CaseFilter,
+    pub(super) spans: Vec<Span>,
+}
+
+impl<'t> Written<'t> {
+    /// Reads a file.
+    pub(super) fn read(document: Document<'t>) -> Result<Self, FileError> {
+        let mut file = document.parse()?;
+        let written = Self {
+            name: file.required("name")?,
+            title: file.required("title")?,
+            source: file.or_default("source")?,
+            about: file.or_default("about")?,
+            assumptions: file.or_default("assumptions")?,
+            parts: file.sections("part")?.into_iter().map(part).collect::<Result<_, _>>()?,
+            variants: file.sections("variant")?.into_iter().map(variant).collect::<Result<_, _>>()?,
+            published: file.section("published")?.map(published).transpose()?,
+            parameters: file.sections("parameter")?.into_iter().map(parameter).collect::<Result<_, _>>()?,
+            calibration: file.section("calibration")?.map(calibration).transpose()?,
+        };
+        let span = file.span.clone();
+        file.finish()?;
+        for (key, missing) in [("part", written.parts.is_empty()), ("variant", written.variants.is_empty())] {
+            if missing {
+                return Err(document.error(span, format!("there is no [[{key}]]; at least one is needed")));
+            }
+        }
+        Ok(written)
+    }
+}
+
+fn part(mut section: Section<'_>) -> Result<WrittenPart<'_>, FileError> {
+    let name = section.optional("name")?;
+    let machine = section.required("machine")?;
+    let mut layer = Layer::default();
+    for group in [Group::Hardware, Group::Config] {
+        if let Some(table) = section.table(group.name())? {
+            layer.set_all(group, table.into_inner());
+        }
+    }
+    let Some(mut workload) = section.section(Group::Workload.name())? else {
+        return Err(section.missing("workload"));
+    };
+    let kind = workload.required("kind")?;
+    let workload_span = workload.span.clone();
+    layer.set_all(Group::Workload, workload.rest());
+    let cases = part_cases(&mut section)?;
+    let span = section.span.clone();
+    section.finish()?;
+    Ok(WrittenPart { span, name, machine, kind, layer, workload: workload_span, cases })
+}
+
+fn part_cases<'t>(section: &mut Section<'t>) -> Result<Vec<Case<'t>>, FileError> {
+    let document = section.document;
+    let axes = section.table("cases")?;
+    let list = section.sections("case")?;
+    match (axes, list.is_empty()) {
+        (Some(axes), false) => {
+            let problem =
+                "a part has either `cases`, of which all products are run, or a list of [[part.case]]";
+            Err(document.error(axes.span(), problem))
+        }
+        (Some(axes), true) => cases::of_axes(document, axes),
+        (None, true) => Ok(vec![Case::only(section.span.clone())]),
+        (None, false) => list.into_iter().map(cases::of_section).collect(),
+    }
+}
+
+fn variant(mut section: Section<'_>) -> Result<WrittenVariant<'_>, FileError> {
+    let name = section.required("name")?;
+    let role = section.required("role")?;
+    let about = section.or_default("about")?;
+    let mut layer = Layer::default();
+    for group in [Group::Config, Group::Hardware] {
+        if let Some(table) = section.table(group.name())? {
+            layer.set_all(group, table.into_inner());
+        }
+    }
+    section.finish()?;
+    Ok(WrittenVariant { name, role, about, layer })
+}
+
+fn published(mut section: Section<'_>) -> Result<WrittenPublished, FileError> {
+    let file = section.required("file")?;
+    let only = filter(&mut section)?;
+    section.finish()?;
+    Ok(WrittenPublished { file, only })
+}
+
+fn parameter(mut section: Section<'_>) -> Result<WrittenParameter, FileError> {
+    let name = section.required("name")?;
+    let calibrated = section.or_default("calibrated")?;
+    let why = section.required("why")?;
+    section.finish()?;
+    Ok(WrittenParameter { name, calibrated, why })
+}
+
+fn calibration(mut section: Section<'_>) -> Result<WrittenCalibration, FileError> {
+    let variant = section.required("variant")?;
+    let metrics = section.required("metrics")?;
+    let only = filter(&mut section)?;
+    let about = section.optional("about")?;
+    section.finish()?;
+    Ok(WrittenCalibration { variant, metrics, only, about })
+}
+
+/// Values of a column in a filter.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "must be a number, a name or a list of them")]
+enum OneOrMore {
+    One(CaseValue),
+    More(Vec<CaseValue>),
+}
+
+fn filter(section: &mut Section<'_>) -> Result<Option<WrittenFilter>, FileError> {
+    let document = section.document;
+    let Some(table) = section.table("only")? else { return Ok(None) };
+    let (mut columns, mut spans) = (Vec::new(), Vec::new());
+    for (name, value) in table.into_inner() {
+        spans.push(name.span());
+        let name = name.into_inner().into_owned();
+        let values = match document.read(&name, value)? {
+            OneOrMore::One(value) => vec![value],
+            OneOrMore::More(values) => values,
+        };
+        columns.push((name, values));
+    }
+    Ok(Some(WrittenFilter { filter: CaseFilter(columns), spans }))
+}

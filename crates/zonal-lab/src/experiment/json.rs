@@ -1,0 +1,107 @@
+//! Results as one JSON document, for scripts. Its keys and their order are a promise.
+//!
+//! The same seed gives the same bytes: nothing of the host is in it, and floats are rounded to nine
+//! significant digits. Neighbours: `results.rs` is what it is made from.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Serialize, Serializer};
+
+use super::results::{Parameter, Results, Row};
+
+/// The document of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultDocument<'r>(pub &'r Results);
+
+impl ResultDocument<'_> {
+    /// Its text, ending with a line break.
+    #[must_use]
+    pub fn text(self) -> String {
+        serde_json::to_string_pretty(&self).expect("names and numbers are always JSON") + "\n"
+    }
+}
+
+/// Writes `DIRECTORY/EXPERIMENT/result.json`, as a whole or not at all; gives its path.
+///
+/// # Errors
+/// What the file system says.
+pub fn write(directory: &Path, results: &Results) -> io::Result<PathBuf> {
+    let directory = directory.join(&results.experiment);
+    fs::create_dir_all(&directory)?;
+    let (path, new) = (directory.join("result.json"), directory.join("result.json.new"));
+    fs::write(&new, ResultDocument(results).text())?;
+    fs::rename(&new, &path)?;
+    Ok(path)
+}
+
+/// Nine significant digits: more than any prediction is worth, and short to print.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.8e}").parse().unwrap_or(value)
+}
+
+impl Serialize for ResultDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let results = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("experiment", &results.experiment)?;
+        map.serialize_entry("seed", &results.seed)?;
+        match &results.machines[..] {
+            [only] => map.serialize_entry("machine", only)?,
+            several => map.serialize_entry("machine", several)?,
+        }
+        map.serialize_entry("parameters", &Parameters(&results.parameters))?;
+        map.serialize_entry("calibrated_on", &results.calibrated_on)?;
+        if results.missing != 0 {
+            map.serialize_entry("missing_runs", &results.missing)?;
+        }
+        map.serialize_entry("rows", &Rows(&results.rows))?;
+        map.end()
+    }
+}
+
+struct Parameters<'r>(&'r [Parameter]);
+
+impl Serialize for Parameters<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Value<'r> {
+            value: f64,
+            calibrated: bool,
+            why: &'r str,
+        }
+        serializer.collect_map(self.0.iter().map(|parameter| {
+            let Parameter { name, value, calibrated, why } = parameter;
+            (name, Value { value: rounded(*value), calibrated: *calibrated, why })
+        }))
+    }
+}
+
+struct Rows<'r>(&'r [Row]);
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut rows = serializer.serialize_seq(Some(self.0.len()))?;
+        self.0.iter().try_for_each(|row| rows.serialize_element(&OneRow(row)))?;
+        rows.end()
+    }
+}
+
+struct OneRow<'r>(&'r Row);
+
+impl Serialize for OneRow<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        row.case.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
+        map.serialize_entry("variant", &row.variant)?;
+        map.serialize_entry("metric", &row.metric)?;
+        map.serialize_entry("unit", &row.unit)?;
+        map.serialize_entry("predicted", &rounded(row.predicted))?;
+        map.serialize_entry("published", &row.published.map(rounded))?;
+        map.serialize_entry("error_pct", &row.error_pct().map(rounded))?;
+        map.end()
+    }
+}

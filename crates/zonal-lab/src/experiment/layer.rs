@@ -1,0 +1,157 @@
+//! Settings that lie over one another: those of a part, of a case over them, of a variant on top.
+//!
+//! A setting keeps the place it was written at, so that an error about it names that line. Neighbours:
+//! `cases.rs` and `file.rs` make layers, `resolve.rs` reads what comes of them.
+
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::document::{Document, FileError, Key, Span, Table, Value, table_of};
+
+/// What a setting belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Group {
+    /// A field of `sim::Hardware`.
+    Hardware,
+    /// A choice of the allocator.
+    Config,
+    /// A field of the workload.
+    Workload,
+}
+
+impl Group {
+    /// Its name in files.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Hardware => "hardware",
+            Self::Config => "config",
+            Self::Workload => "workload",
+        }
+    }
+
+    /// The group of a name that may stand before a key, as in `config.tuning`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        [Self::Hardware, Self::Config, Self::Workload].into_iter().find(|group| group.name() == name)
+    }
+}
+
+/// A setting by itself.
+#[derive(Clone, Debug)]
+pub(super) struct Setting<'t> {
+    pub(super) group: Group,
+    pub(super) key: Key<'t>,
+    pub(super) value: Value<'t>,
+}
+
+impl Setting<'_> {
+    /// Its name as a column: fields of workloads stand alone.
+    pub(super) fn name(&self) -> String {
+        match self.group {
+            Group::Workload => self.key.get_ref().to_string(),
+            group => format!("{}.{}", group.name(), self.key.get_ref()),
+        }
+    }
+}
+
+/// Settings of all groups.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layer<'t> {
+    hardware: Table<'t>,
+    config: Table<'t>,
+    workload: Table<'t>,
+}
+
+impl<'t> Layer<'t> {
+    pub(super) fn group(&self, group: Group) -> &Table<'t> {
+        match group {
+            Group::Hardware => &self.hardware,
+            Group::Config => &self.config,
+            Group::Workload => &self.workload,
+        }
+    }
+
+    fn group_mut(&mut self, group: Group) -> &mut Table<'t> {
+        match group {
+            Group::Hardware => &mut self.hardware,
+            Group::Config => &mut self.config,
+            Group::Workload => &mut self.workload,
+        }
+    }
+
+    /// Lays a setting on top.
+    pub(super) fn set(&mut self, setting: Setting<'t>) {
+        let table = self.group_mut(setting.group);
+        // Inserting alone would keep the place of the key that is covered.
+        table.remove(&*setting.key.get_ref().clone());
+        table.insert(setting.key, setting.value);
+    }
+
+    /// Lays all settings of a table on top.
+    pub(super) fn set_all(&mut self, group: Group, table: Table<'t>) {
+        table.into_iter().for_each(|(key, value)| self.set(Setting { group, key, value }));
+    }
+
+    /// This layer with another on top.
+    pub(super) fn under(&self, top: &Self) -> Self {
+        let mut both = self.clone();
+        for group in [Group::Hardware, Group::Config, Group::Workload] {
+            both.set_all(group, top.group(group).clone());
+        }
+        both
+    }
+
+    /// Reads a group; `span` is where missing keys would have to be.
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        document: Document<'t>,
+        group: Group,
+        span: Span,
+    ) -> Result<T, FileError> {
+        document.read_table(Spanned::new(span, self.group(group).clone()))
+    }
+
+    /// Reads the settings of a workload as those of a kind.
+    pub(super) fn read_kind<T: DeserializeOwned>(
+        &self,
+        document: Document<'t>,
+        kind: &str,
+        span: Span,
+    ) -> Result<T, FileError> {
+        let mut table = Table::new();
+        let fields = DeValue::Table(self.workload.clone());
+        table.insert(Spanned::new(span.clone(), kind.to_owned().into()), Spanned::new(span.clone(), fields));
+        document.read_table(Spanned::new(span, table))
+    }
+
+    /// Where a key was set.
+    pub(super) fn place(&self, group: Group, key: &str) -> Option<Span> {
+        self.group(group).get_key_value(key).map(|(key, _)| key.span())
+    }
+}
+
+/// The settings of a table in which keys may be `config.tuning`, in quotes or not.
+pub(super) fn settings<'t>(document: Document<'t>, table: Table<'t>) -> Result<Vec<Setting<'t>>, FileError> {
+    let mut found = Vec::new();
+    for (key, value) in table {
+        let name = key.get_ref().clone();
+        match (Group::named(&name), name.split_once('.')) {
+            (Some(group), _) => {
+                let inner = table_of(document, &name, value)?.into_inner();
+                found.extend(inner.into_iter().map(|(key, value)| Setting { group, key, value }));
+            }
+            (None, Some((prefix, field))) => {
+                let Some(group) = Group::named(prefix) else {
+                    let problem = format!(
+                        "unknown key `{name}`; write config.KEY, hardware.KEY or a field of the workload"
+                    );
+                    return Err(document.error(key.span(), problem));
+                };
+                let key = Spanned::new(key.span(), field.to_owned().into());
+                found.push(Setting { group, key, value });
+            }
+            (None, None) => found.push(Setting { group: Group::Workload, key, value }),
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,193 @@
+//! Published figures: tables with a row for each figure, and the part of them that may be calibrated on.
+//!
+//! The header of a table names the columns of cases, then `variant,metric,unit,value`; an empty cell
+//! means that the column says nothing about the row, `#` begins a comment. A [`Baseline`] has no room for
+//! figures of other variants: what is calibrated on it cannot have seen them. Neighbours: `resolve.rs`
+//! holds tables against the cases of an experiment.
+
+use super::document::FileError;
+use super::results::{CaseValue, CaseValues};
+
+/// Columns that every table ends with.
+const COLUMNS: [&str; 4] = ["variant", "metric", "unit", "value"];
+
+/// Which cases are meant: for each column named, the values it may have.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct CaseFilter(pub Vec<(String, Vec<CaseValue>)>);
+
+impl CaseFilter {
+    /// Whether a case is among them.
+    #[must_use]
+    pub fn takes(&self, case: &CaseValues) -> bool {
+        self.0
+            .iter()
+            .all(|(name, values)| case.iter().any(|(column, value)| column == name && values.contains(value)))
+    }
+}
+
+/// A published figure.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PublishedRow {
+    /// The case.
+    pub case: CaseValues,
+    /// Name of the variant.
+    pub variant: String,
+    /// Name of the figure.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Its value.
+    pub value: f64,
+    /// Where it stands in its table.
+    pub line: usize,
+}
+
+/// A table of published figures.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Published {
+    /// Its file.
+    pub file: String,
+    /// Names of the columns of cases.
+    pub columns: Vec<String>,
+    /// The figures.
+    pub rows: Vec<PublishedRow>,
+}
+
+impl Published {
+    /// Reads a table.
+    ///
+    /// # Errors
+    /// The first line that is none of a table of figures.
+    pub fn read(text: &str, file: &str) -> Result<Self, FileError> {
+        let mut reader =
+            csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
+        let refused = |reader: &csv::Reader<_>, problem: String| FileError {
+            file: file.to_owned(),
+            line: Some(line_before(text, reader.position())),
+            problem,
+        };
+        let header = match reader.headers() {
+            Ok(header) => header.clone(),
+            Err(error) => return Err(refused(&reader, shape(&error))),
+        };
+        let names: Vec<&str> = header.iter().collect();
+        let Some(columns) = names.strip_suffix(&COLUMNS) else {
+            let problem = format!(
+                "the header is `{}`; it must be the columns of cases and then {}",
+                names.join(","),
+                COLUMNS.join(",")
+            );
+            return Err(refused(&reader, problem));
+        };
+        let (mut rows, mut record) = (Vec::new(), csv::StringRecord::new());
+        loop {
+            match reader.read_record(&mut record) {
+                Ok(false) => break,
+                Ok(true) => {}
+                Err(error) => return Err(refused(&reader, shape(&error))),
+            }
+            let line = line_before(text, reader.position());
+            rows.push(row(&record, columns, line).map_err(|problem| refused(&reader, problem))?);
+        }
+        let columns = columns.iter().map(|&name| name.to_owned()).collect();
+        Ok(Self { file: file.to_owned(), columns, rows })
+    }
+
+    /// The figure of a case in a variant.
+    #[must_use]
+    pub fn find(&self, case: &CaseValues, variant: &str, metric: &str) -> Option<&PublishedRow> {
+        let wanted = |row: &&PublishedRow| {
+            row.variant == variant && row.metric == metric && same_case(&row.case, case)
+        };
+        self.rows.iter().find(wanted)
+    }
+}
+
+fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<PublishedRow, String> {
+    let cell = |at: usize| record.get(at).unwrap_or_default();
+    let cells = columns.iter().enumerate().filter(|(at, _)| !cell(*at).is_empty());
+    let case = cells.map(|(at, name)| ((*name).to_owned(), CaseValue::of(cell(at)))).collect();
+    let [variant, metric, unit, value] = std::array::from_fn(|at| cell(columns.len() + at));
+    for (name, text) in COLUMNS.into_iter().zip([variant, metric, unit]) {
+        if text.is_empty() {
+            return Err(format!("the {name} is missing"));
+        }
+    }
+    let number = value.parse().ok().filter(|value: &f64| value.is_finite());
+    Ok(PublishedRow {
+        case,
+        variant: variant.to_owned(),
+        metric: metric.to_owned(),
+        unit: unit.to_owned(),
+        value: number.ok_or_else(|| format!("the value is `{value}`; it must be a finite number"))?,
+        line,
+    })
+}
+
+/// The line that ends at a position: a record's own position is that of the comments before it.
+fn line_before(text: &str, position: &csv::Position) -> usize {
+    let read = text.get(..position.byte() as usize).unwrap_or(text);
+    1 + read.trim_end().matches('\n').count()
+}
+
+fn shape(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{len} cells; the header has {expected_len}")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Whether two cases are the same, in whatever order their values stand.
+pub(super) fn same_case(one: &CaseValues, other: &CaseValues) -> bool {
+    one.len() == other.len() && one.iter().all(|value| other.contains(value))
+}
+
+/// A figure of the baseline.
+#[derive(Clone, PartialEq, Debug)]
+pub struct BaselineRow {
+    /// The case.
+    pub case: CaseValues,
+    /// Name of the figure.
+    pub metric: String,
+    /// Its unit.
+    pub unit: String,
+    /// Its value.
+    pub value: f64,
+}
+
+/// Published figures of how things were before a mechanism: what may be calibrated on.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Baseline {
+    rows: Vec<BaselineRow>,
+}
+
+impl Baseline {
+    /// The figures of the variant `baseline` alone, of some metrics and cases; all others are dropped.
+    #[must_use]
+    pub fn of(published: &Published, baseline: &str, metrics: &[String], cases: &CaseFilter) -> Self {
+        let wanted = |row: &&PublishedRow| {
+            row.variant == baseline && metrics.contains(&row.metric) && cases.takes(&row.case)
+        };
+        let rows = published.rows.iter().filter(wanted).map(|row| BaselineRow {
+            case: row.case.clone(),
+            metric: row.metric.clone(),
+            unit: row.unit.clone(),
+            value: row.value,
+        });
+        Self { rows: rows.collect() }
+    }
+
+    /// The figures, in the order of the table.
+    #[must_use]
+    pub fn rows(&self) -> &[BaselineRow] {
+        &self.rows
+    }
+
+    /// Whether a figure of a case is among them.
+    #[must_use]
+    pub fn has(&self, case: &CaseValues, metric: &str) -> bool {
+        self.rows.iter().any(|row| row.metric == metric && same_case(&row.case, case))
+    }
+}

@@ -1,0 +1,260 @@
+//! From an experiment as written to a plan: machines are found, settings laid over one another, every
+//! run checked before the first one starts.
+//!
+//! Neighbours: `file.rs` reads, `parameters.rs` and `figures.rs` check the rest of the file.
+
+use std::sync::Arc;
+
+use zonal::{Config, Layout};
+use zonal_machine::{MachineModel, OwnedMachine};
+
+use super::choices::{Choices, check_min_free, key_of};
+use super::document::{Document, FileError, Span};
+use super::figures;
+use super::file::{Written, WrittenPart, WrittenVariant};
+use super::layer::{Group, Layer};
+use super::parameters;
+use super::plan::{Plan, Run};
+use super::results::{CaseValue, CaseValues, VariantInfo, case_text};
+use super::source::Source;
+use crate::sim::{Hardware, Lab, SimulatedMachine};
+use crate::workload::Workload;
+
+/// Column of cases that says which part they are of.
+const PART: &str = "workload";
+/// Most CPUs that the lab tells apart.
+const CPUS_MAX: usize = 0xfffe;
+
+/// Reads an experiment and checks all of it.
+///
+/// # Errors
+/// The first thing that is wrong, with its line.
+pub fn load(source: &Source) -> Result<Plan, FileError> {
+    let (name, text) = (source.name(), source.text()?);
+    let document = Document { name: &name, text: &text };
+    let written = Written::read(document)?;
+    check_name(document, &written)?;
+    check_variants(document, &written)?;
+    let parts = parts(document, source, &written)?;
+    let mut plan = Plan {
+        name: written.name.get_ref().clone(),
+        title: written.title.clone(),
+        source: written.source.clone(),
+        about: written.about.clone(),
+        assumptions: written.assumptions.clone(),
+        machines: Vec::new(),
+        variants: written.variants.iter().map(info).collect(),
+        parameters: parameters::find(document, &written, &parts)?,
+        calibration: None,
+        runs: Vec::new(),
+        published: Default::default(),
+    };
+    for part in &parts {
+        if !plan.machines.contains(&part.model.name) {
+            plan.machines.push(part.model.name.clone());
+        }
+        runs(document, part, &written.variants, &mut plan.runs)?;
+    }
+    plan.published = figures::published(document, source, &written, &plan)?;
+    plan.calibration = figures::calibration(document, &written, &plan)?;
+    Ok(plan)
+}
+
+/// A part whose machine was found.
+pub(super) struct Part<'w, 't> {
+    pub(super) written: &'w WrittenPart<'t>,
+    pub(super) model: Arc<MachineModel>,
+    /// Without what cases and variants change.
+    pub(super) hardware: Hardware,
+}
+
+fn info(variant: &WrittenVariant<'_>) -> VariantInfo {
+    VariantInfo {
+        name: variant.name.get_ref().clone(),
+        role: *variant.role.get_ref(),
+        about: variant.about.clone(),
+    }
+}
+
+/// Results lie in a directory of that name.
+fn check_name(document: Document<'_>, written: &Written<'_>) -> Result<(), FileError> {
+    let name = written.name.get_ref();
+    let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.chars().all(fit) && name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Ok(());
+    }
+    let problem =
+        format!("name = {name:?}: must be letters, digits and -_. that begin with a letter or digit");
+    Err(document.error(written.name.span(), problem))
+}
+
+fn check_variants(document: Document<'_>, written: &Written<'_>) -> Result<(), FileError> {
+    for (at, variant) in written.variants.iter().enumerate() {
+        let name = variant.name.get_ref();
+        if name.is_empty() {
+            return Err(document.error(variant.name.span(), "the variant has no name; give it one"));
+        }
+        if written.variants[..at].iter().any(|other| other.name.get_ref() == name) {
+            let problem = format!("variant `{name}` is there twice; each name must be there once");
+            return Err(document.error(variant.name.span(), problem));
+        }
+    }
+    Ok(())
+}
+
+fn parts<'w, 't>(
+    document: Document<'t>,
+    source: &Source,
+    written: &'w Written<'t>,
+) -> Result<Vec<Part<'w, 't>>, FileError> {
+    let mut parts: Vec<Part<'w, 't>> = Vec::new();
+    for part in &written.parts {
+        match &part.name {
+            None if written.parts.len() > 1 => {
+                return Err(document.error(
+                    part.span.clone(),
+                    "the part has no `name`; where there are several each needs one",
+                ));
+            }
+            Some(name) if parts.iter().any(|other| other.written.name.as_ref() == Some(name)) => {
+                let problem =
+                    format!("part `{}` is there twice; each name must be there once", name.get_ref());
+                return Err(document.error(name.span(), problem));
+            }
+            _ => {}
+        }
+        let known = parts.iter().find(|other| other.written.machine == part.machine);
+        let model = match known {
+            Some(other) => Arc::clone(&other.model),
+            None => Arc::new(machine(document, source, part)?),
+        };
+        let hardware = part.layer.read(document, Group::Hardware, part.span.clone())?;
+        parts.push(Part { written: part, model, hardware });
+    }
+    Ok(parts)
+}
+
+fn machine(
+    document: Document<'_>,
+    source: &Source,
+    part: &WrittenPart<'_>,
+) -> Result<MachineModel, FileError> {
+    let refused = |problem| document.error(part.machine.span(), problem);
+    let model =
+        source.machine(part.machine.get_ref()).map_err(|error| refused(format!("machine: {error}")))?;
+    let cpus = model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index() + 1).max().unwrap_or(0);
+    if cpus > CPUS_MAX {
+        let problem =
+            format!("machine: {} has CPU {}; the lab has ids below {CPUS_MAX}", model.name, cpus - 1);
+        return Err(refused(problem));
+    }
+    Ok(model)
+}
+
+fn runs<'t>(
+    document: Document<'t>,
+    part: &Part<'_, 't>,
+    variants: &[WrittenVariant<'t>],
+    runs: &mut Vec<Run>,
+) -> Result<(), FileError> {
+    let mut machine =
+        SimulatedMachine { model: MachineModel::clone(&part.model), hardware: part.hardware.clone() };
+    for case in &part.written.cases {
+        let name = part.written.name.iter().map(|name| {
+            let name = CaseValue::Text(name.get_ref().clone());
+            (PART.to_owned(), name)
+        });
+        let values: CaseValues = name.chain(case.values.iter().cloned()).collect();
+        if runs.iter().any(|run| run.case == values) {
+            let text = case_text(&values);
+            let text = if text.is_empty() { "without any value".to_owned() } else { text };
+            let problem = format!("the case {text} is there twice; each must be there once");
+            return Err(document.error(case.span.clone(), problem));
+        }
+        let case_place = (runs.len() / variants.len()) as u64;
+        let layer = part.written.layer.under(&case.layer);
+        let workload = workload(document, part.written, &layer)?;
+        for variant in variants {
+            let layer = layer.under(&variant.layer);
+            machine.hardware = hardware(document, part.written, &layer)?;
+            let (config, host_bytes) = config(document, part.written, &machine, &layer)?;
+            workload.program().check(&machine).map_err(|unfit| {
+                let place = layer.place(Group::Workload, unfit.field);
+                let place = place.unwrap_or_else(|| part.written.workload.clone());
+                document.error(place, format!("{}: {}", unfit.field, unfit.problem))
+            })?;
+            runs.push(Run {
+                case: values.clone(),
+                case_place,
+                variant: variant.name.get_ref().clone(),
+                model: Arc::clone(&part.model),
+                hardware: machine.hardware.clone(),
+                config,
+                workload: workload.clone(),
+                host_bytes,
+                operations: workload.program().operations(&machine),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn workload<'t>(
+    document: Document<'t>,
+    part: &WrittenPart<'t>,
+    layer: &Layer<'t>,
+) -> Result<Workload, FileError> {
+    let kind = part.kind.get_ref();
+    if !Workload::KINDS.contains(&kind.as_str()) {
+        let known = Workload::KINDS.join(", ");
+        return Err(
+            document.error(part.kind.span(), format!("unknown kind of workload `{kind}`; kinds are {known}"))
+        );
+    }
+    layer.read_kind(document, kind, part.workload.clone())
+}
+
+fn hardware<'t>(
+    document: Document<'t>,
+    part: &WrittenPart<'t>,
+    layer: &Layer<'t>,
+) -> Result<Hardware, FileError> {
+    let hardware: Hardware = layer.read(document, Group::Hardware, part.span.clone())?;
+    hardware.check().map_err(|problem| {
+        let field = problem.split(' ').next().unwrap_or_default();
+        let place = layer.place(Group::Hardware, field).unwrap_or_else(|| part.span.clone());
+        document.error(place, &problem)
+    })?;
+    Ok(hardware)
+}
+
+/// The configuration, and the host's memory that the machine takes with it.
+fn config<'t>(
+    document: Document<'t>,
+    part: &WrittenPart<'t>,
+    machine: &SimulatedMachine,
+    layer: &Layer<'t>,
+) -> Result<(Config, u64), FileError> {
+    let choices: Choices = layer.read(document, Group::Config, part.span.clone())?;
+    let config = choices.config(&machine.model);
+    let refused = |place: Option<Span>, problem: String| {
+        document.error(place.unwrap_or_else(|| part.machine.span()), problem)
+    };
+    let misfit = |error: zonal::error::ConfigError| {
+        let key = key_of(&error);
+        let place = key.and_then(|key| layer.place(Group::Config, key));
+        refused(place, format!("{}: {error}", key.unwrap_or("config")))
+    };
+    check_min_free(&config, &machine.model).map_err(misfit)?;
+    let owned = OwnedMachine::from(&machine.model);
+    let bytes = owned.with(|described| {
+        let layout = Layout::new(described, &config)?;
+        let metadata: usize = layout.requests::<Lab>().map(|request| request.bytes).sum();
+        // The directory has 16 bytes for each line of 64, caches a word for each of theirs.
+        let caches = described.cpu_ids() * machine.hardware.cache_lines * size_of::<u64>();
+        Ok((metadata + metadata / 4 + caches) as u64)
+    });
+    let bytes = bytes.map_err(|error| refused(None, format!("machine: {error}")))?.map_err(misfit)?;
+    let frames: u64 = machine.model.zones.iter().map(|zone| zone.spanned.get()).sum();
+    Ok((config, bytes + frames / 8))
+}

@@ -1,0 +1,233 @@
+//! Runs a plan on all of the host's cores.
+//!
+//! Host threads take runs from a queue; each run is a simulated machine of its own on one of them, so
+//! results do not depend on how many there are. Neighbours: `queue.rs` says which run is next,
+//! `collect.rs` makes results of what comes back.
+
+use std::num::NonZeroUsize;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::Duration;
+
+use super::collect::{check_units, collect};
+use super::document::FileError;
+use super::plan::{Plan, Run};
+use super::queue::Queue;
+use super::results::Results;
+use crate::checks::{Fault, panic_text};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{RunError, SimulateError};
+
+/// Between two looks at the stop flag.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How a plan is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Start of all random choices.
+    pub seed: u64,
+    /// Host threads.
+    pub jobs: NonZeroUsize,
+    /// Host memory that runs may use at the same time; one alone may use more.
+    pub memory_bytes: u64,
+}
+
+/// How far it is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Progress {
+    /// Runs that have ended.
+    pub done: usize,
+    /// All runs.
+    pub total: usize,
+    /// Estimated share of the work that is done, 0 to 1.
+    pub share: f64,
+    /// What runs now, in words, in the order of starting.
+    pub running: Vec<String>,
+}
+
+/// Why an experiment has no results.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// A run failed.
+    #[error("experiment {experiment}, {run}, seed {seed}: {reason}")]
+    Run {
+        /// Name of the experiment.
+        experiment: String,
+        /// Case and variant.
+        run: String,
+        /// Seed of the experiment.
+        seed: u64,
+        /// What went wrong.
+        reason: String,
+    },
+    /// Its figures cannot be compared.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Keeps [`Fault`]s off standard error: whoever runs the plan is told of them. Other panics go on as
+/// before. For the whole process.
+pub fn silence_faults() {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !info.payload().is::<Fault>() {
+            before(info);
+        }
+    }));
+}
+
+/// Why a run gave nothing.
+enum Stopped {
+    Interrupted,
+    Failed(String),
+}
+
+enum Event {
+    Begun(usize),
+    Ended(usize, Result<Outcome, Stopped>),
+}
+
+/// Runs all of a plan, or until `stop` becomes true: then results hold what was done by then.
+///
+/// # Errors
+/// The first run that failed; the others are stopped.
+pub fn run(
+    plan: &Plan,
+    options: &Options,
+    mut progress: impl FnMut(&Progress),
+    stop: &AtomicBool,
+) -> Result<Results, Failure> {
+    let queue = &Queue::new(&plan.runs, options.memory_bytes);
+    let halt = &AtomicBool::new(false);
+    let mut state = Running::new(plan, options.seed);
+    thread::scope(|scope| {
+        let (sender, events) = mpsc::channel();
+        for _ in 0..options.jobs.get().min(plan.runs.len()) {
+            let sender = sender.clone();
+            scope.spawn(move || work(plan, options.seed, queue, &sender, halt));
+        }
+        drop(sender);
+        let end = || {
+            queue.close();
+            // Relaxed: only a request to stop.
+            halt.store(true, Relaxed);
+        };
+        progress(&state.progress());
+        loop {
+            match events.recv_timeout(PATIENCE) {
+                Ok(event) => {
+                    state.take(event);
+                    if state.failure.is_some() {
+                        end();
+                    }
+                    progress(&state.progress());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            // Relaxed: likewise.
+            if stop.load(Relaxed) {
+                end();
+            }
+        }
+    });
+    match state.failure {
+        Some(failure) => Err(failure),
+        None => Ok(collect(plan, options.seed, state.outcomes)),
+    }
+}
+
+/// What a host thread does.
+fn work(plan: &Plan, seed: u64, queue: &Queue<'_>, events: &Sender<Event>, halt: &AtomicBool) {
+    while let Some(place) = queue.take() {
+        // Whoever listens does so until all host threads have ended.
+        let _ = events.send(Event::Begun(place));
+        let run = &plan.runs[place];
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| simulate(run, run.seed(seed), halt)));
+        queue.give_back(place);
+        let outcome = match outcome {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(SimulateError::Run(RunError::Interrupted))) => Err(Stopped::Interrupted),
+            Ok(Err(error)) => Err(Stopped::Failed(error.to_string())),
+            Err(payload) => Err(Stopped::Failed(panic_text(&*payload))),
+        };
+        if matches!(outcome, Err(Stopped::Failed(_))) {
+            queue.close();
+        }
+        let _ = events.send(Event::Ended(place, outcome));
+    }
+}
+
+fn simulate(run: &Run, seed: u64, halt: &AtomicBool) -> Result<Outcome, SimulateError> {
+    let program = run.workload.program();
+    let outcome = run.machine().simulate(&run.config, seed, |sim| program.run(&Hands::new(sim), halt))?;
+    Ok(outcome?)
+}
+
+/// What has come back so far.
+struct Running<'p> {
+    plan: &'p Plan,
+    seed: u64,
+    /// By place of the run.
+    outcomes: Vec<Option<Outcome>>,
+    running: Vec<usize>,
+    done: usize,
+    work_done: f64,
+    failure: Option<Failure>,
+}
+
+impl<'p> Running<'p> {
+    fn new(plan: &'p Plan, seed: u64) -> Self {
+        let outcomes = vec![None; plan.runs.len()];
+        Self { plan, seed, outcomes, running: Vec::new(), done: 0, work_done: 0.0, failure: None }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Begun(place) => self.running.push(place),
+            Event::Ended(place, outcome) => {
+                self.running.retain(|&running| running != place);
+                let checked = outcome.and_then(|outcome| {
+                    check_units(self.plan, &self.plan.runs[place], &outcome).map(|()| outcome).map_err(
+                        |error| {
+                            self.failure.get_or_insert(error.into());
+                            Stopped::Interrupted
+                        },
+                    )
+                });
+                match checked {
+                    Ok(outcome) => {
+                        self.outcomes[place] = Some(outcome);
+                        self.done += 1;
+                        self.work_done += weight(&self.plan.runs[place]);
+                    }
+                    Err(Stopped::Interrupted) => {}
+                    Err(Stopped::Failed(reason)) => {
+                        let run = self.plan.runs[place].text();
+                        let (experiment, seed) = (self.plan.name.clone(), self.seed);
+                        self.failure.get_or_insert(Failure::Run { experiment, run, seed, reason });
+                    }
+                }
+            }
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let all: f64 = self.plan.runs.iter().map(weight).sum();
+        Progress {
+            done: self.done,
+            total: self.plan.runs.len(),
+            share: self.work_done / all,
+            running: self.running.iter().map(|&place| self.plan.runs[place].text()).collect(),
+        }
+    }
+}
+
+/// What a run costs, beside others.
+fn weight(run: &Run) -> f64 {
+    run.operations.max(1.0)
+}

@@ -1,0 +1,157 @@
+//! A small machine and a configuration from a seed: the ground of one round.
+//!
+//! Nodes come with and without CPUs and memory, with sparse ids, in sizes from a few MiB, where
+//! every frame counts, to a GiB, where pagesets work with whole batches. Neighbours: `player.rs`.
+
+use fastrand::Rng;
+use zonal::Config;
+use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
+use zonal::fallback::{CpuPenalty, NodeLoad};
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+use zonal::watermarks::WatermarkSettings;
+use zonal_machine::{MachineModel, NodeModel, Presence, Settings, ZoneModel};
+
+use crate::sim::{Hardware, SimulatedMachine};
+
+/// Sizes of nodes, in frames.
+const SIZES: [u64; 5] = [1500, 6000, 20_000, 70_000, 300_000];
+/// Distances of two nodes.
+const DISTANCES: [u8; 6] = [11, 12, 16, 20, 21, 32];
+
+/// What one round is played on.
+pub(super) struct Ground {
+    pub(super) machine: SimulatedMachine,
+    pub(super) config: Config,
+    /// Bouts of the round.
+    pub(super) bouts: usize,
+    /// Steps of each thread in a bout.
+    pub(super) steps: u32,
+    /// What programs want to have of all memory together, as a share of it.
+    pub(super) appetite: f64,
+}
+
+impl Ground {
+    pub(super) fn new(seed: u64) -> Self {
+        let random = &mut Rng::with_seed(seed);
+        let model = model(random);
+        let managed = model.zones.iter().map(|zone| zone.managed.get()).sum();
+        Self {
+            machine: SimulatedMachine { model, hardware: Hardware::default() },
+            config: config(random, managed),
+            bouts: 6,
+            steps: 250,
+            appetite: 0.2 + 1.1 * random.f64(),
+        }
+    }
+}
+
+/// One of several.
+pub(super) fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(..choices.len())]
+}
+
+fn model(random: &mut Rng) -> MachineModel {
+    let count = random.usize(2..=5);
+    let (mut id, mut cpu, mut frame) = (0, 0, random.u64(1..100_000));
+    let (mut nodes, mut zones) = (Vec::new(), Vec::new());
+    let rows = distances(random, count);
+    for (place, distances) in rows.into_iter().enumerate() {
+        id += if place > 0 { random.u16(1..=2) } else { 0 };
+        let node = NodeId::new(id).expect("few nodes");
+        // The first node has both, so that there is somebody and something.
+        let has_cpus = place == 0 || random.u8(..6) != 0;
+        let has_memory = place == 0 || random.u8(..8) != 0;
+        let cpus = if has_cpus { random.u32(1..=3) } else { 0 };
+        let ids = (cpu..cpu + cpus).map(CpuId::new).collect();
+        nodes.push(NodeModel { id: node, presence: Presence::Online, cpus: ids, distances });
+        cpu += cpus + random.u32(0..=1);
+        if has_memory {
+            frame = add_zones(random, node, frame, &mut zones);
+        }
+    }
+    let settings = Settings::default();
+    MachineModel { name: "hunt".to_owned(), page_bytes: 4096, nodes, zones, settings, observed: None }
+}
+
+fn distances(random: &mut Rng, count: usize) -> Vec<Vec<u8>> {
+    let mut rows = vec![vec![10; count]; count];
+    let pairs = (0..count).flat_map(|from| (from + 1..count).map(move |to| (from, to)));
+    for (from, to) in pairs {
+        rows[from][to] = one_of(random, &DISTANCES);
+        let symmetric = random.u8(..8) != 0;
+        rows[to][from] = if symmetric { rows[from][to] } else { one_of(random, &DISTANCES) };
+    }
+    rows
+}
+
+/// Adds the zones of a node from a frame on; gives the frame after them.
+fn add_zones(random: &mut Rng, node: NodeId, mut frame: u64, zones: &mut Vec<ZoneModel>) -> u64 {
+    let size = one_of(random, &SIZES);
+    let kinds: &[ZoneKind] = match random.u8(..4) {
+        0 => &[ZoneKind::Dma32, ZoneKind::Normal],
+        1 => &[ZoneKind::Normal, ZoneKind::Movable],
+        _ => &[ZoneKind::Normal],
+    };
+    for &kind in kinds {
+        let spanned = size / kinds.len() as u64 + random.u64(..1000);
+        let managed = spanned - random.u64(..spanned / 32);
+        let [spanned, managed] = [spanned, managed].map(PageCount::new);
+        zones.push(ZoneModel { node, kind, start: Pfn::new(frame), spanned, present: spanned, managed });
+        frame += spanned.get();
+    }
+    frame + random.u64(..5000)
+}
+
+fn config(random: &mut Rng, managed: u64) -> Config {
+    let watermarks = watermarks(random, managed);
+    let threshold = match random.u8(..3) {
+        0 => ThresholdRule::Fixed(random.u8(1..=125)),
+        _ => ThresholdRule::Scaled,
+    };
+    let counters = CounterRules {
+        threshold,
+        fold: one_of(random, &[FoldRule::Overstep, FoldRule::Overstep, FoldRule::ToZero]),
+        totals: one_of(random, &[TotalsRule::PerNode, TotalsRule::AndMachine]),
+        pressure: one_of(random, &[PressureRule::Lowered, PressureRule::Unchanged]),
+    };
+    Config {
+        region_min: PageCount::new(one_of(random, &[1, 1 << 14, 1 << 30])),
+        watermarks,
+        node_load: one_of(random, &[NodeLoad::Accumulate, NodeLoad::AccumulateRemaining]),
+        cpu_penalty: one_of(random, &[CpuPenalty::On, CpuPenalty::Off]),
+        tuning: tuning(random),
+        high_fraction: high_fraction(random),
+        counters,
+        zonelist_cache: zonelist_cache(random),
+        node_reclaim: one_of(random, &[NodeReclaim::Off, NodeReclaim::On]),
+        misuse: one_of(random, &[Misuse::Checked, Misuse::Exact]),
+        ..Config::default()
+    }
+}
+
+pub(super) fn tuning(random: &mut Rng) -> PagesetTuning {
+    one_of(
+        random,
+        &[PagesetTuning::Depth, PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed],
+    )
+}
+
+pub(super) fn high_fraction(random: &mut Rng) -> u32 {
+    one_of(random, &[0, 0, 8, 100])
+}
+
+pub(super) fn zonelist_cache(random: &mut Rng) -> ZonelistCache {
+    use ZonelistCache::{CacheFirst, Off, On, Original, Published};
+    one_of(random, &[On, On, Published, Published, CacheFirst, Original, Off])
+}
+
+/// Watermarks for a machine with so many frames.
+pub(super) fn watermarks(random: &mut Rng, managed: u64) -> WatermarkSettings {
+    WatermarkSettings {
+        min_free: (random.u8(..4) != 0).then(|| PageCount::new(managed / random.u64(20..200))),
+        scale_factor: one_of(random, &[10, 50, 200]),
+        ..WatermarkSettings::default()
+    }
+}

@@ -1,0 +1,124 @@
+//! What must hold while nothing is under way: the leader's work between bouts.
+//!
+//! After every bout: the books, the counters and the zonelists. After a rest, when programs have given
+//! everything back: what `squeeze.rs` tries out, and that all memory is free again, in the largest
+//! blocks there can be. Neighbours: `yard.rs` calls this.
+
+use zonal::units::{NodeId, PageCount};
+use zonal::{NodeMask, machine::FrameRange};
+
+use super::ground::one_of;
+use super::yard::Yard;
+use crate::sim::Time;
+
+/// How long the leader looks away when background workers are busy.
+const MOMENT: Time = Time::from_ps(50_000_000);
+/// How far the walk to a node may be longer than to the next in a fallback list: terms of a unit each for
+/// a lower id and for CPUs come on top of distances.
+const DISTANCE_SLACK: u8 = 2;
+
+impl Yard<'_, '_, '_, '_> {
+    /// One pause.
+    pub(super) fn pause(&self, rests: bool) {
+        self.look();
+        let mut random = fastrand::Rng::with_seed(self.world().seed() ^ self.hands.operations());
+        if rests {
+            self.rest(&mut random);
+        } else if random.u8(..3) == 0 {
+            let seconds = one_of(&mut random, &[0.3, 1.1, 2.5]);
+            self.world().sleep_until(self.world().now() + Time::from_seconds(seconds));
+        }
+    }
+
+    /// Looks at everything.
+    fn look(&self) {
+        while self.awake.get() != 0 {
+            self.world().sleep_until(self.world().now() + MOMENT);
+        }
+        self.hands.check_books();
+        self.world().free_of_charge(|| {
+            self.demand(self.ledger.check(self.allocator()));
+            self.demand(self.check_lists());
+        });
+    }
+
+    fn demand(&self, holds: Result<(), String>) {
+        if let Err(what) = holds {
+            self.hands.fault(what);
+        }
+    }
+
+    /// Programs have given everything back.
+    fn rest(&self, random: &mut fastrand::Rng) {
+        self.give_shared();
+        if random.bool() {
+            self.bring_cpus_back();
+        }
+        self.squeeze(random);
+        self.look();
+        self.allocator().drain_pagesets();
+        self.allocator().tick();
+        self.look();
+        self.world().free_of_charge(|| {
+            self.demand(self.ledger.check_totals(self.allocator()));
+            self.demand(self.check_all_free());
+        });
+    }
+
+    /// Every fallback list has each node with memory once, its own first, and near ones before far ones.
+    fn check_lists(&self) -> Result<(), String> {
+        let zones = self.allocator().zones().filter(|zone| zone.managed != PageCount::ZERO);
+        let memory: NodeMask = zones.map(|zone| zone.node).collect();
+        for (place, node) in self.ground.machine.model.nodes.iter().enumerate() {
+            let mut list: Vec<NodeId> = Vec::new();
+            self.allocator().fallback_order(node.id, |next| list.push(next));
+            let ids: Vec<u16> = list.iter().map(|next| next.get()).collect();
+            let there: NodeMask = list.iter().copied().collect();
+            if there != memory || list.len() != memory.len() {
+                let memory: Vec<u16> = memory.iter().map(NodeId::get).collect();
+                return Err(format!("the list of node {} is {ids:?}, memory have {memory:?}", node.id));
+            }
+            if memory.contains(node.id) && list[0] != node.id {
+                return Err(format!("the list of node {} begins elsewhere: {ids:?}", node.id));
+            }
+            let distance =
+                |next: &NodeId| self.ground.machine.model.distance_between(place, self.hands.place_of(*next));
+            let far = |pair: &[NodeId]| distance(&pair[0]) > distance(&pair[1]) + DISTANCE_SLACK;
+            if list.windows(2).any(far) {
+                return Err(format!(
+                    "the list of node {} goes to far nodes before near ones: {ids:?}",
+                    node.id
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// All frames are free, and no block is smaller than it must be.
+    fn check_all_free(&self) -> Result<(), String> {
+        let max = self.allocator().max_order();
+        for (zone, model) in self.allocator().zones().zip(&self.ground.machine.model.zones) {
+            let (node, kind) = (zone.node, zone.kind);
+            if zone.free != zone.managed || zone.in_pagesets != PageCount::ZERO {
+                return Err(format!(
+                    "node {node} {kind}: everything was given back, but {} of {} frames are free and {} in pagesets",
+                    zone.free, zone.managed, zone.in_pagesets
+                ));
+            }
+            let all = FrameRange { start: model.start, count: model.managed };
+            if self.offline.borrow().iter().any(|gone| all.contains(gone)) {
+                continue;
+            }
+            let size = max.pages().get();
+            let end = (all.start.get() + all.count.get()) / size;
+            let expected = end.saturating_sub(all.start.get().div_ceil(size));
+            let found = zone.free_blocks[usize::from(max.get())];
+            if found != expected {
+                return Err(format!(
+                    "node {node} {kind}: everything is free, in {found} blocks of order {max}; there is room for {expected}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! Experiments on a machine that nobody else uses: filling nodes to the watermark, and what local
+//! requests get after that.
+//!
+//! A node is *filled* by requests that it alone may serve, until none succeeds: its zones are then at
+//! `min`, neither above nor below (SPEC of watermarks). When some of the filled nodes are free
+//! again and a second has passed, no mark of the zonelist cache may hide them (M1). Neighbours:
+//! `pause.rs`.
+
+use fastrand::Rng;
+use zonal::request::PageKind;
+use zonal::snapshot::ZoneSnapshot;
+use zonal::units::{NodeId, Order, PageCount, ZoneKind};
+use zonal::{NodeMask, Policy, Request};
+
+use super::ground::one_of;
+use super::yard::{Cpu, Taken, Yard};
+use crate::sim::Time;
+
+/// More than a mark lasts.
+const SECOND_AND_MORE: Time = Time::from_ps(1_001_000_000_000);
+/// Frames beyond doubt: a zone that has so many more than it must keep can serve.
+const PLENTY: u64 = 64;
+/// Requests of each CPU while nodes are full.
+const TRIES: usize = 3;
+
+impl Yard<'_, '_, '_, '_> {
+    /// Fills some nodes, has all CPUs look for memory, frees some of it, and has them look again.
+    pub(super) fn squeeze(&self, random: &mut Rng) {
+        let mut filled: Vec<(NodeId, Vec<Taken>)> = Vec::new();
+        for node in self.memory.iter() {
+            if random.u8(..4) != 0 {
+                let cpu = one_of(random, &self.cpus);
+                self.world().move_to(cpu.id.index());
+                filled.push((node, self.fill(node)));
+            }
+        }
+        let mut extra = Vec::new();
+        for cpu in &self.cpus {
+            self.world().move_to(cpu.id.index());
+            for _ in 0..TRIES {
+                extra.extend(self.take(&Request::page().no_wait(), PageKind::User));
+            }
+        }
+        self.give_back(extra);
+        // At least one node has memory again.
+        random.shuffle(&mut filled);
+        let freed = random.usize(..=filled.len());
+        for (_, taken) in filled.drain(..freed) {
+            self.give_back(taken);
+        }
+        self.pass_a_second();
+        for &cpu in &self.cpus {
+            self.probe(cpu);
+        }
+        for (_, taken) in filled {
+            self.give_back(taken);
+        }
+        self.pass_a_second();
+    }
+
+    fn give_back(&self, taken: Vec<Taken>) {
+        for taken in taken {
+            self.give(taken);
+            self.hands.checkpoint();
+        }
+    }
+
+    /// Long enough for marks to go, with the ticks that machines have.
+    fn pass_a_second(&self) {
+        for _ in 0..2 {
+            self.world().sleep_until(self.world().now() + SECOND_AND_MORE);
+            self.allocator().tick();
+        }
+    }
+
+    /// Takes all that a node gives to those who can use nothing else.
+    fn fill(&self, node: NodeId) -> Vec<Taken> {
+        let mut all = Vec::new();
+        let only = NodeMask::from_iter([node]);
+        let Ok(policy) = Policy::bind(self.allocator(), only) else { return all };
+        for order in (0..=self.allocator().max_order().get()).rev().filter_map(Order::new) {
+            let request = Request::new(order).policy(&policy).no_wait();
+            while let Some(taken) = self.take(&request, PageKind::Kernel) {
+                all.push(taken);
+                self.hands.checkpoint();
+            }
+        }
+        let zones = self.world().free_of_charge(|| self.zones());
+        for zone in zones.iter().filter(|zone| zone.node == node) {
+            self.check_full(zone);
+        }
+        all
+    }
+
+    /// A zone after requests for single frames have failed.
+    fn check_full(&self, zone: &ZoneSnapshot) {
+        let keeps = zone.watermarks.min.plus(kept_for_others(zone)).get();
+        let (free, drift) = (zone.free.get(), self.drift(zone));
+        if free + drift < keeps.min(zone.managed.get()) {
+            self.hands.fault(format!(
+                "node {} {}: ordinary requests left {free} frames, less than the {keeps} below which only urgent ones go",
+                zone.node, zone.kind
+            ));
+        }
+        if free > keeps + drift {
+            self.hands.fault(format!(
+                "node {} {}: a request failed although {free} frames are free and only {keeps} must stay",
+                zone.node, zone.kind
+            ));
+        }
+    }
+
+    /// A local request on a CPU: the first zone of its list that has plenty, or one before it, serves.
+    fn probe(&self, cpu: Cpu) {
+        let zones = self.world().free_of_charge(|| self.zones());
+        let mut list: Vec<&ZoneSnapshot> = Vec::new();
+        self.allocator().fallback_order(cpu.node, |node| {
+            let of_node = zones.iter().rev().filter(|zone| zone.node == node);
+            list.extend(of_node.filter(|zone| zone.managed != PageCount::ZERO));
+        });
+        let has_plenty = |zone: &&ZoneSnapshot| {
+            let keeps = zone.watermarks.high.plus(kept_for_others(zone)).get();
+            zone.free.get() > keeps + self.drift(zone) + PLENTY
+        };
+        let Some(nearest) = list.iter().position(has_plenty) else { return };
+        self.world().move_to(cpu.id.index());
+        let Some(taken) = self.take(&Request::page(), PageKind::User) else {
+            self.hands.fault(format!("no frame on CPU {}, although {}", cpu.id, wealth(list[nearest])))
+        };
+        let served = list.iter().position(|zone| zone.id == taken.block.zone);
+        if served.is_none_or(|served| served > nearest) {
+            self.hands.fault(format!(
+                "CPU {} of node {} was served by node {}, although {}, and a second has passed since that changed",
+                cpu.id,
+                cpu.node,
+                taken.block.node,
+                wealth(list[nearest])
+            ));
+        }
+        self.give(taken);
+    }
+
+    fn zones(&self) -> Vec<ZoneSnapshot> {
+        self.allocator().zones().collect()
+    }
+
+    /// How wrong a reading of the zone's free frames can be: differences can be older than a threshold
+    /// that is lowered while background reclaim is awake.
+    fn drift(&self, zone: &ZoneSnapshot) -> u64 {
+        let cpus = self.cpus.len() as u32;
+        let page_bytes = self.ground.machine.model.page_bytes;
+        u64::from(self.ground.config.counters.threshold(cpus, zone.managed, page_bytes)) * u64::from(cpus)
+    }
+}
+
+/// What a zone keeps from requests that could use any.
+fn kept_for_others(zone: &ZoneSnapshot) -> PageCount {
+    zone.reserve[ZoneKind::Movable.index()]
+}
+
+fn wealth(zone: &ZoneSnapshot) -> String {
+    format!("{} frames of node {} {} are free", zone.free, zone.node, zone.kind)
+}

@@ -1,0 +1,87 @@
+//! What administrators do while programs run: settings change, CPUs and memory come and go.
+//!
+//! Refusals are no faults, as long as they are the lawful ones. Neighbours: `player.rs` calls this.
+
+use fastrand::Rng;
+use zonal::config::NodeReclaim;
+use zonal::error::OnlineError;
+use zonal::machine::FrameRange;
+use zonal::units::{CpuId, PageCount};
+
+use super::ground::{high_fraction, one_of, tuning, watermarks, zonelist_cache};
+use super::yard::Yard;
+
+impl Yard<'_, '_, '_, '_> {
+    /// Changes something.
+    pub(super) fn tinker(&self, random: &mut Rng) {
+        let allocator = self.allocator();
+        match random.u8(..12) {
+            0 => allocator.set_tuning(tuning(random)),
+            1 => allocator.set_zonelist_cache(zonelist_cache(random)),
+            2 => allocator.set_node_reclaim(one_of(random, &[NodeReclaim::Off, NodeReclaim::On])),
+            3 => allocator.set_high_fraction(high_fraction(random)),
+            4 => {
+                // Refused when memory that has gone leaves too little for it.
+                let _refused = allocator.set_watermarks(watermarks(random, self.managed()));
+            }
+            5 => allocator.drain_pagesets(),
+            6 => allocator.tick(),
+            7 | 8 => self.change_cpu(random),
+            _ => self.change_memory(random),
+        }
+    }
+
+    /// A CPU goes, or comes back.
+    fn change_cpu(&self, random: &mut Rng) {
+        let back = if random.bool() { self.cpus_offline.borrow_mut().pop() } else { None };
+        let cpu = back.unwrap_or(one_of(random, &self.cpus).id);
+        let changed = match back {
+            Some(cpu) => self.allocator().online_cpu(cpu),
+            None => self.allocator().offline_cpu(cpu),
+        };
+        match changed {
+            Ok(()) if back.is_none() => self.cpus_offline.borrow_mut().push(cpu),
+            Ok(()) | Err(OnlineError::CpuUnchanged(_) | OnlineError::LastCpu(_)) => {}
+            Err(error) => self.hands.fault(error.to_string()),
+        }
+    }
+
+    /// Brings a CPU back that went.
+    pub(super) fn bring_cpus_back(&self) {
+        let all: Vec<CpuId> = self.cpus_offline.take();
+        for cpu in all {
+            if let Err(error) = self.allocator().online_cpu(cpu) {
+                self.hands.fault(error.to_string());
+            }
+        }
+    }
+
+    /// Memory goes, or comes back.
+    fn change_memory(&self, random: &mut Rng) {
+        let back = if random.bool() { self.offline.borrow_mut().pop() } else { None };
+        if let Some(range) = back {
+            if let Err(error) = self.allocator().online_memory(range) {
+                self.hands.fault(error.to_string());
+            }
+            return;
+        }
+        let range = self.some_range(random);
+        match self.allocator().offline_memory(range) {
+            Ok(()) => self.offline.borrow_mut().push(range),
+            Err(OnlineError::InUse { .. } | OnlineError::NotOnline(_)) => {}
+            Err(error) => self.hands.fault(error.to_string()),
+        }
+    }
+
+    /// Some frames of a zone, or all of them.
+    fn some_range(&self, random: &mut Rng) -> FrameRange {
+        let zone = one_of(random, &self.ground.machine.model.zones);
+        let managed = zone.managed.get();
+        if random.u8(..4) == 0 {
+            return FrameRange { start: zone.start, count: zone.managed };
+        }
+        let first = random.u64(..managed);
+        let count = PageCount::new(random.u64(1..=(managed - first).min(20_000)));
+        FrameRange { start: zone.start.plus(PageCount::new(first)), count }
+    }
+}

@@ -1,0 +1,165 @@
+//! Files, as far as their pages are cached: which page lies where, what has to be written, and which files
+//! nobody uses any more.
+//!
+//! Neighbours: `table.rs` knows pages by frame, `writeback.rs` writes, `reclaim.rs` drops the pages of
+//! unused files.
+
+use std::collections::VecDeque;
+
+use super::table::NONE;
+use crate::sim::Time;
+
+/// A file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileId(pub(super) u32);
+
+/// A file. Pages before `first` are not cached.
+#[derive(Default, Debug)]
+struct File {
+    first: u32,
+    pages: VecDeque<u32>,
+    cached: u64,
+    /// Pages that became dirty, oldest first; some may have left since.
+    dirty: VecDeque<u32>,
+    dirty_since: Time,
+    /// How many have it open.
+    users: u32,
+    is_queued: bool,
+    is_unused: bool,
+    /// It was opened again since it came to the unused ones.
+    was_used: bool,
+}
+
+/// All files.
+#[derive(Default, Debug)]
+pub(super) struct Files {
+    files: Vec<File>,
+    /// Files with dirty pages, in the order in which they are written.
+    queue: VecDeque<u32>,
+    /// Files that nobody has open, longest first. Linux: the list of unused inodes.
+    unused: VecDeque<u32>,
+}
+
+impl Files {
+    /// A new file, which its maker has open.
+    pub(super) fn create(&mut self) -> FileId {
+        self.files.push(File { users: 1, ..File::default() });
+        FileId(self.files.len() as u32 - 1)
+    }
+
+    pub(super) fn open(&mut self, file: FileId) {
+        let file = &mut self.files[file.0 as usize];
+        (file.users, file.was_used) = (file.users + 1, true);
+    }
+
+    pub(super) fn close(&mut self, id: FileId) {
+        let file = &mut self.files[id.0 as usize];
+        file.users -= 1;
+        if file.users == 0 && !file.is_unused {
+            (file.is_unused, file.was_used) = (true, false);
+            self.unused.push_back(id.0);
+        }
+    }
+
+    /// The page of a file that is cached.
+    pub(super) fn page_at(&self, file: FileId, index: u32) -> Option<u32> {
+        let file = &self.files[file.0 as usize];
+        let at = file.pages.get(index.checked_sub(file.first)? as usize)?;
+        (*at != NONE).then_some(*at)
+    }
+
+    /// A page comes into the cache.
+    pub(super) fn insert(&mut self, file: FileId, index: u32, page: u32) {
+        let file = &mut self.files[file.0 as usize];
+        if file.pages.is_empty() {
+            file.first = index;
+        }
+        while index < file.first {
+            file.first -= 1;
+            file.pages.push_front(NONE);
+        }
+        let at = (index - file.first) as usize;
+        if at >= file.pages.len() {
+            file.pages.resize(at + 1, NONE);
+        }
+        file.pages[at] = page;
+        file.cached += 1;
+    }
+
+    /// A page leaves the cache.
+    pub(super) fn remove(&mut self, file: u32, index: u32) {
+        let file = &mut self.files[file as usize];
+        file.pages[(index - file.first) as usize] = NONE;
+        file.cached -= 1;
+        if file.cached == 0 {
+            file.pages = VecDeque::new();
+            return;
+        }
+        while file.pages.front() == Some(&NONE) {
+            file.pages.pop_front();
+            file.first += 1;
+        }
+    }
+
+    /// A page of the file has become dirty.
+    pub(super) fn note_dirty(&mut self, id: FileId, page: u32, now: Time) {
+        let file = &mut self.files[id.0 as usize];
+        file.dirty.push_back(page);
+        if !file.is_queued {
+            file.is_queued = true;
+            file.dirty_since = now;
+            self.queue.push_back(id.0);
+        }
+    }
+
+    /// Since when the file that is written next has dirty pages.
+    pub(super) fn oldest_dirty(&self) -> Option<Time> {
+        self.queue.front().map(|&file| self.files[file as usize].dirty_since)
+    }
+
+    /// Up to `most` pages that became dirty, of the file that is written next. What is left of it comes
+    /// after all other files.
+    pub(super) fn take_dirty(&mut self, most: usize) -> Option<(FileId, Vec<u32>)> {
+        let id = self.queue.pop_front()?;
+        let file = &mut self.files[id as usize];
+        let count = most.min(file.dirty.len());
+        let pages = file.dirty.drain(..count).collect();
+        if file.dirty.is_empty() {
+            file.dirty = VecDeque::new();
+            file.is_queued = false;
+        } else {
+            self.queue.push_back(id);
+        }
+        Some((FileId(id), pages))
+    }
+
+    /// All cached pages of a file.
+    pub(super) fn pages_of(&self, file: FileId) -> Vec<u32> {
+        self.files[file.0 as usize].pages.iter().copied().filter(|&page| page != NONE).collect()
+    }
+
+    /// The file that nobody has used for longest, with its number of cached pages.
+    pub(super) fn longest_unused(&mut self) -> Option<(FileId, u64)> {
+        loop {
+            let id = *self.unused.front()?;
+            let file = &mut self.files[id as usize];
+            let is_used = file.users != 0 || std::mem::take(&mut file.was_used);
+            if file.cached != 0 && !is_used {
+                return Some((FileId(id), file.cached));
+            }
+            self.unused.pop_front();
+            if file.users == 0 && file.cached != 0 {
+                self.unused.push_back(id); // a second chance
+            } else {
+                file.is_unused = false;
+            }
+        }
+    }
+
+    /// Passes over the file that nobody has used for longest: it comes after all others.
+    pub(super) fn pass_over_unused(&mut self) {
+        if let Some(id) = self.unused.pop_front() {
+            self.unused.push_back(id);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A kernel's page cache on a simulated machine: pages of files in the allocator's frames, a disk
+//! behind them, and reclaim that gives frames back.
+//!
+//! An embedder of the allocator, written as one would write it beside the core: it takes and gives
+//! frames like everybody else, and answers when the allocator asks for some. It follows Linux of 2011
+//! (2.6.39 to 3.0): lists by use for each node, dirty limits over the whole machine, node reclaim that
+//! neither writes nor unmaps. `table.rs` has the pages, `files.rs` the files, `writeback.rs` writes
+//! what is dirty, `reclaim.rs` is what the allocator asks. Neighbours: programs of `workload/` use it.
+
+mod files;
+mod reclaim;
+mod settings;
+mod table;
+#[cfg(test)]
+mod tests;
+mod writeback;
+
+use std::cell::{Cell, RefCell};
+
+use zonal::units::NodeId;
+use zonal::{Block, Request, request::PageKind};
+
+pub use self::files::FileId;
+use self::files::Files;
+use self::reclaim::{Caller, Counts};
+pub use self::settings::CacheSettings;
+use self::table::{State, Table, Tally};
+use crate::hands::Hands;
+use crate::sim::{Disk, ProgramLock, Time, Transfer, WaitList, World};
+
+/// Pages that a CPU collects before it takes a lock to put them onto a list. Linux: `PAGEVEC_SIZE`.
+const ADD_BATCH: u32 = 14;
+/// Work under the lock of the lists for each page that comes.
+const ADD_NS: f64 = 50.0;
+/// Pages that are read at a time, 4 MiB: a reader in sequence keeps the disk for a while before others have it.
+const READ_PAGES: u32 = 1024;
+
+/// A page cache. What programs do with it runs on the thread that does it and takes its time.
+///
+/// Invariant: a frame is a page of the table exactly while the cache has it, and a page of a file exactly
+/// as long.
+pub struct PageCache<'h, 's, 'm> {
+    hands: &'h Hands<'s, 'm>,
+    settings: CacheSettings,
+    disk: Disk,
+    table: RefCell<Table>,
+    files: RefCell<Files>,
+    /// By place of a node: the lock of its lists.
+    locks: Vec<ProgramLock>,
+    /// By CPU: pages that came since it took the lock last.
+    added: RefCell<Vec<u32>>,
+    /// Writers that wait for the disk.
+    throttled: WaitList,
+    /// By thread.
+    callers: RefCell<Vec<Caller>>,
+    counts: Counts,
+    /// Pages to write although few are dirty.
+    hurried: Cell<u64>,
+    /// Bytes to write that belong to no page: what files need beside their contents.
+    metadata: Cell<u64>,
+    /// Pages of unused files that reclaim still has to look at.
+    inode_debt: Cell<f64>,
+    /// Threads of the cache's own that are at the allocator.
+    at_work: Cell<u32>,
+    stopping: Cell<bool>,
+    /// Frames of the machine.
+    managed: u64,
+}
+
+impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
+    /// An empty cache of the machine.
+    #[must_use]
+    pub fn new(hands: &'h Hands<'s, 'm>, settings: &CacheSettings) -> Self {
+        let (world, model) = (hands.sim.world, &hands.sim.machine.model);
+        let hardware = world.hardware();
+        let cpus = model.nodes.iter().flat_map(|node| &node.cpus);
+        let ids = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
+        Self {
+            hands,
+            settings: settings.clone(),
+            disk: Disk::new(hardware.disk_mb_s, Time::from_ns(hardware.disk_request_ms * 1e6)),
+            table: RefCell::new(Table::new(model)),
+            files: RefCell::default(),
+            locks: (0..model.nodes.len()).map(|place| ProgramLock::new(world, place)).collect(),
+            added: RefCell::new(vec![0; ids]),
+            throttled: WaitList::default(),
+            callers: RefCell::default(),
+            counts: Counts::default(),
+            hurried: Cell::new(0),
+            metadata: Cell::new(0),
+            inode_debt: Cell::new(0.0),
+            at_work: Cell::new(0),
+            stopping: Cell::new(false),
+            managed: model.zones.iter().map(|zone| zone.managed.get()).sum(),
+        }
+    }
+
+    /// Makes a file, which is open then; its metadata is written with its contents.
+    pub fn create(&self) -> FileId {
+        self.metadata.set(self.metadata.get() + (self.settings.metadata_kib * 1024.0) as u64);
+        self.files.borrow_mut().create()
+    }
+
+    /// Opens a file once more.
+    pub fn open(&self, file: FileId) {
+        self.files.borrow_mut().open(file);
+    }
+
+    /// Closes a file that is open.
+    pub fn close(&self, file: FileId) {
+        self.files.borrow_mut().close(file);
+    }
+
+    /// Writes a whole page of a file; waits for the disk while too much is dirty.
+    pub fn write(&self, file: FileId, index: u32) {
+        self.work_on_page();
+        let page = match self.find(file, index) {
+            Some(page) => page,
+            None => self.bring(file, index, State::REFERENCED),
+        };
+        self.make_dirty(file, page);
+        self.balance_dirty();
+    }
+
+    /// Reads a page of a file: from the disk, with some of those after it, when it is not cached.
+    /// The file has `pages` pages.
+    pub fn read(&self, file: FileId, index: u32, pages: u32) {
+        self.work_on_page();
+        if let Some(page) = self.find(file, index) {
+            return self.copy(page);
+        }
+        let end = (index + READ_PAGES).min(pages);
+        let missing: Vec<u32> = (index..end).filter(|&index| self.find(file, index).is_none()).collect();
+        self.disk.transfer(self.world(), Transfer::Read, missing.len() as u64 * self.page_bytes());
+        for ahead in missing {
+            // Somebody else may have read it meanwhile.
+            if self.files.borrow().page_at(file, ahead).is_none() {
+                self.bring(file, ahead, if ahead == index { State::REFERENCED } else { State::CLEAN });
+            }
+        }
+    }
+
+    /// Stores into a page of a file that is mapped; as [`Self::write`], and the page is part of an
+    /// address space from then on.
+    pub fn store(&self, file: FileId, index: u32) {
+        self.work_on_page();
+        let used = State::MAPPED.with(State::REFERENCED);
+        let found = self.files.borrow().page_at(file, index);
+        let page = match found {
+            Some(page) => {
+                let mut table = self.table.borrow_mut();
+                let state = table.page(page).state.with(used);
+                table.set_state(page, state);
+                page
+            }
+            None => self.bring(file, index, used),
+        };
+        self.make_dirty(file, page);
+        self.balance_dirty();
+    }
+
+    /// Deletes a file: every 4 MiB of it cost a read of what says where they lie, and what is cached is
+    /// given back.
+    pub fn delete(&self, file: FileId, pages: u32) {
+        for _ in 0..pages.div_ceil(1024) {
+            self.disk.transfer(self.world(), Transfer::Read, self.page_bytes());
+        }
+        let cached = self.files.borrow().pages_of(file);
+        for page in cached {
+            let entry = self.table.borrow().page(page);
+            if entry.file != file.0 {
+                continue; // reclaimed meanwhile
+            }
+            let state = entry.state;
+            if state.has(State::WRITEBACK) {
+                // It goes when the disk is done with it.
+                self.table.borrow_mut().set_state(page, state.with(State::DOOMED));
+            } else {
+                self.drop_page(page);
+            }
+        }
+    }
+
+    /// Fills the active list of a node with pages of a file that others have open, as if they had used
+    /// them for long.
+    pub fn add_resident(&self, allowed: &zonal::NodeMask, pages: u32) {
+        let file = self.files.borrow_mut().create();
+        for index in 0..pages {
+            let Ok(block) = self.hands.alloc(&Request::page().kind(PageKind::Cache).allowed(allowed)) else {
+                self.hands.fault("the machine has no memory for what is resident".to_owned())
+            };
+            self.enter(file, index, &block, State::ACTIVE);
+        }
+    }
+
+    /// Waits until nothing is dirty.
+    pub fn sync(&self) {
+        while self.dirty() != 0 {
+            self.hurried.set(u64::MAX);
+            self.throttled.wait(self.world());
+        }
+    }
+
+    /// Has the cache's own threads stop, and waits until none of them is at the allocator.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        while self.at_work.get() != 0 {
+            self.world().sleep_until(self.world().now() + Time::from_seconds(0.001));
+        }
+    }
+
+    /// What reclaim did so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// KiB written to the disk so far.
+    #[must_use]
+    pub fn written_kib(&self) -> f64 {
+        self.disk.written() as f64 / 1024.0
+    }
+
+    /// Pages that are dirty or on their way to the disk.
+    #[must_use]
+    pub fn dirty(&self) -> u64 {
+        let table = self.table.borrow();
+        (0..self.locks.len()).map(|node| table.tally(node)).map(|tally| tally.dirty + tally.writeback).sum()
+    }
+
+    /// Pages of the node at a place that are cached.
+    #[must_use]
+    pub fn cached(&self, place: usize) -> u64 {
+        let tally = self.tally(place);
+        tally.inactive + tally.active
+    }
+
+    fn world(&self) -> &'s World {
+        self.hands.sim.world
+    }
+
+    fn page_bytes(&self) -> u64 {
+        u64::from(self.hands.sim.machine.model.page_bytes)
+    }
+
+    fn tally(&self, place: usize) -> Tally {
+        self.table.borrow().tally(place)
+    }
+
+    /// The kernel's work for a page beside allocation and copying.
+    fn work_on_page(&self) {
+        self.world().spend(Time::from_ns(self.settings.page_ns));
+        self.hands.checkpoint();
+    }
+
+    /// A cached page that is used now.
+    fn find(&self, file: FileId, index: u32) -> Option<u32> {
+        let page = self.files.borrow().page_at(file, index)?;
+        let mut table = self.table.borrow_mut();
+        let state = table.page(page).state;
+        if state.has(State::ACTIVE) || !state.has(State::REFERENCED) {
+            table.set_state(page, state.with(State::REFERENCED));
+        } else {
+            table.move_to(page, state.without(State::REFERENCED).with(State::ACTIVE)); // used twice
+        }
+        Some(page)
+    }
+
+    /// A frame for a page that is not cached, which the CPU writes whole.
+    fn bring(&self, file: FileId, index: u32, state: State) -> u32 {
+        self.begin_request();
+        let block = match self.hands.alloc(&Request::page().kind(PageKind::Cache)) {
+            Ok(block) => block,
+            Err(error) => self.hands.fault(format!("a page of a file got no frame: {error}")),
+        };
+        let page = self.enter(file, index, &block, state);
+        self.copy(page);
+        page
+    }
+
+    fn enter(&self, file: FileId, index: u32, block: &Block, state: State) -> u32 {
+        let world = self.world();
+        let place = self.hands.place_of(block.node);
+        let page = self.table.borrow_mut().insert(block, place, file.0, index, state);
+        self.files.borrow_mut().insert(file, index, page);
+        let full = {
+            let added = &mut self.added.borrow_mut()[world.cpu()];
+            *added = (*added + 1) % ADD_BATCH;
+            *added == 0
+        };
+        if full {
+            let work = Time::from_ns(ADD_NS * f64::from(ADD_BATCH));
+            self.locks[place].hold(world, || world.spend(work));
+        }
+        page
+    }
+
+    fn copy(&self, page: u32) {
+        let place = self.table.borrow().node_of(page);
+        self.world().stream(place, self.page_bytes());
+    }
+
+    /// Gives the frame of a page back.
+    fn drop_page(&self, page: u32) {
+        let block = self.forget(page);
+        self.hands.free(&block);
+        self.hands.checkpoint();
+    }
+
+    /// A page is none any more.
+    fn forget(&self, page: u32) -> Block {
+        let mut table = self.table.borrow_mut();
+        let entry = table.page(page);
+        self.files.borrow_mut().remove(entry.file, entry.index);
+        table.remove(page)
+    }
+
+    /// Does the work of a thread of the cache's own that [`Self::stop`] has to wait for.
+    fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.at_work.set(self.at_work.get() + 1);
+        let result = work();
+        self.at_work.set(self.at_work.get() - 1);
+        result
+    }
+
+    /// What is known of the running thread.
+    fn with_caller<R>(&self, change: impl FnOnce(&mut Caller) -> R) -> R {
+        let thread = self.world().thread().index();
+        let callers = &mut *self.callers.borrow_mut();
+        if callers.len() <= thread {
+            callers.resize(thread + 1, Caller::default());
+        }
+        change(&mut callers[thread])
+    }
+
+    /// The work of the thread that reclaims a node in the background.
+    pub fn reclaim_in_background(&self, node: NodeId) {
+        self.with_caller(Caller::reclaims_in_background);
+        let place = self.hands.place_of(node);
+        loop {
+            self.world().wait_for_reclaim(place);
+            if !self.stopping.get() {
+                self.at_work(|| self.hands.sim.allocator.background_reclaim(node));
+            }
+        }
+    }
+}

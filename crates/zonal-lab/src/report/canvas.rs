@@ -1,0 +1,220 @@
+//! Drawing in CSS pixels, and what makes a drawing an accessible picture.
+//!
+//! The SVG backend knows whole numbers alone, so everything is drawn [`FINE`] times as large and shown
+//! smaller. Widths of text are estimates on the wide side: which font a reader has is not known here.
+//! Neighbours: `frame.rs` draws what all charts share, the rooms of the charts the rest.
+
+use std::fmt::{Debug, Write as _};
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::style;
+
+/// Drawing units of a pixel.
+const FINE: f64 = 10.0;
+/// Plotters divides sizes of text by this.
+const TEXT_SCALE: f64 = 1.24;
+
+/// A chart, as its own document or within another.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    /// Name of its file, without the ending; unique in a report.
+    pub(super) name: String,
+    /// What it shows, in a line.
+    pub(super) title: String,
+    /// The same for those who cannot see it: axes, lines, and where the numbers are.
+    pub(super) about: String,
+    /// Width and height in pixels.
+    pub(super) size: (f64, f64),
+    /// What is drawn.
+    body: String,
+}
+
+/// Where a text stands from its point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Anchor {
+    Left,
+    Middle,
+    Right,
+}
+
+/// How a text looks; sizes in pixels.
+#[derive(Clone, Copy)]
+pub(super) struct Font {
+    pub(super) size: f64,
+    pub(super) color: RGBColor,
+    pub(super) weight: Weight,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    Normal,
+    Bold,
+}
+
+impl Font {
+    pub(super) const TITLE: Self = Self { size: 14.0, color: style::INK, weight: Weight::Bold };
+    pub(super) const LABEL: Self = Self { size: 12.0, color: style::INK, weight: Weight::Normal };
+    pub(super) const HEAD: Self = Self { size: 12.0, color: style::INK, weight: Weight::Bold };
+    pub(super) const TICK: Self = Self { size: 11.0, color: style::SOFT, weight: Weight::Normal };
+
+    pub(super) const fn in_color(self, color: RGBColor) -> Self {
+        Self { color, ..self }
+    }
+
+    /// How wide `text` is at most, in pixels.
+    pub(super) fn width(self, text: &str) -> f64 {
+        let bold = if self.weight == Weight::Bold { 1.1 } else { 1.0 };
+        printable(text).chars().map(glyph).sum::<f64>() * self.size * bold
+    }
+
+    /// `text`, cut where it would be wider than `room` pixels.
+    pub(super) fn fit(self, text: &str, room: f64) -> String {
+        if self.width(text) <= room {
+            return text.to_owned();
+        }
+        let mut cut: String = text.to_owned();
+        while !cut.is_empty() && self.width(&cut) + self.width("…") > room {
+            cut.pop();
+        }
+        format!("{}…", cut.trim_end())
+    }
+}
+
+/// Width of a character as a share of the size of its font: that of a wide sans-serif.
+fn glyph(letter: char) -> f64 {
+    match letter {
+        'i' | 'j' | 'l' | 'I' | '\'' | '|' | '.' | ',' | ':' | ';' | '!' | ' ' | '(' | ')' | '-' => 0.39,
+        'f' | 't' | 'r' | '/' => 0.43,
+        'm' | 'w' | 'M' | 'W' | '@' | '%' | '…' => 1.0,
+        'A'..='Z' => 0.74,
+        letter if letter < '\u{2e80}' => 0.64,
+        _ => 1.1,
+    }
+}
+
+/// A sheet to draw on.
+pub(super) struct Canvas<'a> {
+    area: DrawingArea<SVGBackend<'a>, Shift>,
+}
+
+fn fine((x, y): (f64, f64)) -> (i32, i32) {
+    ((x * FINE).round() as i32, (y * FINE).round() as i32)
+}
+
+fn stroke(color: RGBColor, width: f64) -> ShapeStyle {
+    color.stroke_width((width * FINE).round() as u32)
+}
+
+fn drawn<E: Debug>(result: Result<(), E>) {
+    result.expect("drawing to memory does not fail");
+}
+
+impl Canvas<'_> {
+    /// A line through points.
+    pub(super) fn line(&self, points: &[(f64, f64)], color: RGBColor, width: f64) {
+        let points: Vec<(i32, i32)> = points.iter().copied().map(fine).collect();
+        drawn(self.area.draw(&PathElement::new(points, stroke(color, width))));
+    }
+
+    /// A filled rectangle from its upper left corner to its lower right one.
+    pub(super) fn fill(&self, from: (f64, f64), to: (f64, f64), color: RGBColor) {
+        drawn(self.area.draw(&Rectangle::new([fine(from), fine(to)], color.filled())));
+    }
+
+    /// A dot.
+    pub(super) fn dot(&self, at: (f64, f64), radius: f64, color: RGBColor) {
+        drawn(self.area.draw(&Circle::new(fine(at), (radius * FINE) as i32, color.filled())));
+    }
+
+    /// A hollow circle.
+    pub(super) fn ring(&self, at: (f64, f64), radius: f64, color: RGBColor) {
+        drawn(self.area.draw(&Circle::new(fine(at), (radius * FINE) as i32, stroke(color, 1.4))));
+    }
+
+    /// A hollow square.
+    pub(super) fn square(&self, (x, y): (f64, f64), half: f64, color: RGBColor) {
+        let (left, right, top, bottom) = (x - half, x + half, y - half, y + half);
+        let corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
+        self.line(&corners, color, 1.4);
+    }
+
+    /// A text, its middle at the height of `at`.
+    pub(super) fn text(&self, text: &str, at: (f64, f64), anchor: Anchor, font: Font) {
+        let across = match anchor {
+            Anchor::Left => HPos::Left,
+            Anchor::Middle => HPos::Center,
+            Anchor::Right => HPos::Right,
+        };
+        let weight = if font.weight == Weight::Bold { FontStyle::Bold } else { FontStyle::Normal };
+        let font_size = font.size * FINE * TEXT_SCALE;
+        let look = FontDesc::new(FontFamily::SansSerif, font_size, weight).color(&font.color);
+        let look = look.pos(Pos::new(across, VPos::Center));
+        drawn(self.area.draw_text(&printable(text), &look, fine(at)));
+    }
+}
+
+impl Chart {
+    /// Draws a chart of so many pixels.
+    pub(super) fn draw(
+        name: String,
+        title: String,
+        about: String,
+        size: (f64, f64),
+        draw: impl FnOnce(&Canvas<'_>),
+    ) -> Self {
+        let mut text = String::new();
+        let units = ((size.0 * FINE) as u32, (size.1 * FINE) as u32);
+        let canvas = Canvas { area: SVGBackend::with_string(&mut text, units).into_drawing_area() };
+        canvas.fill((0.0, 0.0), size, style::PAPER);
+        draw(&canvas);
+        drawn(canvas.area.present());
+        drop(canvas);
+        // The backend's own root element has neither title nor the size in pixels: another takes its place.
+        let body = text.split_once('\n').map_or("", |(_root, rest)| rest).replace('\r', "");
+        Self { name, title, about, size, body }
+    }
+
+    /// As a document of its own.
+    pub(super) fn document(&self) -> String {
+        self.svg(&format!("<style>{}</style>\n", style::css("")))
+    }
+
+    /// As part of a document that has the style.
+    pub(super) fn inline(&self) -> String {
+        self.svg("")
+    }
+
+    fn svg(&self, style: &str) -> String {
+        let (width, height) = self.size;
+        let id = &self.name;
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{id}-title {id}-about\">",
+            (width * FINE) as u32,
+            (height * FINE) as u32,
+        );
+        let _ = writeln!(text, "<title id=\"{id}-title\">{}</title>", escape(&self.title));
+        let _ = writeln!(text, "<desc id=\"{id}-about\">{}</desc>", escape(&self.about));
+        text.push_str(style);
+        text.push_str(&self.body);
+        text
+    }
+}
+
+/// `text` without characters that XML has no way to write.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if unprintable(letter) { '\u{fffd}' } else { letter }).collect()
+}
+
+fn unprintable(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}')
+}
+
+fn escape(text: &str) -> String {
+    maud::html! { (printable(text)) }.into_string()
+}

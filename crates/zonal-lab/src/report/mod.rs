@@ -1,0 +1,124 @@
+//! The report of an experiment: one HTML page that stands alone, and its charts as SVG files.
+//!
+//! No scripts, nothing fetched, readable in light, in dark, on paper and by screen readers; the same
+//! results give the same bytes. A *figure* is a number with a name and a unit; a *part* is a group of
+//! cases (`parts.rs`).
+//! `html.rs` is the page, `lead.rs` its first sentences, `table.rs` its tables; `scaling.rs`, `bars.rs`,
+//! `causes.rs` and `series.rs` are its charts, drawn with `frame.rs`, `scale.rs`, `canvas.rs` and
+//! `style.rs`; [`figures`] writes numbers. Neighbours: `experiment/` has the results.
+
+mod bars;
+mod canvas;
+mod causes;
+pub mod figures;
+mod frame;
+mod html;
+mod lead;
+mod parts;
+#[cfg(test)]
+mod samples;
+mod scale;
+mod scaling;
+mod series;
+mod style;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use self::canvas::Chart;
+use crate::experiment::results::Results;
+
+/// Longest name of a file, without its ending.
+const NAME_MAX: usize = 80;
+
+/// Writes `report.html` and its charts into `dir`, which is made where it is not there, and says which files
+/// these are: the page first. Files of the same names are overwritten.
+///
+/// # Errors
+/// What the file system says.
+pub fn write(dir: &Path, results: &Results) -> io::Result<Vec<PathBuf>> {
+    std::fs::create_dir_all(dir)?;
+    let gallery = Gallery::of(results);
+    let mut files = vec![("report.html".to_owned(), html::page(results, &gallery))];
+    files.extend(gallery.documents());
+    let written = files.into_iter().map(|(name, text)| {
+        let path = dir.join(name);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    });
+    written.collect()
+}
+
+/// The page, with its charts within.
+#[must_use]
+pub fn html(results: &Results) -> String {
+    html::page(results, &Gallery::of(results))
+}
+
+/// Names of files, as `scaling-wall.svg`, and the SVG documents that belong in them, in the order of the page.
+#[must_use]
+pub fn charts(results: &Results) -> Vec<(String, String)> {
+    Gallery::of(results).documents().collect()
+}
+
+/// All charts of a report.
+#[derive(Default)]
+struct Gallery {
+    scaling: Vec<Chart>,
+    bars: Vec<Chart>,
+    causes: Vec<Chart>,
+    /// By case.
+    series: Vec<(String, Vec<Chart>)>,
+}
+
+impl Gallery {
+    fn of(results: &Results) -> Self {
+        let variants = parts::variants(results);
+        let mut gallery = Self::default();
+        for part in parts::parts(results) {
+            gallery.scaling.extend(scaling::charts(&part, &variants));
+            gallery.bars.extend(bars::chart(&part, &variants));
+            gallery.causes.extend(causes::chart(&part));
+            for (case, chart) in series::charts(&part) {
+                parts::group(&mut gallery.series, part.title(&case), chart);
+            }
+        }
+        gallery.name();
+        gallery
+    }
+
+    /// Makes names of charts fit for files, and unique.
+    fn name(&mut self) {
+        let mut taken: Vec<String> = Vec::new();
+        let Self { scaling, bars, causes, series } = self;
+        let series = series.iter_mut().flat_map(|(_, charts)| charts);
+        for chart in scaling.iter_mut().chain(bars).chain(causes).chain(series) {
+            let plain = slug(&chart.name);
+            let numbered = (2..).map(|number| format!("{plain}-{number}"));
+            let free = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken.contains(name));
+            chart.name = free.unwrap_or(plain);
+            taken.push(chart.name.clone());
+        }
+    }
+
+    fn documents(&self) -> impl Iterator<Item = (String, String)> {
+        let series = self.series.iter().flat_map(|(_, charts)| charts);
+        let charts = self.scaling.iter().chain(&self.bars).chain(&self.causes).chain(series);
+        charts.map(|chart| (format!("{}.svg", chart.name), chart.document()))
+    }
+}
+
+/// `name` in small letters, digits and hyphens: safe as a file name and as an id.
+fn slug(name: &str) -> String {
+    let letters = name.chars().map(|letter| match letter {
+        'a'..='z' | '0'..='9' => letter,
+        'A'..='Z' => letter.to_ascii_lowercase(),
+        _ => ' ',
+    });
+    let letters: String = letters.collect();
+    let words: Vec<&str> = letters.split_whitespace().collect();
+    words.join("-").chars().take(NAME_MAX).collect::<String>().trim_end_matches('-').to_owned()
+}

@@ -1,0 +1,192 @@
+//! Results as readers look at them: by part, by case, by variant.
+//!
+//! A part is what the first value of a case names, where that is a name; the other values set the cases
+//! of a part apart. Neighbours: tables and charts show a part at a time.
+
+use plotters::style::RGBColor;
+
+use super::{figures, scale, style};
+use crate::experiment::results::{CaseValue, CaseValues, Results, Role, Row, RunResult};
+
+/// Values of an axis it takes to draw a line along it.
+const AXIS_VALUES_MIN: usize = 3;
+
+/// The rows and runs of one part.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    /// Its name; nothing where cases do not begin with one.
+    pub(super) name: Option<&'a str>,
+    pub(super) rows: Vec<&'a Row>,
+    pub(super) runs: Vec<&'a RunResult>,
+}
+
+/// Rows of one figure.
+#[derive(Debug)]
+pub(super) struct Figure<'a> {
+    pub(super) metric: &'a str,
+    pub(super) unit: &'a str,
+    pub(super) rows: Vec<&'a Row>,
+}
+
+/// A variant and its colour.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Variant<'a> {
+    pub(super) name: &'a str,
+    pub(super) color: RGBColor,
+}
+
+/// Adds `item` to the group of `key`, groups in the order they appear.
+pub(super) fn group<K: PartialEq, T>(groups: &mut Vec<(K, Vec<T>)>, key: K, item: T) {
+    match groups.iter_mut().find(|(other, _)| *other == key) {
+        Some((_, items)) => items.push(item),
+        None => groups.push((key, vec![item])),
+    }
+}
+
+/// `items` without those seen before.
+pub(super) fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    items.into_iter().fold(Vec::new(), |mut kept, item| {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+        kept
+    })
+}
+
+/// All parts, in the order of the file.
+pub(super) fn parts(results: &Results) -> Vec<Part<'_>> {
+    let rows = results.rows.iter().map(|row| part_name(&row.case));
+    let names = unique(rows.chain(results.runs.iter().map(|run| part_name(&run.case))));
+    let of = |name: Option<&str>| Part {
+        name: names.iter().copied().flatten().find(|other| Some(*other) == name),
+        rows: results.rows.iter().filter(|row| part_name(&row.case) == name).collect(),
+        runs: results.runs.iter().filter(|run| part_name(&run.case) == name).collect(),
+    };
+    names.iter().map(|name| of(*name)).collect()
+}
+
+/// The part a case is of.
+pub(super) fn part_name(case: &CaseValues) -> Option<&str> {
+    match case.first() {
+        Some((_, CaseValue::Text(name))) => Some(name),
+        _ => None,
+    }
+}
+
+/// What sets a case apart within its part.
+pub(super) fn within_part(case: &CaseValues) -> &[(String, CaseValue)] {
+    if part_name(case).is_some() { &case[1..] } else { case }
+}
+
+/// The cases of a part's runs or rows, for people: `mem_gb 12, threads 4`; empty for its only case.
+pub(super) fn label(values: &[(String, CaseValue)], without: Option<&str>) -> String {
+    let shown = values.iter().filter(|(name, _)| Some(name.as_str()) != without);
+    let texts: Vec<String> = shown.map(|(name, value)| format!("{name} {}", text(value))).collect();
+    texts.join(", ")
+}
+
+/// A value of a case, for people.
+pub(super) fn text(value: &CaseValue) -> String {
+    match value {
+        CaseValue::Number(number) => figures::exact(*number),
+        CaseValue::Text(text) => text.clone(),
+    }
+}
+
+/// A number of a case by its name, where a chart can show it.
+pub(super) fn number(case: &CaseValues, axis: &str) -> Option<f64> {
+    case.iter().find_map(|(name, value)| match value {
+        CaseValue::Number(number) if name == axis && scale::is_shown(*number) => Some(*number),
+        _ => None,
+    })
+}
+
+impl<'a> Part<'a> {
+    /// Its figures, in the order they appear.
+    pub(super) fn figures(&self) -> Vec<Figure<'a>> {
+        let mut groups = Vec::new();
+        for row in &self.rows {
+            group(&mut groups, (row.metric.as_str(), row.unit.as_str()), *row);
+        }
+        groups.into_iter().map(|((metric, unit), rows)| Figure { metric, unit, rows }).collect()
+    }
+
+    /// Its name before `what`, where it has one.
+    pub(super) fn title(&self, what: &str) -> String {
+        self.name.map_or_else(|| what.to_owned(), |name| format!("{name}: {what}"))
+    }
+}
+
+impl<'a> Figure<'a> {
+    /// The number of its cases to draw lines along: that with the most values, at least three; of two, the
+    /// later one, which changes faster in the file.
+    pub(super) fn axis(&self) -> Option<&'a str> {
+        let named = self.rows.iter().flat_map(|row| &row.case);
+        let names = unique(named.map(|(name, _)| name.as_str()));
+        let counted = names.into_iter().map(|name| {
+            let values = unique(self.rows.iter().filter_map(|row| number(&row.case, name)));
+            (values.len(), name)
+        });
+        let most = counted.filter(|(values, _)| *values >= AXIS_VALUES_MIN).max_by_key(|(values, _)| *values);
+        most.map(|(_, name)| name)
+    }
+
+    /// Its name with its unit: `wall (s)`.
+    pub(super) fn heading(&self) -> String {
+        if self.unit.is_empty() { self.metric.to_owned() } else { format!("{} ({})", self.metric, self.unit) }
+    }
+}
+
+/// All variants with their colours, in the order of the file.
+pub(super) fn variants(results: &Results) -> Vec<Variant<'_>> {
+    let told = results.variants.iter().map(|variant| variant.name.as_str());
+    let rows = results.rows.iter().map(|row| row.variant.as_str());
+    let runs = results.runs.iter().map(|run| run.variant.as_str());
+    let names = unique(told.chain(rows).chain(runs));
+    let role = |name: &str| {
+        let told = results.variants.iter().find(|variant| variant.name == name);
+        told.map_or(Role::Ours, |variant| variant.role)
+    };
+    let roles: Vec<Role> = names.iter().map(|name| role(name)).collect();
+    let nth = |at: usize| roles[..at].iter().filter(|other| **other == roles[at]).count();
+    let colored = names.iter().enumerate();
+    colored.map(|(at, name)| Variant { name, color: style::variant(roles[at], nth(at)) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{self, VARIANTS, num, row, text};
+    use super::*;
+
+    fn axis(cases: &[CaseValues]) -> Option<String> {
+        let mut results = samples::empty();
+        let rows = cases.iter().map(|case| row(case, VARIANTS[0], ("wall", "s"), (1.0, None)));
+        results.rows.extend(rows);
+        parts(&results)[0].figures()[0].axis().map(str::to_owned)
+    }
+
+    #[test]
+    fn an_axis_has_three_values_or_more_and_of_several_it_has_the_most() {
+        let case = |threads: f64, gigabytes: f64| vec![num("threads", threads), num("gb", gigabytes)];
+        assert_eq!(axis(&[case(1.0, 1.0), case(2.0, 2.0), case(2.0, 1.0)]), None);
+        let threads = [case(1.0, 1.0), case(2.0, 1.0), case(3.0, 2.0), case(4.0, 3.0)];
+        assert_eq!(axis(&threads).as_deref(), Some("threads"));
+        assert_eq!(axis(&[case(1.0, 1.0), case(2.0, 2.0), case(3.0, 3.0)]).as_deref(), Some("gb"));
+    }
+
+    #[test]
+    fn a_part_is_what_the_first_value_names() {
+        let mut results = samples::empty();
+        let cases = [
+            vec![text("part", "a"), text("policy", "local")],
+            vec![num("cpus", 4.0), text("policy", "local")],
+            vec![text("part", "a"), text("policy", "bind")],
+        ];
+        results.rows.extend(cases.iter().map(|case| row(case, "unheard of", ("wall", "s"), (1.0, None))));
+        let parts = parts(&results);
+        let found: Vec<_> = parts.iter().map(|part| (part.name, part.rows.len())).collect();
+        assert_eq!(found, [(Some("a"), 2), (None, 1)]);
+        assert_eq!(label(within_part(&cases[1]), Some("policy")), "cpus 4");
+        assert_eq!(variants(&results).len(), 4);
+    }
+}

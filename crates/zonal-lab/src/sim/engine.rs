@@ -1,0 +1,176 @@
+//! Runs the threads of a simulated machine, always the one that is furthest behind.
+//!
+//! Threads are fibers on one host thread; each goes on until it is past the horizon and about to do
+//! what others can notice. A run ends when all of its foreground threads have ended; what still runs
+//! in the background is dropped. Neighbours: `world.rs` keeps the agenda, `fiber.rs` the stacks.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use thiserror::Error;
+
+use super::fiber::{Fiber, Progress};
+use super::time::Time;
+use super::world::{Event, ThreadId, World};
+
+/// Why a run ended early.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum RunError {
+    /// Somebody asked for it.
+    #[error("interrupted")]
+    Interrupted,
+    /// All threads wait for each other.
+    #[error("{waiting} threads wait for each other at {at}; the first of them is thread {first}")]
+    Deadlock {
+        /// Threads that have not ended.
+        waiting: usize,
+        /// One of them.
+        first: usize,
+        /// When the last event was.
+        at: Time,
+    },
+    /// The host has no memory for what the run needs.
+    #[error("no memory for {what}: {reason}")]
+    NoMemory {
+        /// What for.
+        what: &'static str,
+        /// What the host said.
+        reason: String,
+    },
+}
+
+/// Whether a run waits for a thread to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It does.
+    Foreground,
+    /// The thread serves others: a worker, an observer.
+    Background,
+}
+
+/// A thread to run.
+pub(crate) struct Thread<'a> {
+    cpu: usize,
+    role: Role,
+    start: Time,
+    fiber: Fiber<'a>,
+}
+
+/// The threads of a run.
+pub struct Threads<'a> {
+    threads: Vec<Thread<'a>>,
+}
+
+impl<'a> Threads<'a> {
+    /// None yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { threads: Vec::new() }
+    }
+
+    /// Adds a thread that does `work` on `cpu` from `start` on.
+    ///
+    /// # Errors
+    /// When the host has no address space for its stack.
+    pub fn add(
+        &mut self,
+        cpu: usize,
+        role: Role,
+        start: Time,
+        work: impl FnOnce() + 'a,
+    ) -> Result<ThreadId, RunError> {
+        let fiber = Fiber::new(work).map_err(|error| RunError::NoMemory {
+            what: "the stack of a thread",
+            reason: error.to_string(),
+        })?;
+        self.threads.push(Thread { cpu, role, start, fiber });
+        Ok(ThreadId(self.threads.len() as u32 - 1))
+    }
+
+    /// The threads added so far.
+    pub fn ids(&self) -> impl Iterator<Item = ThreadId> + use<> {
+        (0..self.threads.len() as u32).map(ThreadId)
+    }
+
+    /// Number of threads.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+}
+
+impl Default for Threads<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Events between two looks at the stop flag.
+const PATIENCE: u32 = 4096;
+
+impl World {
+    /// Runs threads until all in the foreground have ended; gives when each of them did, by thread,
+    /// [`Time::NEVER`] for those in the background.
+    ///
+    /// # Errors
+    /// When `stop` becomes true, or nobody can go on.
+    pub fn run(&self, threads: Threads<'_>, stop: &AtomicBool) -> Result<Vec<Time>, RunError> {
+        let mut threads = threads.threads;
+        self.set_threads(threads.iter().map(|thread| thread.cpu).collect());
+        let mut ended = vec![Time::NEVER; threads.len()];
+        for (at, thread) in threads.iter().enumerate() {
+            self.plan(thread.start, Event::Thread(ThreadId(at as u32)));
+        }
+        let _entered = self.enter();
+        self.set_charging(true);
+        let result = self.run_events(&mut threads, &mut ended, stop);
+        self.set_charging(false);
+        // Destructors of those that are cut off run now, without cost and without waiting.
+        self.undisturbed(|| drop(threads));
+        result.map(|()| ended)
+    }
+
+    fn run_events(
+        &self,
+        threads: &mut [Thread<'_>],
+        ended: &mut [Time],
+        stop: &AtomicBool,
+    ) -> Result<(), RunError> {
+        let mut left = threads.iter().filter(|thread| thread.role == Role::Foreground).count();
+        let (mut patience, mut last) = (0, Time::ZERO);
+        while left > 0 {
+            let Some((now, event)) = self.next_event() else {
+                let waits = |(at, thread): (usize, &Thread<'_>)| {
+                    (thread.role == Role::Foreground && ended[at] == Time::NEVER).then_some(at)
+                };
+                let first = threads.iter().enumerate().find_map(waits).unwrap_or(0);
+                return Err(RunError::Deadlock { waiting: left, first, at: last });
+            };
+            last = now;
+            patience += 1;
+            // Relaxed: only a request to stop.
+            if patience % PATIENCE == 0 && stop.load(Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+            match event {
+                Event::Line(line) => self.serve_line(line, now),
+                Event::Thread(id) => {
+                    let thread = &mut threads[id.index()];
+                    self.switch_to(id, now);
+                    if thread.fiber.resume() == Progress::Ended {
+                        ended[id.index()] =
+                            if thread.role == Role::Foreground { self.now() } else { Time::NEVER };
+                        left -= usize::from(thread.role == Role::Foreground);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

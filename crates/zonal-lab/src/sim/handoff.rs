@@ -1,0 +1,45 @@
+//! Passing something from one thread to another that waits for it.
+
+use std::cell::{Cell, RefCell};
+
+use super::time::Time;
+use super::world::{ThreadId, World};
+
+/// A place for one thing on its way from one thread to another.
+#[derive(Debug)]
+pub struct Handoff<T> {
+    thing: RefCell<Option<T>>,
+    waiting: Cell<Option<ThreadId>>,
+}
+
+impl<T> Default for Handoff<T> {
+    fn default() -> Self {
+        Self { thing: RefCell::new(None), waiting: Cell::new(None) }
+    }
+}
+
+impl<T> Handoff<T> {
+    /// Puts a thing there; whoever waits for it runs `latency` later.
+    ///
+    /// # Panics
+    /// When the last thing was not taken yet.
+    pub fn put(&self, world: &World, thing: T, latency: Time) {
+        world.sync();
+        assert!(self.thing.replace(Some(thing)).is_none(), "the last thing is still there");
+        if let Some(thread) = self.waiting.take() {
+            world.wake(thread, world.now() + latency);
+        }
+    }
+
+    /// Takes the thing, once it is there.
+    pub fn take(&self, world: &World) -> T {
+        world.sync();
+        loop {
+            if let Some(thing) = self.thing.take() {
+                return thing;
+            }
+            self.waiting.set(Some(world.thread()));
+            world.idle();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Waiting until others are done, and for each other.
+
+use std::cell::{Cell, RefCell};
+
+use super::world::{ThreadId, World};
+
+/// A number of threads that others wait for.
+#[derive(Debug)]
+pub struct Join {
+    left: Cell<usize>,
+    waiting: RefCell<Vec<ThreadId>>,
+}
+
+impl Join {
+    /// So many are not done yet.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        Self { left: Cell::new(threads), waiting: RefCell::default() }
+    }
+
+    /// The running thread is done.
+    pub fn arrive(&self, world: &World) {
+        world.sync();
+        self.left.set(self.left.get() - 1);
+        if self.left.get() == 0 {
+            self.waiting.take().into_iter().for_each(|thread| world.wake(thread, world.now()));
+        }
+    }
+
+    /// The running thread does nothing until all are done.
+    pub fn wait(&self, world: &World) {
+        world.sync();
+        if self.left.get() != 0 {
+            self.waiting.borrow_mut().push(world.thread());
+            world.idle();
+        }
+    }
+}

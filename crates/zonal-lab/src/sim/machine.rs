@@ -1,0 +1,142 @@
+//! A simulated machine, put together: the described machine, its prices, the allocator on it.
+//!
+//! The allocator's metadata lies in one mapping of zeroes, cut as the allocator asks for it, so that
+//! an address says which node a cell is on. Neighbours: `zonal-machine` describes machines.
+
+use std::mem::MaybeUninit;
+
+use memmap2::MmapOptions;
+use zonal::layout::{Layout, Place};
+use zonal::units::NodeId;
+use zonal::{Allocator, Buffer, Config, Machine};
+use zonal_machine::{MachineModel, OwnedMachine};
+
+use super::coherence::{Directory, Watched};
+use super::engine::RunError;
+use super::hardware::Hardware;
+use super::platform::Lab;
+use super::world::{Geometry, World};
+
+/// A machine to simulate.
+#[derive(Clone, Debug)]
+pub struct SimulatedMachine {
+    /// What it is.
+    pub model: MachineModel,
+    /// What things cost there.
+    pub hardware: Hardware,
+}
+
+/// A machine that runs: its world, and the allocator that manages its memory.
+pub struct Simulation<'s, 'm> {
+    /// Clocks, lines, locks.
+    pub world: &'s World,
+    /// The allocator that ships.
+    pub allocator: &'s Allocator<'m, Lab>,
+    /// The machine.
+    pub machine: &'s SimulatedMachine,
+}
+
+/// Lines that programs of a machine can have for themselves, beside some for each CPU.
+const OWN_LINES: usize = 1 << 14;
+/// Buffers begin at pages of the host, so that none share a line.
+const ALIGN: usize = 4096;
+
+impl SimulatedMachine {
+    /// Starts the allocator with `config` on this machine and calls `work` with it. The same `seed`
+    /// makes the same run.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the machine, or the host has no memory for it.
+    pub fn simulate<R>(
+        &self,
+        config: &Config,
+        seed: u64,
+        work: impl FnOnce(&Simulation<'_, '_>) -> R,
+    ) -> Result<R, SimulateError> {
+        let owned = OwnedMachine::from(&self.model);
+        owned
+            .with(|machine| self.simulate_on(machine, config, seed, work))
+            .map_err(|error| SimulateError::Machine(error.to_string()))?
+    }
+
+    fn simulate_on<R>(
+        &self,
+        machine: &Machine<'_>,
+        config: &Config,
+        seed: u64,
+        work: impl FnOnce(&Simulation<'_, '_>) -> R,
+    ) -> Result<R, SimulateError> {
+        let config = &Config { page_bytes: self.model.page_bytes, ..*config };
+        let refused = |error: zonal::error::ConfigError| SimulateError::Config(error.to_string());
+        let layout = Layout::new(machine, config).map_err(refused)?;
+        let place_of = |node: NodeId| machine.nodes().iter().position(|there| there.id == node).unwrap_or(0);
+        let parts = layout.requests::<Lab>().map(|request| {
+            let node = if let Place::Node(node) = request.place { place_of(node) } else { 0 };
+            (request.bytes.next_multiple_of(ALIGN), node)
+        });
+        let parts: Vec<(usize, usize)> = parts.collect();
+        let bytes: usize = parts.iter().map(|&(bytes, _)| bytes).sum();
+        let no_memory = |error: std::io::Error| RunError::NoMemory {
+            what: "the metadata of the simulated machine",
+            reason: error.to_string(),
+        };
+        let mut memory = MmapOptions::new().len(bytes).no_reserve_swap().map_anon().map_err(no_memory)?;
+        let geometry = Geometry::of(machine);
+        let own_lines = OWN_LINES + 8 * machine.cpu_ids();
+        let watched = Watched { base: memory.as_ptr().addr(), parts: parts.clone(), own_lines };
+        let directory = Directory::new(&watched, &geometry, &self.hardware);
+        let world = World::new(geometry, self.hardware.clone(), directory, seed);
+        let mut rest: &mut [u8] = &mut memory;
+        let mut sizes = parts.iter().map(|&(bytes, _)| bytes);
+        let allocator = Allocator::new(Lab, machine, config, |_| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(sizes.next()?);
+            rest = after;
+            Some(zeroed(part))
+        });
+        let allocator = allocator.map_err(refused)?;
+        Ok(work(&Simulation { world: &world, allocator: &allocator, machine: self }))
+    }
+}
+
+/// A buffer that is known to hold zeroes: part of a fresh mapping.
+fn zeroed(part: &mut [u8]) -> Buffer<'_> {
+    let first = part.as_mut_ptr().cast::<MaybeUninit<u8>>();
+    // SAFETY: the same bytes, which stay borrowed; any byte may be one that could be uninitialised.
+    #[allow(unsafe_code)]
+    let part = unsafe { std::slice::from_raw_parts_mut(first, part.len()) };
+    // SAFETY: the host zeroes fresh mappings, and nobody has written to this one yet.
+    #[allow(unsafe_code)]
+    unsafe {
+        Buffer::zeroed(part)
+    }
+}
+
+/// Why a machine cannot be simulated.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// What the allocator finds wrong with the machine.
+    #[error("machine: {0}")]
+    Machine(String),
+    /// What it finds wrong with its configuration.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// The host is too small, or the run was stopped.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+impl Geometry {
+    fn of(machine: &Machine<'_>) -> Self {
+        let nodes = machine.nodes();
+        let mut node_of_cpu = vec![0; machine.cpu_ids()];
+        for (place, node) in nodes.iter().enumerate() {
+            node.cpus.iter().for_each(|cpu| node_of_cpu[cpu.index()] = place);
+        }
+        Self {
+            node_of_cpu,
+            nodes: nodes.len(),
+            ids: nodes.iter().map(|node| node.id).collect(),
+            distances: nodes.iter().flat_map(|node| node.distances).copied().collect(),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The platform of the allocator on a simulated machine.
+//!
+//! All of its state is the world of the host thread, so the platform itself is nothing. CPUs are
+//! pinned: what a CPU does to its own pagesets is not interrupted. Neighbours: `world.rs`.
+
+use zonal::Platform;
+use zonal::cpu_local::{CpuLocal, Head, Pinned, Quiesce};
+use zonal::home::{Home, Homes};
+use zonal::platform::ZeroedCells;
+use zonal::reclaim::Reclaimer;
+use zonal::units::{CpuId, Moment, NodeId, PageCount};
+
+use super::cells::{CellU8, CellU32, CellU64};
+use super::locks::SimLock;
+use super::time::Time;
+use super::world::{self, World};
+
+/// The world of a simulated machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lab;
+
+impl Platform for Lab {
+    type U8 = CellU8;
+    type U32 = CellU32;
+    type U64 = CellU64;
+    type Lock = SimLock;
+    type CpuLocal = LabCpus;
+
+    // SAFETY: cells and locks are transparent over integers, which are zero when new.
+    #[allow(unsafe_code)]
+    const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
+
+    #[inline(always)]
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(world::with(|world| world.cpu() as u32).unwrap_or(0))
+    }
+
+    #[inline(always)]
+    fn cpu_local(&self) -> &LabCpus {
+        &LabCpus
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_ns(world::with(|world| world.now().ns()).unwrap_or(0))
+    }
+
+    fn relax(&self, round: u32) {
+        world::with(|world| {
+            world.spend(Time::from_ns(f64::from(round.min(10) + 1) * 50.0));
+            world.sync();
+        });
+    }
+
+    fn is_reclaiming(&self) -> bool {
+        world::with(World::is_reclaiming).unwrap_or(false)
+    }
+
+    fn set_reclaiming(&self, reclaiming: bool) {
+        world::with(|world| world.set_reclaiming(reclaiming));
+    }
+
+    fn wake_background_reclaim(&self, node: NodeId) {
+        world::with(|world| world.wake_reclaim_worker(node));
+    }
+
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        &Programs
+    }
+}
+
+/// The reclaimers of the programs that run in the world.
+struct Programs;
+
+impl Reclaimer for Programs {
+    fn count(&self, node: NodeId) -> PageCount {
+        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.count(world, node)))
+            .flatten()
+            .unwrap_or(PageCount::ZERO)
+    }
+
+    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.reclaim(world, node, target)))
+            .flatten()
+            .unwrap_or(PageCount::ZERO)
+    }
+}
+
+/// Access to the pagesets of simulated CPUs: plain loads and stores, during which nothing else runs.
+#[derive(Clone, Copy, Debug)]
+pub struct LabCpus;
+
+const PINNED: Pinned<Interrupt> = Pinned(Interrupt);
+
+impl CpuLocal<Lab> for LabCpus {
+    #[inline(always)]
+    fn take_at_home<'m>(&self, lab: &Lab, homes: &Homes<'m, Lab>, step: u64) -> (&'m Home<'m, Lab>, u64) {
+        undisturbed(|| PINNED.take_at_home(lab, homes, step))
+    }
+
+    #[inline(always)]
+    fn give_at_home<'m>(
+        &self,
+        lab: &Lab,
+        homes: &Homes<'m, Lab>,
+        prepare: impl FnOnce(&'m Home<'m, Lab>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, Lab>, u64, u32),
+    ) -> bool {
+        // What is refused may have to wait, so it comes after the section.
+        let mut left = None;
+        let given = undisturbed(|| {
+            PINNED.give_at_home(lab, homes, prepare, |home, step, frame| left = Some((home, step, frame)))
+        });
+        if let Some((home, step, frame)) = left {
+            refused(home, step, frame);
+        }
+        given
+    }
+
+    #[inline(always)]
+    fn lock(&self, cpu: CpuId, head: &Head<Lab>) -> Option<u64> {
+        undisturbed(|| PINNED.lock(cpu, head))
+    }
+
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Lab>) -> Option<u64> {
+        PINNED.lock_remote(cpu, head)
+    }
+}
+
+#[inline(always)]
+fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
+    match world::with(std::ptr::from_ref) {
+        // SAFETY: the world outlives the sections of threads that run in it (`world::with`).
+        #[allow(unsafe_code)]
+        Some(world) => unsafe { &*world }.undisturbed(work),
+        None => work(),
+    }
+}
+
+/// Other CPUs run only where they wait, never in the middle of a pinned section: an interrupt has
+/// nothing to wait for but its own time.
+#[derive(Clone, Copy, Debug)]
+struct Interrupt;
+
+impl Quiesce for Interrupt {
+    fn quiesce(&self, _cpu: CpuId) {
+        world::with(|world| {
+            if world.is_charging() {
+                world.spend(Time::from_ns(world.hardware().interrupt_ns));
+                world.sync();
+            }
+        });
+    }
+}

@@ -1,0 +1,253 @@
+//! The cost model against closed forms.
+
+use std::sync::atomic::AtomicBool;
+
+use zonal::Config;
+use zonal_machine::preset;
+
+use super::*;
+
+/// Runs one program on each of `cpus`; gives when each ended.
+fn run_each(
+    machine: &SimulatedMachine,
+    cpus: &[usize],
+    program: impl Fn(&World, usize),
+    prepare: impl Fn(&World),
+) -> Vec<Time> {
+    let ended = machine.simulate(&Config::default(), 1, |sim| {
+        prepare(sim.world);
+        let mut threads = Threads::new();
+        for &cpu in cpus {
+            let (world, program) = (sim.world, &program);
+            threads.add(cpu, Role::Foreground, Time::ZERO, move || program(world, cpu)).unwrap();
+        }
+        sim.world.run(threads, &AtomicBool::new(false)).unwrap()
+    });
+    ended.unwrap()
+}
+
+fn machine(hardware: Hardware) -> SimulatedMachine {
+    SimulatedMachine { model: preset("quad-10-12-32").unwrap(), hardware }
+}
+
+fn near(found: f64, expected: f64, percent: f64) {
+    assert!(
+        (found / expected - 1.0).abs() <= percent / 100.0,
+        "{found} is not {expected} within {percent} %"
+    );
+}
+
+fn last(ended: &[Time]) -> f64 {
+    ended.iter().max().unwrap().seconds() * 1e9
+}
+
+#[test]
+fn a_lock_saturates_at_one_over_the_hold_time() {
+    const ROUNDS: usize = 500;
+    let free = Hardware { hit_ns: 0.0, transfer_ns: 0.0, memory_ns: 0.0, ..Hardware::default() };
+    for (hardware, expected_ns) in [(free.clone(), 200.0), (Hardware { transfer_ns: 50.0, ..free }, 250.0)] {
+        for cpus in [1, 2, 7, 16] {
+            let lock = std::cell::OnceCell::new();
+            let program = |world: &World, _| {
+                for _ in 0..ROUNDS {
+                    let lock = lock.get_or_init(|| ProgramLock::new(world, 0));
+                    lock.hold(world, || world.spend(Time::from_ns(200.0)));
+                }
+            };
+            let ended = run_each(&machine(hardware.clone()), &(0..cpus).collect::<Vec<_>>(), program, |_| ());
+            let each = last(&ended) / (ROUNDS * cpus) as f64;
+            // Alone, a CPU keeps the lock's line and hands nothing over.
+            near(each, if cpus == 1 { 200.0 } else { expected_ns }, 1.0);
+        }
+    }
+}
+
+#[test]
+fn below_saturation_a_lock_costs_no_wait() {
+    let hardware = Hardware { hit_ns: 0.0, transfer_ns: 0.0, memory_ns: 0.0, ..Hardware::default() };
+    let lock = std::cell::OnceCell::new();
+    let program = |world: &World, cpu: usize| {
+        world.spend(Time::from_ns(cpu as f64 * 100.0)); // each in its own tenth of a microsecond
+        for _ in 0..100 {
+            let lock = lock.get_or_init(|| ProgramLock::new(world, 0));
+            lock.hold(world, || world.spend(Time::from_ns(90.0)));
+            world.spend(Time::from_ns(910.0));
+        }
+        assert_eq!(world.account_of(world.thread()).lock_wait, Time::ZERO);
+    };
+    let ended = run_each(&machine(hardware), &(0..10).collect::<Vec<_>>(), program, |_| ());
+    near(last(&ended), 100.0 * 1000.0 + 900.0, 0.1);
+}
+
+#[test]
+fn two_far_writers_alternate_at_one_transfer_each() {
+    const ROUNDS: usize = 1000;
+    // CPUs 0 and 16 are on nodes 0 and 1 at distance 12, 0 and 32 at distance 32.
+    for (other, distance) in [(1, 10), (16, 12), (32, 32)] {
+        let hardware =
+            Hardware { hit_ns: 0.0, transfer_ns: 100.0, distance_weight: 1.0, ..Hardware::default() };
+        let latency = 100.0 * hardware.stretch(distance);
+        let line = std::cell::OnceCell::new();
+        let program = |world: &World, _| {
+            for _ in 0..ROUNDS {
+                line.get_or_init(|| ProgramLine::new(world, 0)).modify(world);
+                world.checkpoint();
+            }
+        };
+        let ended = run_each(&machine(hardware), &[0, other], program, |_| ());
+        near(last(&ended) / (2 * ROUNDS) as f64, latency, 2.0);
+    }
+}
+
+#[test]
+fn readers_share_a_line_and_wait_for_nobody() {
+    let hardware = Hardware { hit_ns: 1.0, memory_ns: 80.0, ..Hardware::default() };
+    let line = std::cell::OnceCell::new();
+    let program = |world: &World, _| {
+        for _ in 0..1000 {
+            line.get_or_init(|| ProgramLine::new(world, 0)).read(world);
+        }
+    };
+    let ended = run_each(&machine(hardware), &(0..16).collect::<Vec<_>>(), program, |_| ());
+    // One takes it from memory, the second from the first one; all others from memory; then hits.
+    assert!(last(&ended) < 1000.0 + 2.0 * 80.0 + 60.0, "{ended:?}");
+}
+
+#[test]
+fn waiters_slow_a_line_down_by_the_law_given() {
+    const ROUNDS: usize = 400;
+    let hardware = Hardware {
+        hit_ns: 0.0,
+        transfer_ns: 100.0,
+        distance_weight: 0.0,
+        refusal_limit: 64.0,
+        ..Hardware::default()
+    };
+    for cpus in [2, 16, 33] {
+        let line = std::cell::OnceCell::new();
+        let program = |world: &World, _| {
+            for _ in 0..ROUNDS {
+                line.get_or_init(|| ProgramLine::new(world, 0)).modify(world);
+            }
+        };
+        let all: Vec<usize> = (0..cpus).collect();
+        let ended = run_each(&machine(hardware.clone()), &all, program, |_| ());
+        // One is served, one comes back at once: all others wait.
+        let expected = 100.0 * hardware.slowdown(cpus - 2);
+        near(last(&ended) / (ROUNDS * cpus) as f64, expected, 5.0);
+    }
+}
+
+#[test]
+fn a_nodes_bandwidth_is_shared() {
+    const PAGES: usize = 20_000;
+    let hardware = Hardware { cpu_gb_s: 10.0, node_gb_s: 40.0, ..Hardware::default() };
+    for cpus in [1, 2, 4, 8, 16] {
+        let program = |world: &World, _| {
+            for _ in 0..PAGES {
+                world.stream(0, 4096);
+                world.checkpoint();
+            }
+        };
+        let all: Vec<usize> = (0..cpus).collect();
+        let ended = run_each(&machine(hardware.clone()), &all, program, |_| ());
+        let rate = (cpus * PAGES * 4096) as f64 / last(&ended); // bytes a nanosecond = GB/s
+        near(rate, (cpus as f64 * 10.0).min(40.0), 5.0);
+    }
+}
+
+#[test]
+fn streaming_over_a_distance_takes_longer() {
+    let hardware = Hardware { cpu_gb_s: 10.0, node_gb_s: 0.0, distance_weight: 1.0, ..Hardware::default() };
+    let program = |world: &World, _| world.stream(2, 1 << 20);
+    let ended = run_each(&machine(hardware), &[0], program, |_| ());
+    near(last(&ended), f64::from(1 << 20) / 10.0 * 3.2, 0.1);
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_found() {
+    let found = machine(Hardware::default()).simulate(&Config::default(), 1, |sim| {
+        let mut threads = Threads::new();
+        let world = sim.world;
+        threads.add(0, Role::Foreground, Time::ZERO, || world.spend(Time::from_ns(5.0))).unwrap();
+        threads.add(1, Role::Foreground, Time::ZERO, || _ = world.block()).unwrap();
+        sim.world.run(threads, &AtomicBool::new(false))
+    });
+    assert_eq!(found.unwrap(), Err(RunError::Deadlock { waiting: 1, first: 1, at: Time::ZERO }));
+}
+
+#[test]
+fn a_run_can_be_stopped() {
+    let found = machine(Hardware::default()).simulate(&Config::default(), 1, |sim| {
+        let mut threads = Threads::new();
+        let world = sim.world;
+        let forever = || {
+            loop {
+                world.sleep_until(world.now() + Time::from_ns(1.0));
+            }
+        };
+        threads.add(0, Role::Foreground, Time::ZERO, forever).unwrap();
+        sim.world.run(threads, &AtomicBool::new(true))
+    });
+    assert_eq!(found.unwrap(), Err(RunError::Interrupted));
+}
+
+#[test]
+fn list_work_is_charged_for_each_frame_that_moves_under_a_lock() {
+    use zonal::Request;
+    use zonal::pageset_tuning::PagesetTuning;
+    use zonal::units::PageCount;
+
+    let time_of = |list_work_ns: f64, frames: usize| {
+        let config =
+            Config { tuning: PagesetTuning::Fixed, region_min: PageCount::new(1 << 24), ..Config::default() };
+        let machine = machine(Hardware { list_work_ns, ..Hardware::default() });
+        let ended = machine.simulate(&config, 1, |sim| {
+            let mut threads = Threads::new();
+            let work = || (0..frames).for_each(|_| _ = sim.allocator.alloc(&Request::page()));
+            threads.add(0, Role::Foreground, Time::ZERO, work).unwrap();
+            let ended = sim.world.run(threads, &AtomicBool::new(false)).unwrap();
+            let moved = frames as u64 + sim.allocator.books().in_pagesets.get();
+            (last(&ended), moved as f64)
+        });
+        ended.unwrap()
+    };
+    for frames in [1, 1000, 100_000] {
+        let ((plain, moved), (charged, _)) = (time_of(0.0, frames), time_of(60.0, frames));
+        near(charged - plain, 60.0 * moved, 0.1);
+    }
+}
+
+#[test]
+fn a_disk_serves_one_request_after_the_other() {
+    const EACH: usize = 50;
+    for readers in [1, 3, 8] {
+        let disk = Disk::new(100.0, Time::from_seconds(0.004));
+        let program = |world: &World, _| {
+            for _ in 0..EACH {
+                disk.transfer(world, Transfer::Read, 1 << 20);
+            }
+        };
+        let all: Vec<usize> = (0..readers).collect();
+        let ended = run_each(&machine(Hardware::default()), &all, program, |_| ());
+        let requests = (EACH * readers) as f64;
+        near(last(&ended), requests * (4e6 + f64::from(1 << 20) / 0.1), 0.1);
+        assert_eq!((disk.read(), disk.written()), ((EACH * readers) as u64 * (1 << 20), 0));
+    }
+}
+
+#[test]
+fn whoever_does_not_wait_for_the_disk_goes_on() {
+    let disk = Disk::new(1.0, Time::ZERO);
+    let program = |world: &World, _| {
+        let done = disk.submit(world, Transfer::Write, 1_000_000);
+        let after = disk.submit(world, Transfer::Write, 500_000);
+        assert!(world.now() < Time::from_seconds(0.001));
+        near(done.seconds(), 1.0, 0.001);
+        near(after.seconds(), 1.5, 0.001);
+        // A disk that was idle does not catch up.
+        world.sleep_until(Time::from_seconds(10.0));
+        near(disk.submit(world, Transfer::Write, 1_000_000).seconds(), 11.0, 0.001);
+    };
+    run_each(&machine(Hardware::default()), &[0], program, |_| ());
+}

@@ -1,0 +1,148 @@
+//! A parallel build: short jobs that compute, touch pages as they go, and give all back when they end.
+//!
+//! Each CPU does one job after the other. Jobs differ in size, by a seed. What a whole build takes
+//! follows from how many pages it touches in all. Figures are taken after a time to warm up.
+//! Neighbours: `page_faults.rs` is the same without the computing.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::Request;
+
+use super::lru_lists::LruLists;
+use super::measured::LockTime;
+use super::observer::{Observer, high_of_pagesets};
+use super::page_faults::{UNMAP_BATCH, check_span};
+use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
+
+/// A parallel build.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Build {
+    /// Jobs at once, each on a CPU of its own from the first on.
+    pub jobs: usize,
+    /// Memory of a job, in MiB: between half and one and a half of it, evenly.
+    pub job_mib: f64,
+    /// Computing for each page that a job touches, in nanoseconds.
+    pub compute_ns: f64,
+    /// Pages that all these jobs together touch in a whole build.
+    pub build_pages: f64,
+    /// How long is simulated, in seconds.
+    pub seconds: f64,
+    /// Seconds of these that are not measured.
+    pub warm_up: f64,
+    /// The kernel's work for a fault beside allocation, zeroing and lists, in nanoseconds.
+    pub fault_ns: f64,
+    /// The kernel's work for unmapping a page beside lists and free, in nanoseconds.
+    pub unmap_ns: f64,
+    /// Pages that go onto the lists by use at a time.
+    pub lru_batch: u32,
+    /// Work under the lock of the lists for each page, in nanoseconds.
+    pub lru_ns: f64,
+}
+
+/// What all jobs share.
+struct Yard<'h, 's, 'm> {
+    hands: &'h Hands<'s, 'm>,
+    lists: LruLists,
+    span: Range<Time>,
+    pages: Cell<u64>,
+    taking: LockTime,
+    giving: LockTime,
+    listing: LockTime,
+}
+
+impl Program for Build {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_pinned("jobs", self.jobs, machine)?;
+        check_figure("job_mib", self.job_mib, 0.01)?;
+        check_figure("compute_ns", self.compute_ns, 0.0)?;
+        check_figure("build_pages", self.build_pages, 0.0)?;
+        check_span(self.seconds, self.warm_up)?;
+        check_figure("fault_ns", self.fault_ns, 1.0)?;
+        check_figure("unmap_ns", self.unmap_ns, 0.0)?;
+        check_figure("lru_batch", f64::from(self.lru_batch), 1.0)?;
+        check_figure("lru_ns", self.lru_ns, 0.0)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (sim, world) = (hands.sim, hands.sim.world);
+        let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
+        let yard = Yard {
+            hands,
+            lists: LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)),
+            pages: Cell::new(0),
+            taking: LockTime::within(&span),
+            giving: LockTime::within(&span),
+            listing: LockTime::within(&span),
+            span: span.clone(),
+        };
+        let observer = Observer::new();
+        let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.jobs).collect();
+        let mut threads = Threads::new();
+        for (at, &cpu) in mine.iter().enumerate() {
+            let yard = &yard;
+            let mut random = fastrand::Rng::with_seed(world.seed() ^ (at as u64 + 1) << 32);
+            threads.add(cpu, Role::Foreground, Time::ZERO, move || {
+                while world.now() < yard.span.end {
+                    self.job(yard, &mut random);
+                }
+            })?;
+        }
+        threads.add(mine[0], Role::Background, Time::ZERO, || {
+            observer.watch(world, span.end, || high_of_pagesets(sim, &mine[..1]));
+        })?;
+        let ended = world.run(threads, stop)?;
+        hands.check_books();
+        let mut outcome =
+            Outcome::after(hands, ended[..mine.len()].iter().copied().max().unwrap_or_default());
+        outcome.series = observer.series();
+        let rate = yard.pages.get() as f64 / (span.end - span.start).seconds();
+        let (taking, giving) = (yard.taking.percent(mine.len()), yard.giving.percent(mine.len()));
+        outcome.metric("build_time", "s", self.build_pages / rate);
+        outcome.metric("zone_lock_contention", "% of cycles", taking + giving);
+        outcome.metric("rmqueue", "% of cycles", taking);
+        outcome.metric("free_unref_page_list", "% of cycles", giving);
+        outcome.metric("lruvec_lock", "% of cycles", yard.listing.percent(mine.len()));
+        Ok(outcome)
+    }
+}
+
+impl Build {
+    fn job(&self, yard: &Yard<'_, '_, '_>, random: &mut fastrand::Rng) {
+        let (hands, sim) = (yard.hands, yard.hands.sim);
+        let world = sim.world;
+        let page_bytes = f64::from(sim.machine.model.page_bytes);
+        let size = self.job_mib * f64::from(1 << 20) / page_bytes * (0.5 + random.f64());
+        let (fault, compute) = (Time::from_ns(self.fault_ns), Time::from_ns(self.compute_ns));
+        let mut blocks = Vec::new();
+        for _ in 0..(size as usize).max(1) {
+            if world.now() >= yard.span.end {
+                break;
+            }
+            world.spend_user(compute);
+            world.spend(fault);
+            let Ok(block) = yard.taking.of(hands, || hands.alloc(&Request::page())) else {
+                hands.fault("the machine has no memory for the jobs".to_owned())
+            };
+            let node = hands.place_of(block.node);
+            world.stream(node, page_bytes as u64);
+            yard.listing.of(hands, || yard.lists.add(sim, node));
+            yard.pages.set(yard.pages.get() + u64::from(yard.span.contains(&world.now())));
+            blocks.push(block);
+            hands.checkpoint();
+        }
+        for batch in blocks.chunks(UNMAP_BATCH) {
+            world.spend(Time::from_ns(self.unmap_ns * batch.len() as f64));
+            let node = hands.place_of(batch[0].node);
+            yard.listing.of(hands, || yard.lists.change(sim, node, batch.len() as u32));
+            yard.giving.of(hands, || batch.iter().for_each(|block| hands.free(block)));
+            hands.checkpoint();
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Files that come over a network, are copied several times one after the other, and are deleted with
+//! their copies: Gorman 2011.
+//!
+//! One process does it all. Copying reads a page of the source, from the cache as long as it is there, and
+//! writes one of the copy. Neighbours: `file_machine.rs`.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+
+use super::file_machine::{FileMachine, check_files};
+use super::{Program, Unfit, check_figure};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::page_cache::{CacheSettings, FileId};
+use crate::sim::{RunError, SimulatedMachine, Time};
+
+/// Copies of files.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Copies {
+    /// Source files.
+    pub files: usize,
+    /// Size of each, in MiB.
+    pub file_mib: f64,
+    /// Copies of each.
+    pub copies: usize,
+    /// What the network carries, in MB/s (10^6 bytes).
+    pub network_mb_s: f64,
+    /// The kernel's work for a page beside allocation and copying, in nanoseconds.
+    pub page_ns: f64,
+    /// Looking at a page on a list by use, in nanoseconds.
+    pub scan_ns: f64,
+    /// Pages of closed files that reclaim looks at for each page it looks at on a list.
+    pub inode_pressure: f64,
+}
+
+impl Program for Copies {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_figure("files", self.files as f64, 1.0)?;
+        check_figure("file_mib", self.file_mib, 0.01)?;
+        check_figure("network_mb_s", self.network_mb_s, 0.001)?;
+        check_files(machine, &self.settings())
+    }
+
+    fn operations(&self, machine: &SimulatedMachine) -> f64 {
+        let mib = self.files as f64 * self.file_mib * (2 * self.copies + 1) as f64;
+        2.0 * mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let machine = FileMachine::new(hands, &self.settings());
+        let phases = [const { Cell::new(Time::ZERO) }; 3];
+        let mut outcome = machine.run(vec![Box::new(|| self.process(&machine, &phases))], stop)?;
+        let mut begin = Time::ZERO;
+        for (name, end) in ["download_tar_s", "dd_source_files_s", "delete_source_s"].into_iter().zip(&phases)
+        {
+            outcome.metric(name, "s", (end.get() - begin).seconds());
+            begin = end.get();
+        }
+        outcome.metric("elapsed_s", "s", outcome.seconds);
+        outcome.metrics.extend(machine.reclaim());
+        Ok(outcome)
+    }
+}
+
+impl Copies {
+    fn settings(&self) -> CacheSettings {
+        CacheSettings {
+            page_ns: self.page_ns,
+            scan_ns: self.scan_ns,
+            inode_pressure: self.inode_pressure,
+            ..CacheSettings::default()
+        }
+    }
+
+    fn process(&self, machine: &FileMachine<'_, '_, '_>, phases: &[Cell<Time>; 3]) {
+        let world = machine.hands.sim.world;
+        let page_bytes = f64::from(machine.hands.sim.machine.model.page_bytes);
+        let pages = (self.file_mib * f64::from(1 << 20) / page_bytes) as u32;
+        let arrival = page_bytes / (self.network_mb_s * 1e6);
+        let mut files = Vec::new();
+        for at in 0..self.files {
+            files.push(write(machine, pages, |index| {
+                world.sleep_until(Time::from_seconds(
+                    arrival * (at as f64 * f64::from(pages) + f64::from(index)),
+                ));
+            }));
+        }
+        phases[0].set(world.now());
+        for _ in 0..self.copies {
+            for source in 0..self.files {
+                let source = files[source];
+                machine.cache.open(source);
+                files.push(write(machine, pages, |index| machine.cache.read(source, index, pages)));
+                machine.cache.close(source);
+            }
+        }
+        phases[1].set(world.now());
+        files.iter().for_each(|&file| machine.cache.delete(file, pages));
+        phases[2].set(world.now());
+    }
+}
+
+/// Writes a new file of so many pages, each when its contents are there.
+fn write(machine: &FileMachine<'_, '_, '_>, pages: u32, contents: impl Fn(u32)) -> FileId {
+    let file = machine.cache.create();
+    for index in 0..pages {
+        contents(index);
+        machine.cache.write(file, index);
+    }
+    machine.cache.close(file);
+    file
+}

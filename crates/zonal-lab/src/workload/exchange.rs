@@ -1,0 +1,204 @@
+//! Pairs of processes, one of which sends messages to the other, as over a network: netperf.
+//!
+//! The sender takes pages for a burst of messages and works on them; the receiver is woken, works on
+//! them and gives the pages back, then the sender is woken again. Whoever wakes runs on a CPU that is
+//! idle, so pages are often given back on another CPU than they came from, and a CPU sends now and
+//! receives then. Neighbours: `measured.rs`.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::request::PageKind;
+use zonal::{Block, Request};
+
+use super::measured::{Latencies, LockTime};
+use super::observer::{Observer, high_of_pagesets};
+use super::page_faults::check_span;
+use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{Handoff, Role, RunError, SimulatedMachine, Threads, Time};
+
+/// Pairs that exchange messages.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    /// Pairs.
+    pub pairs: usize,
+    /// Pages of a burst: between half and one and a half of it, evenly.
+    pub burst: usize,
+    /// The sender's work for a page beside its allocation, in nanoseconds.
+    pub send_ns: f64,
+    /// The receiver's work for a page beside its free, in nanoseconds.
+    pub receive_ns: f64,
+    /// From a wake-up until the process runs, in nanoseconds.
+    pub wake_ns: f64,
+    /// How often a process that wakes runs on another CPU of its node than before, in percent.
+    pub moves_pct: f64,
+    /// How long they run, in seconds.
+    pub seconds: f64,
+    /// Seconds of these that are not measured.
+    pub warm_up: f64,
+}
+
+/// What all pairs share.
+struct Floor<'h, 's, 'm> {
+    hands: &'h Hands<'s, 'm>,
+    span: Range<Time>,
+    /// CPUs that nobody runs on, by place of their node.
+    idle: RefCell<Vec<Vec<usize>>>,
+    pages: Cell<u64>,
+    busy: Cell<Time>,
+    alloc: Latencies,
+    free: Latencies,
+    giving: LockTime,
+    taking: LockTime,
+}
+
+impl Program for Exchange {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_pinned("pairs", 2 * self.pairs, machine)?;
+        check_figure("burst", self.burst as f64, 1.0)?;
+        check_figure("send_ns", self.send_ns, 0.0)?;
+        check_figure("receive_ns", self.receive_ns, 0.0)?;
+        check_figure("wake_ns", self.wake_ns, 1.0)?;
+        check_figure("moves_pct", self.moves_pct, 0.0)?;
+        check_span(self.seconds, self.warm_up)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (sim, world) = (hands.sim, hands.sim.world);
+        let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
+        let mine: Vec<usize> = cpus(sim.machine).into_iter().take(2 * self.pairs).collect();
+        let floor = Floor {
+            hands,
+            idle: RefCell::new(vec![Vec::new(); sim.machine.model.nodes.len()]),
+            pages: Cell::new(0),
+            busy: Cell::default(),
+            alloc: Latencies::within(&span),
+            free: Latencies::within(&span),
+            giving: LockTime::within(&span),
+            taking: LockTime::within(&span),
+            span: span.clone(),
+        };
+        let links: Vec<[Handoff<Vec<Block>>; 2]> = (0..self.pairs).map(|_| Default::default()).collect();
+        let observer = Observer::new();
+        let mut threads = Threads::new();
+        for (pair, both) in mine.chunks(2).enumerate() {
+            for (side, &cpu) in both.iter().enumerate() {
+                let (floor, link) = (&floor, &links[pair]);
+                let mut random = fastrand::Rng::with_seed(world.seed() ^ (cpu as u64 + 1) << 32);
+                threads.add(cpu, Role::Foreground, Time::ZERO, move || {
+                    if side == 0 {
+                        self.send(floor, link, &mut random);
+                    } else {
+                        self.receive(floor, link, &mut random);
+                    }
+                })?;
+            }
+        }
+        threads.add(mine[0], Role::Background, Time::ZERO, || {
+            observer.watch(world, span.end, || high_of_pagesets(sim, &mine[..1]));
+        })?;
+        let ended = world.run(threads, stop)?;
+        hands.check_books();
+        let mut outcome =
+            Outcome::after(hands, ended[..mine.len()].iter().copied().max().unwrap_or_default());
+        outcome.series = observer.series();
+        self.measure(&floor, mine.len(), &mut outcome);
+        Ok(outcome)
+    }
+}
+
+impl Exchange {
+    fn measure(&self, floor: &Floor<'_, '_, '_>, cpus: usize, outcome: &mut Outcome) {
+        let model = &floor.hands.sim.machine.model;
+        let seconds = (floor.span.end - floor.span.start).seconds();
+        let bytes = floor.pages.get() as f64 * f64::from(model.page_bytes);
+        let busy = floor.busy.get().seconds() / seconds;
+        outcome.metric("throughput", "MB/s", bytes / seconds / 1e6);
+        outcome.metric("cpu_idle", "%", 100.0 * (1.0 - busy / cpus as f64));
+        outcome.metric("runnable", "processes", busy);
+        outcome.metric("alloc_p99", "us", floor.alloc.percentile_us(99.0));
+        outcome.metric("free_p99", "us", floor.free.percentile_us(99.0));
+        let contention =
+            (floor.taking.percent(cpus) + floor.giving.percent(cpus)) * cpus as f64 / busy.max(1e-9);
+        outcome.metric("zone_lock_contention", "% of cycles", contention);
+    }
+}
+
+impl Exchange {
+    fn send(&self, floor: &Floor<'_, '_, '_>, link: &[Handoff<Vec<Block>>; 2], random: &mut fastrand::Rng) {
+        let (hands, world) = (floor.hands, floor.hands.sim.world);
+        let request = Request::page().kind(PageKind::Kernel);
+        let mut since = world.now();
+        while world.now() < floor.span.end {
+            let count = (self.burst as f64 * (0.5 + random.f64())) as usize;
+            let mut burst = Vec::with_capacity(count);
+            for _ in 0..count.max(1) {
+                let taken = floor.alloc.of(world, || floor.taking.of(hands, || hands.alloc(&request)));
+                let Ok(block) = taken else {
+                    hands.fault("the machine has no memory for the messages".to_owned())
+                };
+                burst.push(block);
+                world.spend(Time::from_ns(self.send_ns));
+                hands.checkpoint();
+            }
+            link[0].put(world, burst, Time::from_ns(self.wake_ns));
+            self.rest(floor, since, random, || link[1].take(world));
+            since = world.now();
+        }
+        link[0].put(world, Vec::new(), Time::from_ns(self.wake_ns));
+    }
+
+    fn receive(
+        &self,
+        floor: &Floor<'_, '_, '_>,
+        link: &[Handoff<Vec<Block>>; 2],
+        random: &mut fastrand::Rng,
+    ) {
+        let (hands, world) = (floor.hands, floor.hands.sim.world);
+        let mut since = world.now();
+        loop {
+            let burst = self.rest(floor, since, random, || link[0].take(world));
+            since = world.now();
+            if burst.is_empty() {
+                return;
+            }
+            for block in &burst {
+                world.spend(Time::from_ns(self.receive_ns));
+                floor.free.of(world, || floor.giving.of(hands, || hands.free(block)));
+                hands.checkpoint();
+            }
+            if floor.span.contains(&world.now()) {
+                floor.pages.set(floor.pages.get() + burst.len() as u64);
+            }
+            link[1].put(world, Vec::new(), Time::from_ns(self.wake_ns));
+        }
+    }
+
+    /// Leaves the CPU while `wait` waits, and goes on there or on another that is idle.
+    fn rest<T>(
+        &self,
+        floor: &Floor<'_, '_, '_>,
+        since: Time,
+        random: &mut fastrand::Rng,
+        wait: impl FnOnce() -> T,
+    ) -> T {
+        let world = floor.hands.sim.world;
+        if floor.span.contains(&since) {
+            floor.busy.set(floor.busy.get() + (world.now() - since));
+        }
+        let node = world.node();
+        floor.idle.borrow_mut()[node].push(world.cpu());
+        let result = wait();
+        let idle = &mut floor.idle.borrow_mut()[node];
+        let own = idle.iter().position(|&cpu| cpu == world.cpu());
+        let moves = random.f64() * 100.0 < self.moves_pct;
+        let at = own.filter(|_| !moves).unwrap_or_else(|| random.usize(..idle.len()));
+        world.move_to(idle.swap_remove(at));
+        result
+    }
+}

@@ -1,0 +1,49 @@
+//! The fallback order itself: which node stands at a place of a node's list. Nothing runs.
+
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::units::NodeId;
+
+use super::{Program, Unfit};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{RunError, SimulatedMachine, Time};
+
+/// One place of one list.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FallbackList {
+    /// Whose list.
+    pub node: u16,
+    /// Which place in it, from 0.
+    pub position: usize,
+}
+
+impl Program for FallbackList {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        let name = &machine.model.name;
+        if !machine.model.online_nodes().any(|node| node.id.get() == self.node) {
+            let problem = format!("is {}, but machine {name} has no such node", self.node);
+            return Err(Unfit { field: "node", problem });
+        }
+        let with_memory =
+            machine.model.online_nodes().filter(|node| machine.model.managed_of(node.id).get() > 0);
+        let places = with_memory.count();
+        if self.position >= places {
+            let problem =
+                format!("is {}, must be less than {places}, the nodes of {name} with memory", self.position);
+            return Err(Unfit { field: "position", problem });
+        }
+        Ok(())
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, _stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let mut order = Vec::new();
+        let node = NodeId::new(self.node).expect("checked");
+        hands.sim.allocator.fallback_order(node, |node| order.push(node.get()));
+        let mut outcome = Outcome::after(hands, Time::ZERO);
+        outcome.metric("node", "id", f64::from(order[self.position]));
+        Ok(outcome)
+    }
+}

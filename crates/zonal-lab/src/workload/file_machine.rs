@@ -1,0 +1,162 @@
+//! What programs that use files run on: a page cache with its threads, all bound to the CPUs of the
+//! first node.
+//!
+//! Memory is not bound: a page comes from the first node, or from others when that has none.
+//! Neighbours: `page_cache/` is the kernel's part, `file_writers.rs`, `copies.rs` and
+//! `mapped_writer.rs` the programs.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
+
+use zonal::units::NodeId;
+use zonal::watermarks::Watermarks;
+
+use super::observer::{Observer, Seen};
+use super::{Unfit, check_figure};
+use crate::hands::Hands;
+use crate::outcome::{Metric, Outcome};
+use crate::page_cache::{CacheSettings, PageCache};
+use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
+
+/// Seconds between two looks at memory.
+const LOOK: Time = Time::from_ps(10_000_000_000_000);
+
+/// A machine whose programs use files.
+pub(super) struct FileMachine<'h, 's, 'm> {
+    pub(super) hands: &'h Hands<'s, 'm>,
+    pub(super) cache: PageCache<'h, 's, 'm>,
+    observer: Observer,
+    /// When the programs were done.
+    ended: Cell<Time>,
+}
+
+/// CPUs of the node that all programs are bound to: the first one.
+pub(super) fn bound_cpus(machine: &SimulatedMachine) -> Vec<usize> {
+    let nodes = &machine.model.nodes;
+    nodes.first().map(|node| node.cpus.iter().map(|cpu| cpu.index()).collect()).unwrap_or_default()
+}
+
+/// Refuses settings out of bounds, and machines whose first node has no CPUs to run programs.
+pub(super) fn check_files(machine: &SimulatedMachine, settings: &CacheSettings) -> Result<(), Unfit> {
+    check_figure("metadata_kib", settings.metadata_kib, 0.0)?;
+    check_figure("page_ns", settings.page_ns, 0.0)?;
+    check_figure("scan_ns", settings.scan_ns, 0.0)?;
+    check_figure("inode_pressure", settings.inode_pressure, 0.0)?;
+    if bound_cpus(machine).is_empty() {
+        let problem = format!("of machine {} has no CPUs for the programs", machine.model.name);
+        return Err(Unfit { field: "the first node", problem });
+    }
+    Ok(())
+}
+
+impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
+    pub(super) fn new(hands: &'h Hands<'s, 'm>, settings: &CacheSettings) -> Self {
+        Self {
+            hands,
+            cache: PageCache::new(hands, settings),
+            observer: Observer::new(),
+            ended: Cell::default(),
+        }
+    }
+
+    /// Runs `programs`, each on a CPU of the first node in turn, with the kernel's threads beside them;
+    /// what they give up then is looked at by the books.
+    pub(super) fn run<'w>(
+        &'w self,
+        programs: Vec<Box<dyn FnOnce() + 'w>>,
+        stop: &AtomicBool,
+    ) -> Result<Outcome, RunError> {
+        let world = self.hands.sim.world;
+        let _asked = world.ask(&self.cache);
+        let cpus = bound_cpus(self.hands.sim.machine);
+        let done = Join::new(programs.len());
+        let mut threads = Threads::new();
+        for (at, program) in programs.into_iter().enumerate() {
+            let done = &done;
+            threads.add(cpus[at % cpus.len()], Role::Foreground, Time::ZERO, move || {
+                program();
+                done.arrive(world);
+                if at == 0 {
+                    done.wait(world);
+                    self.ended.set(self.ended.get().max(world.now()));
+                    self.cache.stop();
+                }
+            })?;
+        }
+        self.add_workers(&mut threads, cpus[0])?;
+        let marks = self.marks();
+        threads.add(cpus[0], Role::Background, Time::ZERO, || {
+            self.observer.watch_every(world, LOOK, || self.look(&marks));
+        })?;
+        world.run(threads, stop)?;
+        self.hands.check_books();
+        let mut outcome = Outcome::after(self.hands, self.ended.get());
+        outcome.series = self.observer.series();
+        Ok(outcome)
+    }
+
+    /// The flusher, and a thread for each node that reclaims it.
+    fn add_workers<'w>(&'w self, threads: &mut Threads<'w>, first_cpu: usize) -> Result<(), RunError> {
+        threads.add(first_cpu, Role::Background, Time::ZERO, || self.cache.write_back())?;
+        for node in &self.hands.sim.machine.model.nodes {
+            let cpu = node.cpus.last().map_or(first_cpu, |cpu| cpu.index());
+            let id = node.id;
+            threads.add(cpu, Role::Background, Time::ZERO, move || self.cache.reclaim_in_background(id))?;
+        }
+        Ok(())
+    }
+
+    /// What all such programs tell of reclaim.
+    pub(super) fn reclaim(&self) -> Vec<Metric> {
+        let counts = self.cache.counts();
+        let figures = [
+            ("direct_pages_scanned", "pages", counts.direct_scanned() as f64),
+            ("direct_pages_reclaimed", "pages", counts.direct_reclaimed() as f64),
+            ("kswapd_pages_scanned", "pages", counts.background_scanned() as f64),
+            ("kswapd_pages_reclaimed", "pages", counts.background_reclaimed() as f64),
+            ("pages_dropped_with_files", "pages", counts.with_files() as f64),
+            ("page_outs_kib", "KiB", self.cache.written_kib()),
+        ];
+        figures.map(|(name, unit, value)| Metric { name, unit, value }).into()
+    }
+
+    /// Watermarks of each node, summed over its zones.
+    fn marks(&self) -> Vec<(NodeId, Watermarks)> {
+        let sim = self.hands.sim;
+        let of = |node: NodeId| {
+            sim.allocator.zones().filter(|zone| zone.node == node).map(|zone| zone.watermarks).fold(
+                Watermarks::default(),
+                |sum, marks| Watermarks {
+                    min: sum.min.plus(marks.min),
+                    low: sum.low.plus(marks.low),
+                    high: sum.high.plus(marks.high),
+                },
+            )
+        };
+        sim.machine.model.nodes.iter().map(|node| (node.id, of(node.id))).collect()
+    }
+
+    fn look(&self, marks: &[(NodeId, Watermarks)]) -> Vec<Seen> {
+        let (allocator, model) = (self.hands.sim.allocator, &self.hands.sim.machine.model);
+        let zone_node = |id: zonal::units::ZoneId| model.zones[id.index()].node;
+        let mut seen = Vec::new();
+        for (node, (id, marks)) in allocator.nodes().zip(marks) {
+            let kept = allocator.pagesets().filter(|pageset| zone_node(pageset.zone) == *id);
+            let kept: u64 = kept.map(|pageset| pageset.count.get()).sum();
+            let taken: u64 = node.allocated.iter().map(|pages| pages.get()).sum();
+            let free = model.managed_of(*id).get().saturating_sub(taken + kept);
+            for (name, pages) in [
+                ("free", free),
+                ("min", marks.min.get()),
+                ("low", marks.low.get()),
+                ("high", marks.high.get()),
+            ] {
+                seen.push(("free memory", format!("{name}, node {}", id.get()), "pages", pages as f64));
+            }
+            let cached = self.cache.cached(self.hands.place_of(*id));
+            seen.push(("page cache", format!("cached, node {}", id.get()), "pages", cached as f64));
+        }
+        seen.push(("page cache", "dirty".to_owned(), "pages", self.cache.dirty() as f64));
+        seen
+    }
+}

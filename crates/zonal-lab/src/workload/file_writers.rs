@@ -1,0 +1,119 @@
+//! Threads that each write many files, loop after loop, and keep them all: fs_mark, Gorman 2011.
+//!
+//! Making a file takes a turn at the file system's journal, one thread at a time; its contents go into
+//! the page cache, and whoever makes too much dirty waits for the disk. Nothing is synced but the
+//! whole at the end. Neighbours: `file_machine.rs` has the kernel's threads.
+
+use std::cell::RefCell;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+
+use super::file_machine::{FileMachine, check_files};
+use super::{Program, Unfit, check_figure};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::page_cache::CacheSettings;
+use crate::sim::{Join, ProgramLock, RunError, SimulatedMachine, Time};
+
+/// Threads that write files.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileWriters {
+    /// Threads, on the CPUs of the first node in turn.
+    pub threads: usize,
+    /// Files of each thread in a loop.
+    pub files: usize,
+    /// Size of a file, in KiB.
+    pub file_kib: u32,
+    /// Loops.
+    pub loops: usize,
+    /// A turn at the journal to make a file, in milliseconds.
+    pub create_ms: f64,
+    /// What the disk writes for each file beside its contents, in KiB.
+    pub metadata_kib: f64,
+    /// The kernel's work for a page beside allocation and copying, in nanoseconds.
+    pub page_ns: f64,
+    /// Looking at a page on a list by use, in nanoseconds.
+    pub scan_ns: f64,
+    /// Pages of closed files that reclaim looks at for each page it looks at on a list.
+    pub inode_pressure: f64,
+}
+
+impl Program for FileWriters {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_figure("threads", self.threads as f64, 1.0)?;
+        check_figure("files", self.files as f64, 1.0)?;
+        check_figure("file_kib", f64::from(self.file_kib), 1.0)?;
+        check_figure("loops", self.loops as f64, 1.0)?;
+        check_figure("create_ms", self.create_ms, 0.0)?;
+        check_files(machine, &self.settings())
+    }
+
+    fn operations(&self, machine: &SimulatedMachine) -> f64 {
+        let kib = (self.threads * self.files * self.loops) as f64 * f64::from(self.file_kib);
+        2.0 * kib * 1024.0 / f64::from(machine.model.page_bytes)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let machine = FileMachine::new(hands, &self.settings());
+        let world = hands.sim.world;
+        let journal = ProgramLock::new(world, 0);
+        let gates: Vec<Join> = (0..self.loops).map(|_| Join::new(self.threads)).collect();
+        let ends = RefCell::new(vec![Time::ZERO; self.loops]);
+        let program = |at: usize| {
+            let (machine, journal, gates, ends) = (&machine, &journal, &gates, &ends);
+            Box::new(move || {
+                for (turn, gate) in gates.iter().enumerate() {
+                    (0..self.files).for_each(|_| self.write_file(machine, journal));
+                    gate.arrive(world);
+                    gate.wait(world);
+                    ends.borrow_mut()[turn] = world.now();
+                }
+                if at == 0 {
+                    machine.cache.sync();
+                }
+            }) as Box<dyn FnOnce()>
+        };
+        let mut outcome = machine.run((0..self.threads).map(program).collect(), stop)?;
+        self.measure(&ends.borrow(), &mut outcome);
+        outcome.metrics.extend(machine.reclaim());
+        Ok(outcome)
+    }
+}
+
+impl FileWriters {
+    fn settings(&self) -> CacheSettings {
+        CacheSettings {
+            metadata_kib: self.metadata_kib,
+            page_ns: self.page_ns,
+            scan_ns: self.scan_ns,
+            inode_pressure: self.inode_pressure,
+            ..CacheSettings::default()
+        }
+    }
+
+    fn write_file(&self, machine: &FileMachine<'_, '_, '_>, journal: &ProgramLock) {
+        let (cache, world) = (&machine.cache, machine.hands.sim.world);
+        journal.hold(world, || world.spend(Time::from_ns(self.create_ms * 1e6)));
+        let file = cache.create();
+        let page_kib = machine.hands.sim.machine.model.page_bytes / 1024;
+        (0..self.file_kib.div_ceil(page_kib)).for_each(|index| cache.write(file, index));
+        cache.close(file);
+    }
+
+    fn measure(&self, ends: &[Time], outcome: &mut Outcome) {
+        let begins = std::iter::once(&Time::ZERO).chain(ends);
+        let files = (self.threads * self.files) as f64;
+        let rates: Vec<f64> =
+            ends.iter().zip(begins).map(|(&end, &begin)| files / (end - begin).seconds()).collect();
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        let squares: f64 = rates.iter().map(|rate| (rate - mean).powi(2)).sum();
+        let deviation = (squares / (rates.len() as f64 - 1.0).max(1.0)).sqrt();
+        outcome.metric("files_per_s_min", "files/s", rates.iter().copied().fold(f64::INFINITY, f64::min));
+        outcome.metric("files_per_s_mean", "files/s", mean);
+        outcome.metric("files_per_s_stddev", "files/s", deviation);
+        outcome.metric("files_per_s_max", "files/s", rates.iter().copied().fold(0.0, f64::max));
+        outcome.metric("elapsed_s", "s", outcome.seconds);
+    }
+}

@@ -1,0 +1,76 @@
+//! Processes that each allocate and touch memory of their own, all at once: Lameter 2006.
+//!
+//! Each process has an address space of its own, stays on its CPU and takes pages from its node. A page
+//! costs the kernel's work for a fault, the allocation, and zeroing.
+
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::Request;
+
+use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
+
+/// Processes that touch memory.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirstTouch {
+    /// Processes, each on a CPU of its own from the first on.
+    pub cpus: usize,
+    /// Memory of each, in GiB.
+    pub gib_each: f64,
+    /// The kernel's work for a page fault beside allocation and zeroing, in nanoseconds.
+    pub fault_ns: f64,
+    /// The program's own work for each page, in nanoseconds.
+    pub user_ns: f64,
+}
+
+impl Program for FirstTouch {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_pinned("cpus", self.cpus, machine)?;
+        check_figure("gib_each", self.gib_each, 0.0)?;
+        check_figure("fault_ns", self.fault_ns, 0.0)?;
+        check_figure("user_ns", self.user_ns, 0.0)
+    }
+
+    fn operations(&self, machine: &SimulatedMachine) -> f64 {
+        self.cpus as f64 * self.gib_each * f64::from(1 << 30) / f64::from(machine.model.page_bytes)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, machine) = (hands.sim.world, hands.sim.machine);
+        let page_bytes = u64::from(machine.model.page_bytes);
+        let pages = (self.gib_each * f64::from(1 << 30)) as u64 / page_bytes;
+        let (fault, user) = (Time::from_ns(self.fault_ns), Time::from_ns(self.user_ns));
+        let mut threads = Threads::new();
+        for &cpu in cpus(machine).iter().take(self.cpus) {
+            threads.add(cpu, Role::Foreground, Time::ZERO, move || {
+                for _ in 0..pages {
+                    let Ok(block) = hands.alloc(&Request::page()) else {
+                        hands.fault("the machine has no memory for the processes".to_owned())
+                    };
+                    world.spend(fault);
+                    world.stream(hands.place_of(block.node), page_bytes);
+                    world.spend_user(user);
+                    hands.checkpoint();
+                }
+            })?;
+        }
+        let ids: Vec<_> = threads.ids().collect();
+        let ended = world.run(threads, stop)?;
+        hands.check_books();
+        let last = ended.iter().copied().max().unwrap_or_default();
+        let first = ended.iter().copied().min().unwrap_or_default();
+        let mut outcome = Outcome::after(hands, last);
+        let total: f64 = ended.iter().map(|time| time.seconds()).sum();
+        let user: f64 = ids.iter().map(|&id| world.account_of(id).user.seconds()).sum();
+        outcome.metric("wall", "s", last.seconds());
+        outcome.metric("min_wall", "s", first.seconds());
+        outcome.metric("sys", "s", total - user);
+        outcome.metric("user", "s", user);
+        outcome.metric("total_cpu", "s", total);
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,140 @@
+//! A process whose threads each touch a share of its memory once: Jackson 2006.
+//!
+//! Threads stay on their CPUs and can share one address space: each fault then takes the right to read
+//! the map and gives it back, and counts the page: three changes of lines that all threads share.
+//! Pages come from the thread's node first and then from farther ones, which takes longer to zero. At
+//! the end one thread gives everything back.
+
+use std::cell::RefCell;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::{Block, Request};
+
+use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{Join, ProgramLine, Role, RunError, SimulatedMachine, Threads, Time};
+
+/// A memory hog.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hog {
+    /// Threads, each on a CPU of its own from the first on.
+    pub threads: usize,
+    /// Memory of all, in GB (10^9 bytes are not meant: 2^30).
+    pub mem_gb: f64,
+    /// How often the whole is done, each time in fresh memory.
+    pub rounds: f64,
+    /// Whether all threads share one address space, so that each fault changes lines of all: 1, or 0.
+    pub shared_map: u8,
+    /// The kernel's work for a fault beside allocation, zeroing and what is shared, in nanoseconds.
+    pub fault_ns: f64,
+    /// Bytes between stores.
+    pub stride: u64,
+    /// A store by the program, in nanoseconds.
+    pub store_ns: f64,
+    /// The kernel's work for giving a page back, beside freeing it, in nanoseconds.
+    pub unmap_ns: f64,
+}
+
+impl Program for Hog {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_pinned("threads", self.threads, machine)?;
+        let figures = [
+            ("mem_gb", self.mem_gb),
+            ("fault_ns", self.fault_ns),
+            ("store_ns", self.store_ns),
+            ("unmap_ns", self.unmap_ns),
+        ];
+        figures.into_iter().try_for_each(|(field, value)| check_figure(field, value, 0.0))?;
+        check_figure("rounds", self.rounds, 1.0)?;
+        check_figure("stride", self.stride as f64, 1.0)?;
+        let managed: u64 = machine.model.zones.iter().map(|zone| zone.managed.get()).sum();
+        let there = managed * u64::from(machine.model.page_bytes);
+        if self.mem_gb * f64::from(1 << 30) > there as f64 {
+            let problem = format!(
+                "{} GB, but machine {} has {:.1} GB to give",
+                self.mem_gb,
+                machine.model.name,
+                there as f64 / f64::from(1 << 30)
+            );
+            return Err(Unfit { field: "mem_gb", problem });
+        }
+        Ok(())
+    }
+
+    fn operations(&self, machine: &SimulatedMachine) -> f64 {
+        2.0 * self.mem_gb * f64::from(1 << 30) / f64::from(machine.model.page_bytes)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, machine) = (hands.sim.world, hands.sim.machine);
+        let page_bytes = u64::from(machine.model.page_bytes);
+        let share = (self.mem_gb * f64::from(1 << 30)) as u64 / page_bytes / self.threads as u64;
+        let held: Vec<RefCell<Vec<Block>>> = (0..self.threads).map(|_| RefCell::default()).collect();
+        let map = [ProgramLine::new(world, 0), ProgramLine::new(world, 0)];
+        let done = Join::new(self.threads);
+        let mut threads = Threads::new();
+        for (at, &cpu) in cpus(machine).iter().take(self.threads).enumerate() {
+            let (held, done) = (&held, &done);
+            threads.add(cpu, Role::Foreground, Time::ZERO, move || {
+                self.touch_share(hands, share, map, &mut held[at].borrow_mut());
+                done.arrive(world);
+                if at == 0 {
+                    done.wait(world);
+                    self.unmap(hands, held);
+                }
+            })?;
+        }
+        let ids: Vec<_> = threads.ids().collect();
+        let ended = world.run(threads, stop)?;
+        hands.check_books();
+        let last = ended.iter().copied().max().unwrap_or_default();
+        let mut outcome = Outcome::after(hands, last);
+        let account = |id: &_| world.account_of(*id);
+        let user: f64 = ids.iter().map(|id| account(id).user.seconds()).sum();
+        let idle: f64 = ids.iter().map(|id| account(id).idle.seconds()).sum();
+        let busy: f64 = ended.iter().map(|time| time.seconds()).sum::<f64>() - idle;
+        outcome.metric("sys", "s", (busy - user) * self.rounds);
+        outcome.metric("user", "s", user * self.rounds);
+        outcome.metric("real", "s", last.seconds() * self.rounds);
+        Ok(outcome)
+    }
+}
+
+impl Hog {
+    fn touch_share(&self, hands: &Hands<'_, '_>, pages: u64, map: [ProgramLine; 2], held: &mut Vec<Block>) {
+        let world = hands.sim.world;
+        let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
+        let stores = page_bytes.div_ceil(self.stride);
+        let fault = Time::from_ns(self.fault_ns);
+        held.reserve_exact(pages as usize);
+        for _ in 0..pages {
+            if self.shared_map == 1 {
+                map[0].modify(world);
+            }
+            let Ok(block) = hands.alloc(&Request::page()) else {
+                hands.fault("the machine has no memory for the hog".to_owned())
+            };
+            let place = hands.place_of(block.node);
+            world.spend(fault);
+            world.stream(place, page_bytes);
+            if self.shared_map == 1 {
+                map.into_iter().for_each(|line| line.modify(world));
+            }
+            world.spend_user(Time::from_ns(stores as f64 * self.store_ns));
+            held.push(block);
+            hands.checkpoint();
+        }
+    }
+
+    fn unmap(&self, hands: &Hands<'_, '_>, held: &[RefCell<Vec<Block>>]) {
+        let unmap = Time::from_ns(self.unmap_ns);
+        for block in held.iter().flat_map(RefCell::take) {
+            hands.sim.world.spend(unmap);
+            hands.free(&block);
+            hands.checkpoint();
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Programs of simulated machines, described by data.
+//!
+//! A workload is a table of an experiment file; its `kind` says which program it is. Each program
+//! has a room of its own, checks its figures against the machine, runs its threads and gives an
+//! [`Outcome`]. Neighbours: `hands.rs` is what programs work with.
+
+mod build;
+mod copies;
+mod exchange;
+mod fallback_list;
+mod file_machine;
+mod file_writers;
+mod first_touch;
+mod hog;
+mod lru_lists;
+mod mapped_writer;
+mod measured;
+mod observer;
+mod page_faults;
+mod stream;
+
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+
+pub use self::build::Build;
+pub use self::copies::Copies;
+pub use self::exchange::Exchange;
+pub use self::fallback_list::FallbackList;
+pub use self::file_writers::FileWriters;
+pub use self::first_touch::FirstTouch;
+pub use self::hog::Hog;
+pub use self::mapped_writer::MappedWriter;
+pub use self::page_faults::PageFaults;
+pub use self::stream::Stream;
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{RunError, SimulatedMachine};
+
+/// What is wrong with a workload on a machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unfit {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong with it, and what would be right.
+    pub problem: String,
+}
+
+/// A program of a simulated machine.
+pub trait Program {
+    /// Whether it can run on `machine`.
+    ///
+    /// # Errors
+    /// The field that does not fit.
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit>;
+
+    /// About how many pages it takes and gives: what a run costs the host, 0 where that is not known.
+    fn operations(&self, _machine: &SimulatedMachine) -> f64 {
+        0.0
+    }
+
+    /// Runs it on a machine that nothing else runs on.
+    ///
+    /// # Errors
+    /// When `stop` becomes true, or its threads wait for each other.
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError>;
+}
+
+/// A workload as data: its kind, then its fields.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// Processes that each touch memory of their own, all at once.
+    FirstTouch(FirstTouch),
+    /// Threads of one process that touch a share of its memory each.
+    Hog(Hog),
+    /// Processes that map, touch and unmap memory again and again.
+    PageFaults(PageFaults),
+    /// Short jobs that compute and touch pages, one after the other on each CPU.
+    Build(Build),
+    /// Pairs of processes that send and receive bursts of pages.
+    Exchange(Exchange),
+    /// STREAM on chosen nodes.
+    Stream(Stream),
+    /// A place of a node's fallback list.
+    FallbackList(FallbackList),
+    /// Threads that each write many files, again and again.
+    FileWriters(FileWriters),
+    /// Files that come over a network, are copied several times and deleted.
+    Copies(Copies),
+    /// A process that stores into a mapping of a large file, from its start to its end.
+    MappedWriter(MappedWriter),
+}
+
+impl Workload {
+    /// Names of all kinds.
+    pub const KINDS: &[&str] = &[
+        "first-touch",
+        "hog",
+        "page-faults",
+        "build",
+        "exchange",
+        "stream",
+        "fallback-list",
+        "file-writers",
+        "copies",
+        "mapped-writer",
+    ];
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &dyn Program {
+        match self {
+            Self::FirstTouch(program) => program,
+            Self::Hog(program) => program,
+            Self::PageFaults(program) => program,
+            Self::Build(program) => program,
+            Self::Exchange(program) => program,
+            Self::Stream(program) => program,
+            Self::FallbackList(program) => program,
+            Self::FileWriters(program) => program,
+            Self::Copies(program) => program,
+            Self::MappedWriter(program) => program,
+        }
+    }
+}
+
+/// CPUs of a machine by ascending id, as programs number them.
+fn cpus(machine: &SimulatedMachine) -> Vec<usize> {
+    let mut cpus: Vec<usize> =
+        machine.model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
+    cpus.sort_unstable();
+    cpus
+}
+
+/// Refuses more pinned threads than there are CPUs.
+fn check_pinned(field: &'static str, threads: usize, machine: &SimulatedMachine) -> Result<(), Unfit> {
+    let there = cpus(machine).len();
+    if threads == 0 {
+        return Err(Unfit { field, problem: "must be at least 1".to_owned() });
+    }
+    if threads > there {
+        let problem = format!(
+            "{threads} threads, each pinned to a CPU of its own, but machine {} has {there} CPUs",
+            machine.model.name
+        );
+        return Err(Unfit { field, problem });
+    }
+    Ok(())
+}
+
+/// Refuses a figure that is not a number in bounds.
+fn check_figure(field: &'static str, value: f64, least: f64) -> Result<(), Unfit> {
+    if value.is_finite() && value >= least && value < 1e12 {
+        return Ok(());
+    }
+    Err(Unfit { field, problem: format!("is {value}, must be a number of at least {least}") })
+}

@@ -1,0 +1,70 @@
+//! Looks at a running machine now and then, at no cost to it.
+//!
+//! Neighbours: programs add one as a background thread and put its series into their outcome.
+
+use std::cell::RefCell;
+
+use crate::outcome::Series;
+use crate::sim::{Simulation, Time, World};
+
+/// Looks a run gets.
+const LOOKS: u64 = 200;
+
+/// A figure seen: plot, name, unit, value.
+pub(super) type Seen = (&'static str, String, &'static str, f64);
+
+/// What was seen so far.
+#[derive(Default)]
+pub(super) struct Observer {
+    series: RefCell<Vec<Series>>,
+}
+
+impl Observer {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks from now until `until`, at equal distances: the work of a background thread.
+    pub(super) fn watch(&self, world: &World, until: Time, look: impl Fn() -> Vec<Seen>) {
+        self.watch_every(world, Time::from_ps((until.ps() / LOOKS).max(1)), look);
+    }
+
+    /// Looks from now on, once in each `step`: the work of a background thread.
+    pub(super) fn watch_every(&self, world: &World, step: Time, look: impl Fn() -> Vec<Seen>) {
+        loop {
+            let now = world.now();
+            let seen = world.free_of_charge(&look);
+            seen.into_iter().for_each(|seen| self.note(now, seen));
+            world.sleep_until(now + step);
+        }
+    }
+
+    fn note(&self, now: Time, (plot, name, unit, value): Seen) {
+        let mut all = self.series.borrow_mut();
+        let at = all.iter().position(|series| series.plot == plot && series.name == name);
+        let at = at.unwrap_or_else(|| {
+            all.push(Series { plot, name, unit, points: Vec::new() });
+            all.len() - 1
+        });
+        all[at].points.push((now.seconds(), value));
+    }
+
+    /// What was seen.
+    pub(super) fn series(&self) -> Vec<Series> {
+        self.series.take()
+    }
+}
+
+/// `pageset.high` and the frames held, of each CPU's pageset of its own node's largest zone.
+pub(super) fn high_of_pagesets(sim: &Simulation<'_, '_>, cpus: &[usize]) -> Vec<Seen> {
+    let largest = |cpu: usize| {
+        let own = sim.allocator.pagesets().filter(move |pageset| pageset.cpu.index() == cpu);
+        own.max_by_key(|pageset| pageset.high)
+    };
+    let seen = |cpu: usize| {
+        let pageset = largest(cpu)?;
+        let figures = [("high", pageset.high.get()), ("count", pageset.count.get())];
+        Some(figures.map(|(what, value)| ("pageset", format!("{what}, CPU {cpu}"), "pages", value as f64)))
+    };
+    cpus.iter().filter_map(|&cpu| seen(cpu)).flatten().collect()
+}

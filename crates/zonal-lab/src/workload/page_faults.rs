@@ -1,0 +1,147 @@
+//! Processes that map memory, touch every page and unmap it, again and again: will-it-scale's
+//! page_fault1.
+//!
+//! Each process has an address space of its own and stays on its CPU. A page costs the kernel's work
+//! for the fault, its allocation, zeroing, and the lists by use; when it is unmapped, the lists again
+//! and the free, batch by batch. Figures are taken after a time to warm up. Neighbours: `lru_lists.rs`.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::Request;
+
+use super::lru_lists::LruLists;
+use super::measured::LockTime;
+use super::observer::{Observer, high_of_pagesets};
+use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
+
+/// Pages whose frees are collected when memory is unmapped. Linux: `SWAP_CLUSTER_MAX`.
+pub(super) const UNMAP_BATCH: usize = 32;
+
+/// Processes that fault and unmap.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageFaults {
+    /// Processes, each on a CPU of its own from the first on.
+    pub processes: usize,
+    /// Memory that each maps at a time, in MiB.
+    pub mib_each: f64,
+    /// How long they run, in seconds.
+    pub seconds: f64,
+    /// Seconds of these that are not measured.
+    pub warm_up: f64,
+    /// The kernel's work for a fault beside allocation, zeroing and lists, in nanoseconds.
+    pub fault_ns: f64,
+    /// The kernel's work for unmapping a page beside lists and free, in nanoseconds.
+    pub unmap_ns: f64,
+    /// Pages that go onto the lists by use at a time.
+    pub lru_batch: u32,
+    /// Work under the lock of the lists for each page, in nanoseconds.
+    pub lru_ns: f64,
+}
+
+impl Program for PageFaults {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_pinned("processes", self.processes, machine)?;
+        check_figure("mib_each", self.mib_each, 0.01)?;
+        check_span(self.seconds, self.warm_up)?;
+        check_figure("fault_ns", self.fault_ns, 1.0)?;
+        check_figure("unmap_ns", self.unmap_ns, 0.0)?;
+        check_figure("lru_batch", f64::from(self.lru_batch), 1.0)?;
+        check_figure("lru_ns", self.lru_ns, 0.0)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (sim, world) = (hands.sim, hands.sim.world);
+        let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
+        let kernel = Kernel {
+            hands,
+            lists: LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)),
+            pages: Cell::new(0),
+            zone_lock: LockTime::within(&span),
+            lists_lock: LockTime::within(&span),
+            span: span.clone(),
+        };
+        let observer = Observer::new();
+        let mut threads = Threads::new();
+        let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.processes).collect();
+        // Not in step: they would all allocate at one time and free at another.
+        let mut random = fastrand::Rng::with_seed(world.seed());
+        for &cpu in &mine {
+            let kernel = &kernel;
+            let start = Time::from_seconds(self.warm_up * random.f64() / 2.0);
+            threads.add(cpu, Role::Foreground, start, move || self.process(kernel))?;
+        }
+        threads.add(mine[0], Role::Background, Time::ZERO, || {
+            observer.watch(world, span.end, || high_of_pagesets(sim, &mine[..1]));
+        })?;
+        let ended = world.run(threads, stop)?;
+        hands.check_books();
+        let mut outcome =
+            Outcome::after(hands, ended[..mine.len()].iter().copied().max().unwrap_or_default());
+        outcome.series = observer.series();
+        let bytes = kernel.pages.get() as f64 * f64::from(sim.machine.model.page_bytes);
+        outcome.metric("throughput", "GB/s", bytes / (span.end - span.start).seconds() / 1e9);
+        outcome.metric("zone_lock_contention", "% of cycles", kernel.zone_lock.percent(mine.len()));
+        outcome.metric("lruvec_lock", "% of cycles", kernel.lists_lock.percent(mine.len()));
+        Ok(outcome)
+    }
+}
+
+/// What all processes share.
+struct Kernel<'h, 's, 'm> {
+    hands: &'h Hands<'s, 'm>,
+    lists: LruLists,
+    span: Range<Time>,
+    pages: Cell<u64>,
+    zone_lock: LockTime,
+    lists_lock: LockTime,
+}
+
+impl PageFaults {
+    fn process(&self, kernel: &Kernel<'_, '_, '_>) {
+        let (hands, sim) = (kernel.hands, kernel.hands.sim);
+        let world = sim.world;
+        let page_bytes = u64::from(sim.machine.model.page_bytes);
+        let pages = ((self.mib_each * f64::from(1 << 20)) as u64 / page_bytes).max(1) as usize;
+        let mut blocks = Vec::with_capacity(pages);
+        while world.now() < kernel.span.end {
+            while blocks.len() < pages && world.now() < kernel.span.end {
+                world.spend(Time::from_ns(self.fault_ns));
+                let Ok(block) = kernel.zone_lock.of(hands, || hands.alloc(&Request::page())) else {
+                    hands.fault("the machine has no memory for the processes".to_owned())
+                };
+                let node = hands.place_of(block.node);
+                world.stream(node, page_bytes);
+                kernel.lists_lock.of(hands, || kernel.lists.add(sim, node));
+                kernel.pages.set(kernel.pages.get() + u64::from(kernel.span.contains(&world.now())));
+                blocks.push(block);
+                hands.checkpoint();
+            }
+            for batch in blocks.chunks(UNMAP_BATCH) {
+                world.spend(Time::from_ns(self.unmap_ns * batch.len() as f64));
+                let node = hands.place_of(batch[0].node);
+                kernel.lists_lock.of(hands, || kernel.lists.change(sim, node, batch.len() as u32));
+                kernel.zone_lock.of(hands, || batch.iter().for_each(|block| hands.free(block)));
+                hands.checkpoint();
+            }
+            blocks.clear();
+        }
+    }
+}
+
+/// Refuses a span in which nothing would be measured.
+pub(super) fn check_span(seconds: f64, warm_up: f64) -> Result<(), Unfit> {
+    check_figure("seconds", seconds, 0.0)?;
+    check_figure("warm_up", warm_up, 0.0)?;
+    if warm_up >= seconds {
+        let problem = format!("is {warm_up}, must be less than seconds = {seconds}");
+        return Err(Unfit { field: "warm_up", problem });
+    }
+    Ok(())
+}

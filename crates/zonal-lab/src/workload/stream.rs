@@ -1,0 +1,152 @@
+//! STREAM on chosen nodes: CPUs of some nodes, memory allowed on others.
+//!
+//! Each thread's arrays come from its own requests, so the node order of its CPU decides where they
+//! lie; then all threads stream over them, and what one node's memory carries is shared by all whose
+//! arrays lie there. Neighbours: `fallback_list.rs` shows the order itself.
+
+use std::cell::RefCell;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::units::NodeId;
+use zonal::{NodeMask, Request};
+
+use super::{Program, Unfit, check_figure};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
+
+/// Names of STREAM's kernels, and arrays that each goes over.
+const KERNELS: [(&str, usize); 4] = [("copy", 2), ("scale", 2), ("add", 3), ("triad", 3)];
+/// Arrays of a thread.
+const ARRAYS: usize = 3;
+
+/// STREAM on some nodes.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stream {
+    /// Nodes whose CPUs run a thread each.
+    pub cpu_nodes: Vec<u16>,
+    /// Nodes that may serve the memory.
+    pub memory_nodes: Vec<u16>,
+    /// Length of each of a thread's three arrays, in MiB.
+    pub array_mib: f64,
+}
+
+impl Stream {
+    fn check_nodes(
+        machine: &SimulatedMachine,
+        field: &'static str,
+        nodes: &[u16],
+        what: &str,
+        fits: impl Fn(NodeId) -> bool,
+    ) -> Result<(), Unfit> {
+        if nodes.is_empty() {
+            return Err(Unfit { field, problem: "names no node; must name at least one".to_owned() });
+        }
+        let unfit = nodes.iter().find(|&&node| !NodeId::new(node).is_some_and(&fits));
+        match unfit {
+            None => Ok(()),
+            Some(node) => {
+                let name = &machine.model.name;
+                Err(Unfit {
+                    field,
+                    problem: format!("names node {node}, but machine {name} has no such node {what}"),
+                })
+            }
+        }
+    }
+}
+
+impl Program for Stream {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        check_figure("array_mib", self.array_mib, 0.1)?;
+        let model = &machine.model;
+        let has_cpus = |id| model.online_nodes().any(|node| node.id == id && !node.cpus.is_empty());
+        Self::check_nodes(machine, "cpu_nodes", &self.cpu_nodes, "with CPUs", has_cpus)?;
+        let has_memory = |id| model.managed_of(id).get() > 0;
+        Self::check_nodes(machine, "memory_nodes", &self.memory_nodes, "with memory", has_memory)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, model) = (hands.sim.world, &hands.sim.machine.model);
+        let allowed: NodeMask = self.memory_nodes.iter().filter_map(|&node| NodeId::new(node)).collect();
+        let runs = |id: NodeId| self.cpu_nodes.contains(&id.get());
+        let mine: Vec<usize> = model
+            .online_nodes()
+            .filter(|node| runs(node.id))
+            .flat_map(|node| &node.cpus)
+            .map(|cpu| cpu.index())
+            .collect();
+        let pages =
+            ((self.array_mib * f64::from(1 << 20)) as u64 / u64::from(model.page_bytes)).max(1) as usize;
+        let gates: Vec<Gate> = (0..=KERNELS.len()).map(|_| Gate::new(mine.len())).collect();
+        let mut threads = Threads::new();
+        for &cpu in &mine {
+            let (gates, allowed) = (&gates, &allowed);
+            threads.add(cpu, Role::Foreground, Time::ZERO, move || {
+                let arrays = allocate(hands, allowed, pages);
+                gates[0].pass(hands);
+                for (kernel, gate) in KERNELS.iter().zip(&gates[1..]) {
+                    stream(hands, &arrays[..kernel.1]);
+                    gate.pass(hands);
+                }
+            })?;
+        }
+        let ended = world.run(threads, stop)?;
+        hands.check_books();
+        let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
+        let page_bytes = f64::from(model.page_bytes);
+        for ((name, arrays), both) in KERNELS.iter().zip(gates.windows(2)) {
+            let bytes = (pages * arrays * mine.len()) as f64 * page_bytes;
+            let took = both[1].passed() - both[0].passed();
+            outcome.metric(name, "MB/s", bytes / took.seconds() / 1e6);
+        }
+        Ok(outcome)
+    }
+}
+
+/// Takes a thread's arrays; gives the places of their pages' nodes.
+fn allocate(hands: &Hands<'_, '_>, allowed: &NodeMask, pages: usize) -> Vec<Vec<usize>> {
+    let page = || {
+        let Ok(block) = hands.alloc(&Request::page().allowed(allowed)) else {
+            hands.fault("the allowed nodes have no memory for the arrays".to_owned())
+        };
+        hands.checkpoint();
+        hands.place_of(block.node)
+    };
+    (0..ARRAYS).map(|_| (0..pages).map(|_| page()).collect()).collect()
+}
+
+fn stream(hands: &Hands<'_, '_>, arrays: &[Vec<usize>]) {
+    let bytes = u64::from(hands.sim.machine.model.page_bytes);
+    for page in 0..arrays[0].len() {
+        for array in arrays {
+            hands.sim.world.stream(array[page], bytes);
+        }
+        hands.checkpoint();
+    }
+}
+
+/// Where threads wait for each other.
+struct Gate {
+    join: Join,
+    passed: RefCell<Time>,
+}
+
+impl Gate {
+    fn new(threads: usize) -> Self {
+        Self { join: Join::new(threads), passed: RefCell::default() }
+    }
+
+    fn pass(&self, hands: &Hands<'_, '_>) {
+        let world = hands.sim.world;
+        self.join.arrive(world);
+        self.join.wait(world);
+        *self.passed.borrow_mut() = world.now();
+    }
+
+    fn passed(&self) -> Time {
+        *self.passed.borrow()
+    }
+}

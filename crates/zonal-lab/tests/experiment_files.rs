@@ -1,0 +1,321 @@
+//! Experiment files: what a good one means, and the line and reason of each bad one.
+
+use std::path::Path;
+
+use zonal::config::{NodeReclaim, ZonelistCache};
+use zonal::fallback::NodeLoad;
+use zonal::threshold::{FoldRule, ThresholdRule, TotalsRule};
+use zonal::units::PageCount;
+use zonal_lab::experiment::results::case_text;
+use zonal_lab::experiment::{BUILT_IN, EXAMPLE, FileError, Plan, Source, load};
+use zonal_lab::workload::Workload;
+
+const SMALL: &str = include_str!("data/small.toml");
+const FIGURES: &str = include_str!("data/small.csv");
+const MACHINE: &str = include_str!("data/small.json");
+
+/// Loads the small experiment from files with these texts.
+fn load_files(experiment: &str, figures: &str, machine: &str) -> Result<Plan, FileError> {
+    let directory = tempfile::tempdir().unwrap();
+    let texts = [("small.toml", experiment), ("small.csv", figures), ("small.json", machine)];
+    for (name, text) in texts {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    load(&Source::File(directory.path().join("small.toml")))
+}
+
+/// The text with one thing changed, which must be there.
+fn changed(text: &str, old: &str, new: &str) -> String {
+    assert!(text.contains(old), "{old}");
+    text.replacen(old, new, 1)
+}
+
+fn line_of(text: &str, needle: &str) -> usize {
+    1 + text.lines().position(|line| line.contains(needle)).unwrap_or_else(|| panic!("{needle} in\n{text}"))
+}
+
+#[test]
+fn a_file_means_its_runs() {
+    let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
+    assert_eq!((plan.name.as_str(), plan.cases(), plan.runs.len()), ("small", 6, 12));
+    assert_eq!(plan.machines, ["small"]);
+    let cases: Vec<String> = plan.runs.iter().step_by(2).map(|run| case_text(&run.case)).collect();
+    let expected = [
+        "workload = touch, cpus = 1, config.node_reclaim = on",
+        "workload = touch, cpus = 1, config.node_reclaim = off",
+        "workload = touch, cpus = 8, config.node_reclaim = on",
+        "workload = touch, cpus = 8, config.node_reclaim = off",
+        "workload = hog, case = one",
+        "workload = hog, case = all",
+    ];
+    assert_eq!(cases, expected);
+    let Workload::Hog(hog) = &plan.runs[11].workload else { panic!("{:?}", plan.runs[11]) };
+    assert_eq!((hog.threads, hog.stride), (8, 4096));
+    assert!(plan.runs.iter().all(|run| run.operations > 0.0 && run.host_bytes > 100_000));
+}
+
+#[test]
+fn a_seed_belongs_to_a_case_and_is_the_same_for_its_variants() {
+    let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
+    let seeds: Vec<u64> = plan.runs.iter().map(|run| run.seed(7)).collect();
+    assert!(seeds.chunks(2).all(|pair| pair[0] == pair[1]));
+    let mut different: Vec<u64> = seeds.iter().copied().step_by(2).collect();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(different.len(), 6);
+    assert!(plan.runs.iter().all(|run| run.seed(7) != run.seed(8)));
+}
+
+#[test]
+fn variants_lie_over_cases_and_cases_over_parts_and_all_over_the_machines_settings() {
+    let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
+    let [before, after] = [&plan.runs[2], &plan.runs[3]];
+    assert_eq!((&*before.variant, &*after.variant), ("before", "after"));
+    assert_eq!(before.config.zonelist_cache, ZonelistCache::Off);
+    assert_eq!(after.config.zonelist_cache, ZonelistCache::On);
+    assert_eq!(before.config.counters.threshold, ThresholdRule::Fixed(32));
+    assert_eq!(before.config.counters.fold, FoldRule::ToZero);
+    assert_eq!(before.config.counters.totals, TotalsRule::AndMachine);
+    assert_eq!(after.config.counters, Default::default());
+    assert_eq!(before.config.node_load, NodeLoad::Assign);
+    assert_eq!(before.config.node_reclaim, NodeReclaim::Off);
+    assert_eq!(plan.runs[0].config.node_reclaim, NodeReclaim::On);
+    // The hog says nothing of node reclaim, so the machine's own setting holds.
+    assert_eq!(plan.runs[8].config.node_reclaim, NodeReclaim::On);
+    assert_eq!(plan.runs[8].config.node_load, NodeLoad::default());
+    assert_eq!(before.config.min_unmapped_percent, 3);
+    assert_eq!(before.config.watermarks.min_free, Some(PageCount::new(512)));
+    assert_eq!((before.hardware.transfer_ns, plan.runs[8].hardware.transfer_ns), (145.0, 60.0));
+    let own = changed(SMALL, "node_load = \"assign\"", "min_free_kbytes = 4096\nregions = \"one\"");
+    let config = load_files(&own, FIGURES, MACHINE).unwrap().runs[0].config;
+    assert_eq!(config.watermarks.min_free, Some(PageCount::new(1024)));
+    assert_eq!(config.region_min, PageCount::new(32768));
+}
+
+#[test]
+fn parameters_have_the_values_of_the_file() {
+    let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
+    let found: Vec<_> = plan.parameters.iter().map(|p| (&*p.name, p.value, p.calibrated)).collect();
+    assert_eq!(found, [("hardware.memory_ns", 90.0, false), ("touch.workload.fault_ns", 1000.0, true)]);
+    let wrong = [
+        ("hardware.cpu_gb_s", "differs among parts; write PART.hardware.cpu_gb_s"),
+        ("hardware.memory", "unknown field; hardware has arbitration, atomic_transactions"),
+        ("hardware.lock", "is not a number"),
+        ("touch.workload.cpus", "not set in the part's workload, which has gib_each, fault_ns"),
+        ("touching.workload.fault_ns", "is no parameter; write hardware.FIELD"),
+        ("fault_ns", "is no parameter"),
+        ("touch.workload.fault_ns", "is there twice"),
+    ];
+    for (name, reason) in wrong {
+        let text = changed(SMALL, "hardware.memory_ns", name);
+        let error = load_files(&text, FIGURES, MACHINE).unwrap_err();
+        assert!(error.problem.contains(reason), "{error}");
+        let twice = text.matches("touch.workload.fault_ns").count() == 2;
+        let written = format!("name = \"{name}\"");
+        let line = line_of(&text, &written) + if twice { 5 } else { 0 };
+        assert_eq!(error.line, Some(line), "{error}");
+    }
+}
+
+#[test]
+fn a_calibration_holds_no_figure_of_another_variant() {
+    let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
+    let calibration = plan.calibration.unwrap();
+    assert_eq!(calibration.about, "wall of one process");
+    let rows = calibration.rows.rows();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].metric.as_str(), rows[0].value), ("wall", 0.02));
+    let all = changed(SMALL, "only = { cpus = 1 }\nabout = \"wall of one process\"\n", "");
+    let calibration = load_files(&all, FIGURES, MACHINE).unwrap().calibration.unwrap();
+    assert_eq!(calibration.about, "wall of variant before");
+    let values: Vec<f64> = calibration.rows.rows().iter().map(|row| row.value).collect();
+    assert_eq!(values, [0.02, 0.025]);
+}
+
+#[test]
+fn built_in_experiments_and_the_example_are_fit_to_run() {
+    for known in BUILT_IN {
+        let plan = load(&Source::BuiltIn(known)).unwrap();
+        assert_eq!(plan.name, known.name);
+        assert!(plan.has_published());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("example.toml");
+    std::fs::write(&file, EXAMPLE).unwrap();
+    assert_eq!(load(&Source::File(file)).unwrap().runs.len(), 6);
+}
+
+#[test]
+fn published_tables_are_of_the_one_form() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/published");
+    let mut figures = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert!(text.starts_with("# "), "{text}");
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        let header = lines.next().unwrap();
+        assert!(header.ends_with(",variant,metric,unit,value"), "{header}");
+        for line in lines {
+            assert_eq!(line.split(',').count(), header.split(',').count(), "{line}");
+            assert!(line.rsplit(',').next().unwrap().parse::<f64>().unwrap().is_finite(), "{line}");
+            figures += 1;
+        }
+    }
+    assert!(figures > 150, "{figures}");
+}
+
+/// What is changed in the experiment, the text whose line is at fault then, and what the reason says.
+const BAD: [(&str, &str, &str, &str); 40] = [
+    ("title = \"A", "title \"A", "title \"A", "expected"),
+    ("title = \"A small machine\"", "", "name = \"small\"", "`title` is missing"),
+    ("source = ", "origin = ", "origin = ", "unknown key `origin`; known here: name, title, source"),
+    (
+        "source = \"made up\"",
+        "source = 7",
+        "source = 7",
+        "source: invalid type: integer `7`, expected a string",
+    ),
+    ("name = \"small\"", "name = \"../small\"", "../small", "letters, digits"),
+    ("name = \"small\"", "name = \"small\"\nname = \"again\"", "again", "duplicate key"),
+    ("machine = \"small.json\"", "machine = \"sun\"", "\"sun\"", "there are: desktop, quad-10-12-32"),
+    (
+        "machine = \"small.json\"",
+        "machine = \"sun.json\"",
+        "sun.json",
+        "sun.json: cannot be read: No such file",
+    ),
+    ("machine = \"small.json\"", "machine = 4", "machine = 4", "expected a string"),
+    ("name = \"touch\"\n", "", "[[part]]", "no `name`"),
+    ("name = \"hog\"\n", "name = \"touch\" # again\n", "# again", "part `touch` is there twice"),
+    (
+        "transfer_ns = 145.0",
+        "transfer_us = 145.0",
+        "transfer_us",
+        "unknown field `transfer_us`, expected one of `hit_ns`, `memory_ns`",
+    ),
+    ("transfer_ns = 145.0", "transfer_ns = nan", "transfer_ns = nan", "transfer_ns = NaN: must be a number"),
+    (
+        "transfer_ns = 145.0",
+        "transfer_ns = \"far\"",
+        "\"far\"",
+        "transfer_ns: invalid type: string \"far\", expected f64",
+    ),
+    ("list_work_ns = 0.0", "list_work_ns = -1.0", "list_work_ns = -1.0", "list_work_ns = -1"),
+    (
+        "node_load = \"assign\"",
+        "node_loads = 1",
+        "node_loads",
+        "unknown field `node_loads`, expected one of `tuning`",
+    ),
+    (
+        "node_load = \"assign\"",
+        "node_load = \"more\"",
+        "\"more\"",
+        "node_load: unknown variant `more`, expected one of `accumulate`",
+    ),
+    ("node_load = \"assign\"", "min_free_kbytes = 99999999", "9999", "min_free_kbytes: min_free of"),
+    ("node_load = \"assign\"", "min_unmapped_ratio = 101", "ratio = 101", "101"),
+    ("threshold = 32", "threshold = 126", "= 126", "126 is outside 1..=125"),
+    ("threshold = 32", "threshold = \"deep\"", "\"deep\"", "must be \"scaled\" or a number from 1 to 125"),
+    (
+        "kind = \"first-touch\"",
+        "kind = \"paint\"",
+        "paint",
+        "unknown kind of workload `paint`; kinds are first-touch, hog",
+    ),
+    ("kind = \"first-touch\"\n", "", "[part.workload]", "`kind` is missing"),
+    (
+        "gib_each = 0.004",
+        "gib = 0.01",
+        "gib = 0.01",
+        "unknown field `gib`, expected one of `cpus`, `gib_each`",
+    ),
+    ("gib_each = 0.004\n", "", "[part.workload]", "missing field `gib_each`"),
+    ("gib_each = 0.004", "gib_each = nan", "= nan", "gib_each: is NaN, must be a number"),
+    ("gib_each = 0.004", "gib_each = true", "= true", "gib_each: invalid type: boolean `true`"),
+    ("cpus = [1, 8]", "cpus = [\n1,\n9,\n]", "cpus = [", "cpus: 9 threads, each pinned"),
+    ("cpus = [1, 8]", "cpus = [\n1,\n1.5,\n]", "1.5", "cpus: invalid type: floating point `1.5`"),
+    ("cpus = [1, 8]", "cpus = [1,\n1]", "1]", "`cpus` has 1 twice"),
+    ("cpus = [1, 8]", "cpus = []", "cpus = []", "`cpus` has no value"),
+    ("cpus = [1, 8]", "cpus = [[1, 2]]", "[[1, 2]]", "list [[part.case]] with `case = ...`"),
+    ("cpus = [1, 8]", "cpu = [1, 8]", "cpu = [", "unknown field `cpu`"),
+    ("cpus = [1, 8]", "unit = [1, 8]", "unit = [", "column of that name"),
+    ("case = \"all\"", "case = \"one\" # again", "# again", "workload = hog, case = one is there twice"),
+    ("name = \"after\"", "name = \"before\" # again", "# again", "variant `before` is there twice"),
+    (
+        "role = \"ours\"",
+        "role = \"theirs\"",
+        "theirs",
+        "role: unknown variant `theirs`, expected one of `baseline`",
+    ),
+    (
+        "role = \"baseline\"",
+        "role = \"published\"",
+        "variant = \"before\"",
+        "no variant has `role = \"baseline\"`",
+    ),
+    ("metrics = [\"wall\"]", "metrics = [\"speed\"]", "speed", "no figure `speed` of variant `before`"),
+    ("only = { cpus = 1 }", "only = { cpu = 1 }", "cpu = 1 ", "unknown column `cpu`"),
+];
+
+#[test]
+fn a_bad_file_is_refused_with_its_line() {
+    for (old, new, at_fault, reason) in BAD {
+        let text = changed(SMALL, old, new);
+        let error = load_files(&text, FIGURES, MACHINE).err().unwrap_or_else(|| panic!("{new} is taken"));
+        assert!(error.file.ends_with("small.toml"), "{error}");
+        assert!(error.problem.contains(reason) && !error.problem.contains('\n'), "{new}: {error}");
+        assert_eq!(error.line, Some(line_of(&text, at_fault)), "{new}: {error}");
+        let start = format!("{}:{}: ", error.file, error.line.unwrap());
+        assert!(error.to_string().starts_with(&start), "{error}");
+    }
+}
+
+#[test]
+fn bad_figures_are_refused_with_their_line() {
+    let bad = [
+        ("unit,value", "unit", "workload", "the header is `workload,"),
+        (
+            "touch,1,on,,before,wall",
+            "touch,1,on,,never,wall",
+            "never",
+            "unknown variant `never`; small has before, after",
+        ),
+        (
+            "workload,cpus",
+            "workload,threads",
+            "touch,1",
+            "unknown column `threads`; in small, workload is one of touch, hog",
+        ),
+        ("touch,8,on,,after", "touch,9,on,,after", "touch,9", "there is no case workload = touch, cpus = 9"),
+        ("wall,s,0.024", "wall,s,nan", "nan", "the value is `nan`; it must be a finite number"),
+        ("wall,s,0.024", "wall,s,", "after", "the value is ``"),
+        ("wall,s,0.024", "wall,s,1,2", "1,2", "9 cells; the header has 8"),
+        ("wall,s,0.024", ",s,1", "after", "the metric is missing"),
+        ("touch,8,on,,after", "touch,8,on,,before", "0.024", "the same figure as in line 4"),
+    ];
+    for (old, new, at_fault, reason) in bad {
+        let figures = changed(FIGURES, old, new);
+        let error = load_files(SMALL, &figures, MACHINE).err().unwrap_or_else(|| panic!("{new} is taken"));
+        assert!(error.file.ends_with("small.csv"), "{error}");
+        assert!(error.problem.contains(reason), "{new}: {error}");
+        assert_eq!(error.line, Some(line_of(&figures, at_fault)), "{new}: {error}");
+    }
+    // What `only` leaves out is not looked at; without it, all figures must be of some case.
+    let all = changed(SMALL, "only = { workload = [\"touch\", \"hog\"] }\n", "");
+    let error = load_files(&all, FIGURES, MACHINE).unwrap_err();
+    assert!(error.problem.contains("there is no case workload = elsewhere"), "{error}");
+}
+
+#[test]
+fn a_bad_machine_file_names_its_own_field() {
+    let machine = changed(MACHINE, "\"3\": 32}},", "\"9\": 32}},");
+    let error = load_files(SMALL, FIGURES, &machine).unwrap_err();
+    assert_eq!(error.line, Some(line_of(SMALL, "machine = ")));
+    assert!(error.problem.contains("small.json: ") && error.problem.contains("node 9"), "{error}");
+    let machine = changed(MACHINE, ", \"distances\": {\"0\": 10, \"1\": 12, \"2\": 32, \"3\": 32}", "");
+    let error = load_files(SMALL, FIGURES, &machine).unwrap_err();
+    assert!(error.problem.contains("nodes[0]: missing field `distances`"), "{error}");
+    let missing = load(&Source::File("no/such.toml".into())).unwrap_err().to_string();
+    assert!(missing.starts_with("no/such.toml: cannot be read: "), "{missing}");
+}

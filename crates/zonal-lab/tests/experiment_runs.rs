@@ -1,0 +1,217 @@
+//! Running experiments: the same bytes from the same seed, whatever the host does meanwhile; runs that
+//! fail or are stopped.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use serde_json::Value;
+use zonal_lab::experiment::results::{Results, case_text};
+use zonal_lab::experiment::{
+    CaseFilter, Failure, Options, Plan, Progress, ResultDocument, Source, load, run, silence_faults, write,
+};
+
+const MEMORY: u64 = 1 << 30;
+
+fn small() -> Plan {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/small.toml");
+    load(&Source::File(file)).unwrap()
+}
+
+/// The small experiment with one thing changed in its file and in its figures.
+fn small_with(experiment: (&str, &str), figures: (&str, &str)) -> Plan {
+    let directory = tempfile::tempdir().unwrap();
+    let texts = [
+        ("small.toml", include_str!("data/small.toml"), experiment),
+        ("small.csv", include_str!("data/small.csv"), figures),
+        ("small.json", include_str!("data/small.json"), ("", "")),
+    ];
+    for (name, text, (old, new)) in texts {
+        assert!(text.contains(old), "{old}");
+        std::fs::write(directory.path().join(name), text.replacen(old, new, 1)).unwrap();
+    }
+    load(&Source::File(directory.path().join("small.toml"))).unwrap()
+}
+
+fn options(seed: u64, jobs: usize) -> Options {
+    Options { seed, jobs: NonZeroUsize::new(jobs).unwrap(), memory_bytes: MEMORY }
+}
+
+fn run_all(plan: &Plan, options: &Options) -> Results {
+    run(plan, options, |_| (), &AtomicBool::new(false)).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_host_threads() {
+    let plan = small();
+    let first = run_all(&plan, &options(1, 1));
+    assert_eq!((first.runs.len(), first.missing), (12, 0));
+    let text = ResultDocument(&first).text();
+    let tight = Options { memory_bytes: 1, ..options(1, 3) };
+    for options in [options(1, 1), options(1, 2), options(1, 64), tight] {
+        let again = run_all(&plan, &options);
+        assert_eq!(ResultDocument(&again).text(), text);
+        assert_eq!(again.runs, first.runs);
+    }
+    let other = ResultDocument(&run_all(&plan, &options(2, 2))).text();
+    assert!(other.contains("\"seed\": 2,"));
+}
+
+#[test]
+fn rows_are_in_the_order_of_the_file_and_hold_published_figures() {
+    let results = run_all(&small(), &options(1, 2));
+    let document: Value = serde_json::from_str(&ResultDocument(&results).text()).unwrap();
+    let keys: Vec<&String> = document.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["calibrated_on", "experiment", "machine", "parameters", "rows", "seed"]);
+    assert_eq!(document["machine"], "small");
+    assert_eq!(document["calibrated_on"], "wall of one process");
+    let fault = &document["parameters"]["touch.workload.fault_ns"];
+    assert_eq!((&fault["value"], &fault["calibrated"]), (&Value::from(1000.0), &Value::from(true)));
+    assert_eq!(fault["why"], "about three cache misses");
+
+    let rows = document["rows"].as_array().unwrap();
+    let first: Vec<&Value> = rows.iter().filter(|row| row["metric"] == "wall").collect();
+    let expected: Vec<(i64, &str, &str)> = [1, 8]
+        .into_iter()
+        .flat_map(|cpus| ["on", "off"].map(|reclaim| (cpus, reclaim)))
+        .flat_map(|(cpus, reclaim)| ["before", "after"].map(|variant| (cpus, reclaim, variant)))
+        .collect();
+    let found: Vec<_> = first
+        .iter()
+        .map(|row| {
+            let text = |key: &str| row[key].as_str().unwrap();
+            (row["cpus"].as_i64().unwrap(), text("config.node_reclaim"), text("variant"))
+        })
+        .collect();
+    assert_eq!(found, expected);
+
+    let published: Vec<_> = rows.iter().filter(|row| !row["published"].is_null()).collect();
+    assert_eq!(published.len(), 4);
+    for row in published {
+        let (predicted, published) = (row["predicted"].as_f64().unwrap(), row["published"].as_f64().unwrap());
+        let error = (predicted - published) / published * 100.0;
+        assert!(predicted > 0.0 && (row["error_pct"].as_f64().unwrap() - error).abs() < 1e-5, "{row}");
+    }
+    assert!(rows.iter().all(|row| row["published"].is_null() == row["error_pct"].is_null()));
+    let calibrated: Vec<_> = results.rows.iter().filter(|row| row.calibrated_on).collect();
+    assert_eq!(calibrated.len(), 1, "the baseline of one case");
+    assert_eq!((&*calibrated[0].variant, &*calibrated[0].metric), ("before", "wall"));
+}
+
+#[test]
+fn floats_have_nine_digits_at_most() {
+    let mut results = run_all(&kept(&["after"], "cpus", 1.0), &options(1, 1));
+    results.rows.truncate(1);
+    results.rows[0].predicted = 1.0 / 3.0;
+    results.rows[0].published = Some(123_456_789_012.0);
+    let text = ResultDocument(&results).text();
+    assert!(text.contains("\"predicted\": 0.333333333,"), "{text}");
+    assert!(text.contains("\"published\": 123456789000.0,"), "{text}");
+    results.rows[0].published = Some(0.0);
+    assert!(ResultDocument(&results).text().contains("\"error_pct\": null"));
+}
+
+/// Some runs of the small experiment.
+fn kept(variants: &[&str], column: &str, value: f64) -> Plan {
+    let mut plan = small();
+    let variants: Vec<String> = variants.iter().map(|&name| name.to_owned()).collect();
+    let values = vec![zonal_lab::experiment::results::CaseValue::Number(value)];
+    plan.keep(&variants, &CaseFilter(vec![(column.to_owned(), values)])).unwrap();
+    plan
+}
+
+#[test]
+fn a_part_of_the_runs_gives_what_they_give_among_all() {
+    let all = run_all(&small(), &options(5, 2));
+    let some = run_all(&kept(&["after"], "cpus", 8.0), &options(5, 2));
+    assert_eq!(some.variants.len(), 1);
+    assert_eq!(some.runs.len(), 2);
+    for run in &some.runs {
+        assert!(all.runs.contains(run), "{}", case_text(&run.case));
+    }
+    let none = CaseFilter::default();
+    let error = small().keep(&["later".to_owned()], &none).unwrap_err();
+    assert_eq!(error, "small has no variant `later`; it has before, after");
+}
+
+#[test]
+fn progress_tells_what_runs_and_ends_at_all() {
+    let mut seen: Vec<Progress> = Vec::new();
+    run(&small(), &options(1, 2), |now| seen.push(now.clone()), &AtomicBool::new(false)).unwrap();
+    assert!(seen.iter().all(|now| now.total == 12 && now.running.len() <= 2));
+    assert!(seen.iter().any(|now| now.running.contains(&"workload = hog, case = all, after".to_owned())));
+    assert!(seen.windows(2).all(|pair| pair[0].done <= pair[1].done && pair[0].share <= pair[1].share));
+    let last = seen.last().unwrap();
+    assert_eq!((last.done, last.running.len()), (12, 0));
+    assert!((last.share - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn stopped_runs_are_missing_and_the_others_are_kept() {
+    let stop = AtomicBool::new(true);
+    let results = run(&small(), &options(1, 2), |_| (), &stop).unwrap();
+    assert!(results.missing > 0 && results.missing + results.runs.len() == 12);
+
+    let stop = AtomicBool::new(false);
+    let after_three = |now: &Progress| stop.fetch_or(now.done == 3, Relaxed);
+    let results = run(&small(), &options(1, 1), |now| _ = after_three(now), &stop).unwrap();
+    assert!(results.missing > 0 && results.runs.len() >= 3, "{}", results.missing);
+    let all = run_all(&small(), &options(1, 1));
+    assert!(results.runs.iter().all(|run| all.runs.contains(run)));
+    let document: Value = serde_json::from_str(&ResultDocument(&results).text()).unwrap();
+    assert_eq!(document["missing_runs"], results.missing);
+}
+
+#[test]
+fn a_fault_ends_the_experiment_and_names_its_run() {
+    silence_faults();
+    let plan = small_with(("gib_each = 0.004", "gib_each = 0.25"), ("", ""));
+    for jobs in [1, 3] {
+        let mut done = 0;
+        let follow = |now: &Progress| done = now.done;
+        let failure = run(&plan, &options(9, jobs), follow, &AtomicBool::new(false)).unwrap_err();
+        assert!(jobs > 1 || done == 0, "the longest comes first, and nothing after it: {done}");
+        let Failure::Run { experiment, run, seed, reason } = &failure else { panic!("{failure}") };
+        assert_eq!((experiment.as_str(), *seed), ("small", 9));
+        assert!(run.starts_with("workload = touch, cpus = 8, config.node_reclaim = "), "{run}");
+        assert!(run.ends_with(", before") || run.ends_with(", after"), "{run}");
+        assert!(
+            reason.starts_with("operation ") && reason.contains("no memory for the processes"),
+            "{reason}"
+        );
+        let text = failure.to_string();
+        assert!(
+            text.starts_with("experiment small, workload = touch") && text.contains(", seed 9: "),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn figures_of_another_unit_are_not_compared() {
+    let plan = small_with(("", ""), ("after,wall,s,", "after,wall,ms,"));
+    let failure = run(&plan, &options(1, 2), |_| (), &AtomicBool::new(false)).unwrap_err();
+    let Failure::File(error) = &failure else { panic!("{failure}") };
+    assert_eq!((error.line, error.file.ends_with("small.csv")), (Some(5), true));
+    assert_eq!(error.problem, "the unit of wall is ms; wall is simulated in s");
+}
+
+#[test]
+fn figures_that_no_run_gives_are_known() {
+    let plan = small_with(("", ""), ("after,wall,s,", "after,wally,s,"));
+    assert_eq!(plan.not_simulated(&run_all(&plan, &options(1, 2))), ["wally"]);
+}
+
+#[test]
+fn results_are_written_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = run_all(&kept(&["after"], "cpus", 1.0), &options(1, 1));
+    for _ in 0..2 {
+        let path = write(directory.path(), &results).unwrap();
+        assert_eq!(path, directory.path().join("small/result.json"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), ResultDocument(&results).text());
+    }
+    let names: Vec<_> = std::fs::read_dir(directory.path().join("small")).unwrap().collect();
+    assert_eq!(names.len(), 1);
+}

@@ -1,0 +1,175 @@
+//! Programs on small machines, against what follows from their figures.
+
+use std::sync::atomic::AtomicBool;
+
+use zonal::Config;
+use zonal::config::ZonelistCache;
+use zonal::fallback::NodeLoad;
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::units::PageCount;
+use zonal_lab::hands::Hands;
+use zonal_lab::outcome::Outcome;
+use zonal_lab::sim::{Hardware, SimulatedMachine};
+use zonal_lab::workload::{Build, Exchange, FallbackList, FirstTouch, Hog, PageFaults, Program, Stream};
+use zonal_machine::preset;
+
+fn run(machine: &str, hardware: Hardware, config: &Config, program: &dyn Program) -> Outcome {
+    let machine = SimulatedMachine { model: preset(machine).unwrap(), hardware };
+    program.check(&machine).unwrap();
+    let outcome = machine.simulate(config, 1, |sim| {
+        let hands = Hands::new(sim);
+        program.run(&hands, &AtomicBool::new(false)).unwrap()
+    });
+    outcome.unwrap()
+}
+
+#[track_caller]
+fn near(outcome: &Outcome, metric: &str, expected: f64, percent: f64) {
+    let found = outcome.get(metric).unwrap();
+    assert!((found / expected - 1.0).abs() <= percent / 100.0, "{metric}: {found}, not {expected}");
+}
+
+/// One lock a zone, frames in linked lists.
+fn lists(tuning: PagesetTuning) -> Config {
+    Config { tuning, region_min: PageCount::new(1 << 30), ..Config::default() }
+}
+
+#[test]
+fn a_page_costs_fault_zeroing_and_program() {
+    let program = FirstTouch { cpus: 4, gib_each: 0.05, fault_ns: 1000.0, user_ns: 500.0 };
+    let hardware = Hardware { cpu_gb_s: 4.096, node_gb_s: 0.0, ..Hardware::default() };
+    let outcome = run("quad-10-12-32", hardware, &Config::default(), &program);
+    let pages = 0.05 * f64::from(1 << 30) / 4096.0;
+    // 1 us of fault, 1 us of zeroing; the allocator adds a little.
+    near(&outcome, "sys", 4.0 * pages * 2.0e-6, 5.0);
+    near(&outcome, "user", 4.0 * pages * 0.5e-6, 0.1);
+    near(&outcome, "wall", outcome.get("min_wall").unwrap(), 1.0);
+}
+
+#[test]
+fn full_nodes_are_passed_by_scans_unless_they_are_remembered() {
+    let program = Hog {
+        threads: 2,
+        mem_gb: 20.0,
+        rounds: 1.0,
+        shared_map: 0,
+        fault_ns: 1000.0,
+        stride: 4096,
+        store_ns: 100.0,
+        unmap_ns: 100.0,
+    };
+    let with = |zonelist_cache| {
+        let config = Config { zonelist_cache, tuning: PagesetTuning::Fixed, ..Config::default() };
+        run("altix28", Hardware::default(), &config, &program).events["probes"]
+    };
+    let (off, original, on) =
+        (with(ZonelistCache::Off), with(ZonelistCache::Original), with(ZonelistCache::On));
+    // 20 GB fill 5 nodes and begin a sixth: 1.2 million pages pass up to five full zones each.
+    assert!(off > 4_000_000 && original < off * 6 / 10 && on < original / 10, "{off} {original} {on}");
+}
+
+#[test]
+fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_swing() {
+    let program = PageFaults {
+        processes: 8,
+        mib_each: 64.0,
+        seconds: 9.0,
+        warm_up: 6.0,
+        fault_ns: 20_000.0,
+        unmap_ns: 0.0,
+        lru_batch: 15,
+        lru_ns: 0.0,
+    };
+    let hardware = Hardware { list_work_ns: 5000.0, transfer_ns: 0.0, ..Hardware::default() };
+    let with = |tuning| run("desktop", hardware.clone(), &lists(tuning), &program);
+    let (fixed, depth) = (with(PagesetTuning::Fixed), with(PagesetTuning::Depth));
+    // Each page is moved twice under one lock, 5 us each time.
+    near(&fixed, "throughput", 4096.0 / 10_000.0, 10.0);
+    assert!(fixed.get("zone_lock_contention").unwrap() > 60.0);
+    assert!(depth.get("zone_lock_contention").unwrap() < 5.0, "{:?}", depth.metrics);
+    assert!(depth.get("throughput").unwrap() > 3.0 * fixed.get("throughput").unwrap());
+    let high = depth.series.iter().find(|series| series.name.starts_with("high")).unwrap();
+    assert!(high.points.last().unwrap().1 > high.points[0].1 + 1000.0, "{:?}", high.points.last());
+}
+
+#[test]
+fn a_build_takes_what_its_pages_take() {
+    let program = Build {
+        jobs: 4,
+        job_mib: 4.0,
+        compute_ns: 8000.0,
+        build_pages: 1e6,
+        seconds: 0.4,
+        warm_up: 0.1,
+        fault_ns: 1000.0,
+        unmap_ns: 500.0,
+        lru_batch: 15,
+        lru_ns: 0.0,
+    };
+    let hardware = Hardware { cpu_gb_s: 8.192, node_gb_s: 0.0, ..Hardware::default() };
+    let outcome = run("desktop", hardware, &Config::default(), &program);
+    // 8 + 1 + 0.5 + 0.5 us a page on 4 CPUs; the allocator adds a little.
+    near(&outcome, "build_time", 1e6 * 10.0e-6 / 4.0, 6.0);
+    assert!(outcome.get("zone_lock_contention").unwrap() < 1.0);
+}
+
+#[test]
+fn pairs_are_as_fast_as_one_after_the_other() {
+    let program = Exchange {
+        pairs: 4,
+        burst: 10,
+        send_ns: 5000.0,
+        receive_ns: 3000.0,
+        wake_ns: 10_000.0,
+        moves_pct: 10.0,
+        seconds: 0.3,
+        warm_up: 0.1,
+    };
+    let outcome = run("desktop", Hardware::default(), &Config::default(), &program);
+    // Ten pages of 8 us and two wake-ups of 10 us; the allocator adds a little.
+    near(&outcome, "throughput", 4.0 * 10.0 * 4096.0 / 100.0, 7.0);
+    near(&outcome, "cpu_idle", 60.0, 4.0);
+}
+
+#[test]
+fn stream_has_the_bandwidth_of_the_nodes_that_hold_its_arrays() {
+    let hardware = Hardware { cpu_gb_s: 20.0, node_gb_s: 50.0, distance_weight: 0.0, ..Hardware::default() };
+    let with = |node_load| {
+        let config = Config { node_load, ..Config::default() };
+        let program = Stream { cpu_nodes: vec![2, 3], memory_nodes: vec![0, 1], array_mib: 8.0 };
+        run("quad-10-12-32", hardware.clone(), &config, &program)
+    };
+    let (assigned, accumulated) = (with(NodeLoad::Assign), with(NodeLoad::Accumulate));
+    for kernel in ["copy", "scale", "add", "triad"] {
+        near(&assigned, kernel, 50e3, 4.0);
+        near(&accumulated, kernel, 100e3, 4.0);
+    }
+}
+
+#[test]
+fn places_of_fallback_lists() {
+    let order = |node_load, node| -> Vec<f64> {
+        let config = Config { node_load, ..Config::default() };
+        let place = |position| {
+            let program = FallbackList { node, position };
+            run("quad-10-12-32", Hardware::default(), &config, &program).get("node").unwrap()
+        };
+        (0..4).map(place).collect()
+    };
+    assert_eq!(order(NodeLoad::Assign, 3), [3.0, 2.0, 0.0, 1.0]);
+    assert_eq!(order(NodeLoad::Accumulate, 3), [3.0, 2.0, 1.0, 0.0]);
+}
+
+#[test]
+fn programs_refuse_machines_that_they_do_not_fit() {
+    let machine = SimulatedMachine { model: preset("desktop").unwrap(), hardware: Hardware::default() };
+    let refused = |program: &dyn Program| program.check(&machine).unwrap_err();
+    let touch = |cpus| FirstTouch { cpus, gib_each: 0.1, fault_ns: 1.0, user_ns: 1.0 };
+    assert_eq!(refused(&touch(0)).field, "cpus");
+    let many = refused(&touch(9));
+    assert!(many.problem.contains("9 threads") && many.problem.contains("8 CPUs"), "{}", many.problem);
+    assert_eq!(refused(&FirstTouch { fault_ns: f64::NAN, ..touch(1) }).field, "fault_ns");
+    let stream = Stream { cpu_nodes: vec![0], memory_nodes: vec![7], array_mib: 1.0 };
+    assert_eq!(refused(&stream).field, "memory_nodes");
+    assert_eq!(refused(&FallbackList { node: 0, position: 1 }).field, "position");
+}

@@ -1,0 +1,246 @@
+//! Shows that the lab notices faults: plants them in a copy of the core, one at a time, and hunts.
+//!
+//! A *mutant* is a file of `xtask/mutants`: what to find in one source file, exactly once, and what to
+//! put there instead. The copy lies in `target/mutants/workspace` and is built in
+//! `target/mutants/build`; `examples/hunt.rs` of the lab runs on it and must stop with the operation at
+//! which it noticed. The core as it is must be left alone. Neighbours: `plan.rs` puts these steps
+//! among the others.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use walkdir::WalkDir;
+
+use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+
+/// Where mutants are described, below the root.
+const MUTANTS: &str = "xtask/mutants";
+/// What is copied of the workspace.
+const PARTS: [&str; 4] = ["Cargo.toml", "Cargo.lock", "crates", "xtask"];
+/// First seed and rounds of a hunt.
+const SEED: &str = "1";
+const ROUNDS: &str = "16";
+/// How a hunt that has caught something says so.
+const CAUGHT: &str = "hunt, seed ";
+/// After this, a hunt hangs.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A fault to plant.
+#[derive(Debug)]
+struct Mutant {
+    name: String,
+    what: String,
+    noticed_by: String,
+    file: PathBuf,
+    find: String,
+    replace: String,
+}
+
+impl Mutant {
+    fn read(file: &Path) -> Result<Self, String> {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let table: toml::Table = text.parse().map_err(|error| format!("mutant {name}: {error}"))?;
+        let field = |field: &str| {
+            let value = table.get(field).and_then(toml::Value::as_str).map(str::to_owned);
+            value.ok_or_else(|| format!("mutant {name}: `{field}` is missing or no text"))
+        };
+        Ok(Self {
+            what: field("what")?,
+            noticed_by: field("noticed_by")?,
+            file: field("file")?.into(),
+            find: field("find")?,
+            replace: field("replace")?,
+            name,
+        })
+    }
+
+    /// The source with the fault in it.
+    fn plant(&self, source: &str) -> Result<String, String> {
+        match source.matches(&self.find).count() {
+            1 if self.find != self.replace => Ok(source.replacen(&self.find, &self.replace, 1)),
+            1 => Err(format!("mutant {}: changes nothing", self.name)),
+            found => Err(format!(
+                "mutant {}: what it looks for is {found} times in {}, must be once",
+                self.name,
+                self.file.display()
+            )),
+        }
+    }
+}
+
+/// A hunt on the core as it is, then one for each mutant, or for those that are named.
+///
+/// # Errors
+/// Names that no mutant has, and files that cannot be read.
+pub(crate) fn steps(root: &Path, names: &[String]) -> Result<Vec<Step>, String> {
+    let mutants = mutants(root)?;
+    let known = || mutants.iter().map(|mutant| &*mutant.name).collect::<Vec<_>>().join(", ");
+    if let Some(name) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
+        return Err(format!("no mutant is called `{name}`; there are: {}", known()));
+    }
+    let wanted = mutants.into_iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name));
+    let planted = wanted
+        .map(|mutant| Step::new(format!("planted fault {}", mutant.name), move |root| judge(root, &mutant)));
+    Ok(std::iter::once(Step::new("no planted fault", unbroken)).chain(planted).collect())
+}
+
+fn mutants(root: &Path) -> Result<Vec<Mutant>, String> {
+    let files = WalkDir::new(root.join(MUTANTS)).sort_by_file_name().into_iter();
+    let files = files.map(|entry| entry.map_err(|error| error.to_string()));
+    let files = files.filter(|entry| !matches!(entry, Ok(entry) if entry.file_type().is_dir()));
+    files.map(|entry| Mutant::read(entry?.path())).collect()
+}
+
+fn unbroken(root: &Path) -> Outcome {
+    match copy(root, None).and_then(|copy| hunt(root, &copy)) {
+        Ok(Hunted::Nothing(line)) => {
+            println!("{line}");
+            Outcome::Passed
+        }
+        Ok(Hunted::Caught(line) | Hunted::Broken(line)) => Outcome::Failed(line),
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+fn judge(root: &Path, mutant: &Mutant) -> Outcome {
+    println!("{}\nto be noticed by: {}", mutant.what, mutant.noticed_by);
+    match copy(root, Some(mutant)).and_then(|copy| hunt(root, &copy)) {
+        Ok(Hunted::Caught(line)) => {
+            println!("caught: {line}");
+            Outcome::Passed
+        }
+        Ok(Hunted::Nothing(line)) => Outcome::Failed(format!("NOT CAUGHT: {line}")),
+        Ok(Hunted::Broken(line)) => Outcome::Failed(format!("NOT CAUGHT, but {line}")),
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+/// How a hunt ended.
+enum Hunted {
+    Nothing(String),
+    Caught(String),
+    Broken(String),
+}
+
+/// Builds the copy and hunts on it.
+fn hunt(root: &Path, copy: &Path) -> Result<Hunted, String> {
+    let build = mutants_folder(root).join("build");
+    let mut call = cargo(copy, ["build", "-q", "-p", "zonal-lab", "--example", "hunt"]);
+    // Copies differ too much for incremental builds to pay.
+    call.env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "0");
+    if let Outcome::Failed(why) = succeeds(&mut call) {
+        return Err(format!("the copy does not build: {why}"));
+    }
+    let mut run = Command::new(build.join("debug/examples/hunt"));
+    run.args([SEED, ROUNDS]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut run = run.spawn().map_err(|error| format!("the hunt does not start: {error}"))?;
+    let begin = Instant::now();
+    while run.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if begin.elapsed() > PATIENCE {
+            run.kill().map_err(|error| error.to_string())?;
+            return Ok(Hunted::Broken(format!("the hunt was not over after {} s", PATIENCE.as_secs())));
+        }
+        sleep(Duration::from_millis(20));
+    }
+    // It prints a line, which a pipe holds without a reader.
+    let output = run.wait_with_output().map_err(|error| error.to_string())?;
+    let line = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Ok(match output.status.code() {
+        Some(0) => Hunted::Nothing(line),
+        Some(1) if line.starts_with(CAUGHT) => Hunted::Caught(line),
+        _ => Hunted::Broken(format!("the hunt ended with {}: {line}", output.status)),
+    })
+}
+
+fn mutants_folder(root: &Path) -> PathBuf {
+    target_folder(root).join("mutants")
+}
+
+/// Makes the copy what the workspace is now, but for the fault of a mutant; gives where it is. Files
+/// that are right already are not touched, so that only what differs is built again.
+fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
+    let target = mutants_folder(root).join("workspace");
+    let from = files(root).map_err(|error| error.to_string())?;
+    for file in &from {
+        let place = |error: std::io::Error| format!("{}: {error}", file.display());
+        let mut content = fs::read(root.join(file)).map_err(place)?;
+        if let Some(mutant) = mutant.filter(|mutant| mutant.file == *file) {
+            content = mutant.plant(&String::from_utf8_lossy(&content))?.into_bytes();
+        }
+        let to = target.join(file);
+        if fs::read(&to).is_ok_and(|there| there == content) {
+            continue;
+        }
+        fs::create_dir_all(to.parent().unwrap_or(&target)).map_err(place)?;
+        fs::write(&to, content).map_err(place)?;
+    }
+    match mutant {
+        Some(mutant) if !from.contains(&mutant.file) => {
+            return Err(format!("mutant {}: there is no {}", mutant.name, mutant.file.display()));
+        }
+        _ => {}
+    }
+    for gone in files(&target).map_err(|error| error.to_string())?.difference(&from) {
+        fs::remove_file(target.join(gone)).map_err(|error| format!("{}: {error}", gone.display()))?;
+    }
+    Ok(target)
+}
+
+/// What belongs to the workspace, as paths below its root.
+fn files(root: &Path) -> Result<BTreeSet<PathBuf>, walkdir::Error> {
+    let mut files = BTreeSet::new();
+    for part in PARTS.map(|part| root.join(part)).into_iter().filter(|part| part.exists()) {
+        let walk = WalkDir::new(part).into_iter().filter_entry(|entry| entry.file_name() != "target");
+        for entry in walk {
+            let entry = entry?;
+            if entry.file_type().is_file()
+                && let Ok(file) = entry.path().strip_prefix(root)
+            {
+                files.insert(file.to_path_buf());
+            }
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutant_finds_its_place() {
+        let root = crate::workspace_root();
+        let mutants = mutants(&root).unwrap();
+        assert!(mutants.len() >= 8, "{mutants:?}");
+        for mutant in mutants {
+            let source = fs::read_to_string(root.join(&mutant.file)).unwrap();
+            assert_ne!(mutant.plant(&source).unwrap(), source);
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_once_is_an_error_with_names() {
+        let file = PathBuf::from("crates/zonal/src/free.rs");
+        let [what, noticed_by] = [String::new(), String::new()];
+        let (find, replace) = ("a - b".to_owned(), "a + b".to_owned());
+        let mutant = Mutant { name: "drift".to_owned(), what, noticed_by, file, find, replace };
+        assert_eq!(mutant.plant("let c = a - b;").unwrap(), "let c = a + b;");
+        for (source, times) in [("let c = a * b;", "0 times"), ("a - b; a - b", "2 times")] {
+            let error = mutant.plant(source).unwrap_err();
+            assert!(["drift", "free.rs", times].iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_that_no_mutant_has_are_refused_with_those_there_are() {
+        let root = crate::workspace_root();
+        let error = steps(&root, &["nosuch".to_owned()]).err().unwrap();
+        assert!(error.contains("nosuch") && error.contains("marks-stay"), "{error}");
+        assert_eq!(steps(&root, &["marks-stay".to_owned()]).unwrap().len(), 2);
+    }
+}
