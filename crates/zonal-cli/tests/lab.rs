@@ -65,7 +65,7 @@ fn a_bad_file_is_named_with_its_line_before_anything_runs() {
     let arguments = ["run", &small(), file.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let output = zonal(&arguments);
     assert_eq!(output.status.code(), Some(2));
-    let expected = format!("zonal: {}:48: threads: 9 threads, each pinned", file.display());
+    let expected = format!("zonal: {}:49: threads: 9 threads, each pinned", file.display());
     assert!(stderr(&output).starts_with(&expected), "{}", stderr(&output));
     assert!(!out.exists());
 }
@@ -160,9 +160,12 @@ fn ctrl_c_keeps_what_was_done() {
     let arguments = ["lab", "run", file.to_str().unwrap(), "--out", out.to_str().unwrap(), "--jobs", "1"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let child = command.args(arguments).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let child = child.unwrap();
+    let mut child = child.unwrap();
     // Once there are threads, the signal is watched for.
     while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
+        if child.try_wait().unwrap().is_some() {
+            panic!("ended before the signal: {}", stderr(&child.wait_with_output().unwrap()));
+        }
         std::thread::yield_now();
     }
     let kill = format!("kill -INT {}", child.id());
