@@ -28,9 +28,11 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
     ]
 }
 
-/// Faults planted in the core.
+/// A few of the faults that `planted` plants in the core: a counter that folds with the wrong sign, a
+/// pageset that loses a frame with each drain, a zonelist cache that is never wiped.
 fn planted(root: &Path) -> Vec<Step> {
-    planted::steps(root, &[])
+    let few = ["counter-step-adds", "drain-loses-a-frame", "marks-stay"].map(str::to_owned);
+    planted::steps(root, &few)
         .unwrap_or_else(|problem| vec![Step::new("planted faults", |_| Outcome::Failed(problem))])
 }
 

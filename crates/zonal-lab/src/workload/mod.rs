@@ -16,6 +16,7 @@ mod lru_lists;
 mod mapped_writer;
 mod measured;
 mod observer;
+mod overflow;
 mod page_faults;
 mod stream;
 
@@ -31,6 +32,7 @@ pub use self::file_writers::FileWriters;
 pub use self::first_touch::FirstTouch;
 pub use self::hog::Hog;
 pub use self::mapped_writer::MappedWriter;
+pub use self::overflow::Overflow;
 pub use self::page_faults::PageFaults;
 pub use self::stream::Stream;
 use crate::hands::Hands;
@@ -90,6 +92,8 @@ pub enum Workload {
     Copies(Copies),
     /// A process that stores into a mapping of a large file, from its start to its end.
     MappedWriter(MappedWriter),
+    /// A process that has outgrown its node while the nearest nodes are full.
+    Overflow(Overflow),
 }
 
 impl Workload {
@@ -105,6 +109,7 @@ impl Workload {
         "file-writers",
         "copies",
         "mapped-writer",
+        "overflow",
     ];
 
     /// The program.
@@ -121,6 +126,7 @@ impl Workload {
             Self::FileWriters(program) => program,
             Self::Copies(program) => program,
             Self::MappedWriter(program) => program,
+            Self::Overflow(program) => program,
         }
     }
 }

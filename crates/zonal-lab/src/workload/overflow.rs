@@ -1,0 +1,239 @@
+//! A process that has outgrown its node while the nearest nodes are full: what a zonelist cache is
+//! for.
+//!
+//! The nodes that take part are the nearest to the first; all but the last of them are filled down to
+//! their `low` watermark. The process, on the last CPU of the first node, takes a burst of pages, zeroes
+//! them, gives them back and rests. Meanwhile a CPU of each full node can *breathe*: give pages back,
+//! and take as many again a while later, so that full zones do not lie still.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+
+use serde::Deserialize;
+use zonal::units::Order;
+use zonal::{Block, Request};
+use zonal_machine::NodeModel;
+
+use super::page_faults::check_span;
+use super::{Program, Unfit, check_figure};
+use crate::hands::Hands;
+use crate::outcome::Outcome;
+use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
+
+/// A process beyond its node.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overflow {
+    /// Nodes that take part, at least 2.
+    pub nodes: usize,
+    /// Pages that the process takes and gives back at a time.
+    pub burst_pages: usize,
+    /// Its rest between two bursts, in milliseconds.
+    pub pause_ms: f64,
+    /// The kernel's work for a fault beside allocation and zeroing, in nanoseconds.
+    pub fault_ns: f64,
+    /// Pages that a CPU of each full node gives and takes again; 0: these nodes lie still.
+    pub breath_pages: usize,
+    /// From one breath to the next, in milliseconds.
+    pub breath_ms: f64,
+    /// How long it all runs, in seconds.
+    pub seconds: f64,
+    /// Seconds of these that are not measured.
+    pub warm_up: f64,
+}
+
+impl Program for Overflow {
+    fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
+        let model = &machine.model;
+        let usable = |(place, node): (usize, &NodeModel)| {
+            let cpus = if place == 0 { 2 } else { 1 };
+            node.cpus.len() >= cpus && model.managed_of(node.id).get() > 0
+        };
+        let refused = |problem| Err(Unfit { field: "nodes", problem });
+        if !model.nodes.iter().enumerate().all(usable) {
+            return refused(format!(
+                "nodes of machine {} must have memory and a CPU each, the first one two",
+                model.name
+            ));
+        }
+        let all = model.nodes.len();
+        if !(2..=all).contains(&self.nodes) {
+            return refused(format!("is {}, must be from 2 to {all}, the nodes of {}", self.nodes, model.name));
+        }
+        check_figure("burst_pages", self.burst_pages as f64, 1.0)?;
+        check_figure("pause_ms", self.pause_ms, 0.0)?;
+        check_figure("fault_ns", self.fault_ns, 1.0)?;
+        check_figure("breath_ms", self.breath_ms, 0.001)?;
+        check_span(self.seconds, self.warm_up)
+    }
+
+    fn operations(&self, _machine: &SimulatedMachine) -> f64 {
+        let bursts = self.seconds / (self.pause_ms / 1e3 + self.burst_pages as f64 * 1e-6);
+        let breaths = (self.nodes - 1) as f64 * self.seconds * 1e3 / self.breath_ms;
+        // Filling a node takes about a thousand blocks.
+        1e3 * self.nodes as f64
+            + 2.0 * (self.burst_pages as f64 * bursts + self.breath_pages as f64 * breaths)
+    }
+
+    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, model) = (hands.sim.world, &hands.sim.machine.model);
+        let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
+        let nodes = self.near_nodes(hands);
+        let cpus_of = |place: usize| model.nodes[place].cpus.iter().map(|cpu| cpu.index());
+        let firsts: Vec<usize> =
+            nodes[..self.nodes - 1].iter().filter_map(|&place| cpus_of(place).next()).collect();
+        let held: Vec<RefCell<Vec<Block>>> = firsts.iter().map(|_| RefCell::default()).collect();
+        let stage = Stage { hands, full: Join::new(1), taken: Taken::within(&span), back: Taken::within(&span) };
+        let mut threads = Threads::new();
+        threads.add(firsts[0], Role::Foreground, Time::ZERO, || {
+            world.free_of_charge(|| {
+                for (&cpu, held) in firsts.iter().zip(&held) {
+                    world.move_to(cpu);
+                    self.fill(hands, &mut held.borrow_mut());
+                }
+            });
+            stage.full.arrive(world);
+        })?;
+        let process = cpus_of(nodes[0]).last().unwrap_or(firsts[0]);
+        threads.add(process, Role::Foreground, Time::ZERO, || self.process(&stage, nodes[self.nodes - 1]))?;
+        let mut random = fastrand::Rng::with_seed(world.seed());
+        for (&cpu, held) in firsts.iter().zip(&held).filter(|_| self.breath_pages != 0) {
+            let (stage, first) = (&stage, Time::from_ns(random.f64() * self.breath_ms * 1e6));
+            threads.add(cpu, Role::Foreground, Time::ZERO, move || {
+                let mut held = held.borrow_mut();
+                let pages = held.iter().take_while(|block| block.order == Order::PAGE).count();
+                self.breathe(stage, first, &mut held[..pages.min(self.breath_pages)]);
+            })?;
+        }
+        let ended = world.run(threads, stop)?;
+        hands.check_books();
+        let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
+        outcome.metric("alloc", "ns/page", stage.taken.mean_ns());
+        outcome.metric("nearer", "% of pages", 100.0 - stage.taken.percent());
+        if self.breath_pages != 0 {
+            outcome.metric("breath_alloc", "ns/page", stage.back.mean_ns());
+            outcome.metric("breath_home", "% of pages", stage.back.percent());
+        }
+        Ok(outcome)
+    }
+}
+
+/// What all threads share.
+struct Stage<'h, 's, 'm> {
+    hands: &'h Hands<'s, 'm>,
+    /// All nodes are full that are to be.
+    full: Join,
+    /// By the process; from the node that is not full.
+    taken: Taken,
+    /// By those who breathe; from their own node.
+    back: Taken,
+}
+
+impl Overflow {
+    /// Places of the nodes that take part, as the first node's fallback list has them.
+    fn near_nodes(&self, hands: &Hands<'_, '_>) -> Vec<usize> {
+        let mut nodes = Vec::new();
+        let home = hands.sim.machine.model.nodes[0].id;
+        hands.sim.allocator.fallback_order(home, |node| nodes.push(hands.place_of(node)));
+        nodes.truncate(self.nodes);
+        nodes
+    }
+
+    /// Takes what the current node has above its mark: at first what is given back in breaths, then blocks of
+    /// each order until another node serves.
+    fn fill(&self, hands: &Hands<'_, '_>, held: &mut Vec<Block>) {
+        let place = hands.sim.world.node();
+        let take = |order| {
+            let block = hands.alloc(&Request::new(order).no_wait()).ok()?;
+            if hands.place_of(block.node) == place {
+                return Some(block);
+            }
+            hands.free(&block);
+            None
+        };
+        held.extend((0..self.breath_pages).map_while(|_| take(Order::PAGE)));
+        let orders = (0..=Order::DEFAULT_MAX.get()).rev().filter_map(Order::new);
+        orders.for_each(|order| held.extend(std::iter::from_fn(|| take(order))));
+    }
+
+    /// The process; `far` is the node that is not full.
+    fn process(&self, stage: &Stage<'_, '_, '_>, far: usize) {
+        let (hands, world) = (stage.hands, stage.hands.sim.world);
+        let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
+        stage.full.wait(world);
+        let mut burst = Vec::with_capacity(self.burst_pages);
+        while world.now() < stage.taken.span.end {
+            for _ in 0..self.burst_pages {
+                world.spend(Time::from_ns(self.fault_ns));
+                let block = stage.taken.note(hands, far);
+                world.stream(hands.place_of(block.node), page_bytes);
+                burst.push(block);
+                hands.checkpoint();
+            }
+            for block in burst.drain(..) {
+                hands.free(&block);
+                hands.checkpoint();
+            }
+            world.sleep_until(world.now() + Time::from_ns(self.pause_ms * 1e6));
+        }
+    }
+
+    /// Gives pages back and takes others instead, half a breath apart.
+    fn breathe(&self, stage: &Stage<'_, '_, '_>, first: Time, pages: &mut [Block]) {
+        let (hands, world) = (stage.hands, stage.hands.sim.world);
+        let half = Time::from_ns(self.breath_ms * 1e6 / 2.0);
+        stage.full.wait(world);
+        let mut next = world.now() + first;
+        while next < stage.back.span.end {
+            world.sleep_until(next);
+            for block in &*pages {
+                hands.free(block);
+                hands.checkpoint();
+            }
+            world.sleep_until(next + half);
+            for block in &mut *pages {
+                *block = stage.back.note(hands, world.node());
+                hands.checkpoint();
+            }
+            next += half + half;
+        }
+    }
+}
+
+/// Pages taken within a span: how long that took, and how many came from the node that was expected.
+struct Taken {
+    span: Range<Time>,
+    time: Cell<Time>,
+    pages: Cell<u64>,
+    expected: Cell<u64>,
+}
+
+impl Taken {
+    fn within(span: &Range<Time>) -> Self {
+        Self { span: span.clone(), time: Cell::default(), pages: Cell::new(0), expected: Cell::new(0) }
+    }
+
+    /// Takes a page.
+    fn note(&self, hands: &Hands<'_, '_>, expected: usize) -> Block {
+        let world = hands.sim.world;
+        let before = world.now();
+        let Ok(block) = hands.alloc(&Request::page()) else {
+            hands.fault("no node that takes part has a page".to_owned())
+        };
+        if self.span.contains(&before) {
+            self.time.set(self.time.get() + (world.now() - before));
+            self.pages.set(self.pages.get() + 1);
+            self.expected.set(self.expected.get() + u64::from(hands.place_of(block.node) == expected));
+        }
+        block
+    }
+
+    fn mean_ns(&self) -> f64 {
+        1e9 * self.time.get().seconds() / self.pages.get().max(1) as f64
+    }
+
+    fn percent(&self) -> f64 {
+        100.0 * self.expected.get() as f64 / self.pages.get().max(1) as f64
+    }
+}
