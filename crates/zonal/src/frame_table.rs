@@ -218,6 +218,22 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         FrameState::decode(self.cell(frame).load(Relaxed)) // relaxed: a look, not a claim
     }
 
+    /// The first frame from `from` up whose state is not [`FrameState::NotAllocated`].
+    pub(crate) fn next_in_use(&self, from: u32) -> Option<u32> {
+        let states = &self.states[from as usize..];
+        // Relaxed: as in `state`.
+        let in_use = |cell: &P::U8| cell.load(Relaxed) != FREE;
+        let near = states.iter().take(8).position(in_use);
+        let found = near.or_else(|| {
+            // By eights: most frames are free, or inside of blocks.
+            let free =
+                |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
+            let passed = 8 * states.as_chunks::<8>().0.iter().take_while(free).count();
+            Some(passed + states[passed..].iter().position(in_use)?)
+        });
+        found.map(|found| from + found as u32)
+    }
+
     /// Sets the state of `frame`; the caller holds the zone's lock and the frame is not in use.
     pub(crate) fn set(&self, frame: u32, state: FrameState) {
         self.cell(frame).store(state.encode(), Release); // pairs with the acquire in `step`

@@ -184,9 +184,10 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
 /// Frames in allocated blocks and in blocks that pagesets keep: aligned, disjoint, none of them free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
     let (mut allocated, mut kept, mut block_end) = (0, 0, 0);
-    let end = u64::from(zone.offset(zone.span.start)) + zone.span.count.get();
-    for frame in u64::from(zone.offset(zone.span.start))..end {
-        let frame = frame as u32;
+    let mut next = zone.offset(zone.span.start);
+    let end = u64::from(next) + zone.span.count.get();
+    while let Some(frame) = zone.frames.next_in_use(next).filter(|&frame| u64::from(frame) < end) {
+        next = frame + 1;
         let first = zone.pfn(frame);
         match zone.frames.state(frame) {
             state @ (FrameState::Allocated(order, _)

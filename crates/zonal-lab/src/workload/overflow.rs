@@ -59,7 +59,10 @@ impl Program for Overflow {
         }
         let all = model.nodes.len();
         if !(2..=all).contains(&self.nodes) {
-            return refused(format!("is {}, must be from 2 to {all}, the nodes of {}", self.nodes, model.name));
+            return refused(format!(
+                "is {}, must be from 2 to {all}, the nodes of {}",
+                self.nodes, model.name
+            ));
         }
         check_figure("burst_pages", self.burst_pages as f64, 1.0)?;
         check_figure("pause_ms", self.pause_ms, 0.0)?;
@@ -84,7 +87,8 @@ impl Program for Overflow {
         let firsts: Vec<usize> =
             nodes[..self.nodes - 1].iter().filter_map(|&place| cpus_of(place).next()).collect();
         let held: Vec<RefCell<Vec<Block>>> = firsts.iter().map(|_| RefCell::default()).collect();
-        let stage = Stage { hands, full: Join::new(1), taken: Taken::within(&span), back: Taken::within(&span) };
+        let stage =
+            Stage { hands, full: Join::new(1), taken: Taken::within(&span), back: Taken::within(&span) };
         let mut threads = Threads::new();
         threads.add(firsts[0], Role::Foreground, Time::ZERO, || {
             world.free_of_charge(|| {
