@@ -109,14 +109,14 @@ pub const PRESETS: &[Preset] = &[
         },
     },
     Preset {
+        name: "mesh64",
+        description: "64 nodes of 4 CPUs and 4 GiB in an 8 x 8 mesh",
+        plan: || Plan::new(vec![(4, 4 << 10); 64], mesh::<8>),
+    },
+    Preset {
         name: "mesh1024",
         description: "1024 nodes of 4 CPUs and 4 GiB in a 32 x 32 mesh: the most nodes there can be",
-        plan: || {
-            Plan::new(vec![(4, 4 << 10); 1024], |a, b| {
-                let hops = (a % 32).abs_diff(b % 32) + (a / 32).abs_diff(b / 32);
-                10 + 3 * hops as i64
-            })
-        },
+        plan: || Plan::new(vec![(4, 4 << 10); 1024], mesh::<32>),
     },
 ];
 
@@ -130,6 +130,12 @@ pub fn preset(name: &str) -> Result<MachineModel, MachineError> {
         return Err(MachineError::UnknownPreset { name: name.to_owned(), known: names.join(", ") });
     };
     MachineModel::resolve((found.plan)().file(name), name)
+}
+
+/// Distance of two nodes of a mesh so many nodes wide.
+fn mesh<const WIDTH: usize>(a: usize, b: usize) -> i64 {
+    let hops = (a % WIDTH).abs_diff(b % WIDTH) + (a / WIDTH).abs_diff(b / WIDTH);
+    10 + 3 * hops as i64
 }
 
 /// What a preset is made from: memory lies node after node.

@@ -106,9 +106,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return None;
         }
         // Where frees that lift a zone above its mark drop that mark at once, drift cannot hide them:
-        // the count that costs one load will do.
-        let free = if mode == ZonelistCache::On { home.free_approximate() } else { home.free() };
-        if home.watermarks().allow(free, order, Mark::Low, urgency, home.reserve(limit)) {
+        // the count that costs one load will do, unless it says what the exact one may not.
+        let allows = |free| home.watermarks().allow(free, order, Mark::Low, urgency, home.reserve(limit));
+        if (mode != ZonelistCache::On || allows(home.free_approximate())) && allows(home.free()) {
             return None;
         }
         let zone = self.lists.read(list).zone_at(position).ok()??;

@@ -33,6 +33,7 @@ pub const BUILT_IN: &[BuiltIn] = &[
     built_in!("zoned-counters-2006", "zoned-counters-2006.csv"),
     built_in!("pageset-tuning-2023", "pageset-tuning-2023.csv"),
     built_in!("fallback-order-2021", "fallback-order-2021.csv"),
+    built_in!("zonelist-cache-worth",),
 ];
 
 /// A commented file to start an experiment of one's own from.
