@@ -130,6 +130,14 @@ fn a_calibration_holds_no_figure_of_another_variant() {
     assert_eq!(calibration.about, "wall of variant before");
     let values: Vec<f64> = calibration.rows.rows().iter().map(|row| row.value).collect();
     assert_eq!(values, [0.02, 0.025]);
+    let of_part = |metric: &str| {
+        let text = changed(&all, "metrics = [\"wall\"]", &format!("metrics = [\"{metric}\"]"));
+        let plan = load_files(&text, FIGURES, MACHINE).map_err(|error| error.problem)?;
+        Ok(plan.calibration.unwrap().rows.rows().iter().map(|row| row.value).collect::<Vec<f64>>())
+    };
+    assert_eq!((of_part("touch.wall"), of_part("hog.real")), (Ok(vec![0.02, 0.025]), Ok(vec![0.5])));
+    let missing: Result<_, String> = of_part("hog.wall");
+    assert_eq!(missing, Err("no figure `hog.wall` of variant `before` is published here".to_owned()));
 }
 
 #[test]
@@ -137,7 +145,7 @@ fn built_in_experiments_and_the_example_are_fit_to_run() {
     for known in BUILT_IN {
         let plan = load(&Source::BuiltIn(known)).unwrap();
         assert_eq!(plan.name, known.name);
-        assert!(plan.has_published());
+        assert_eq!(plan.has_published(), !known.files.is_empty());
     }
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("example.toml");

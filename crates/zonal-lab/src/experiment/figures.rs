@@ -105,7 +105,7 @@ pub(super) fn calibration(
     for metric in &calibration.metrics {
         let wanted = metric.get_ref();
         let mut rows = plan.published.rows.iter().filter(|row| row.variant == *name);
-        if !rows.any(|row| row.metric == *wanted) {
+        if !rows.any(|row| row.is_called(wanted)) {
             let problem = format!("no figure `{wanted}` of variant `{name}` is published here");
             return Err(document.error(metric.span(), problem));
         }

@@ -6,6 +6,7 @@
 //! holds tables against the cases of an experiment.
 
 use super::document::FileError;
+use super::resolve::PART;
 use super::results::{CaseValue, CaseValues};
 
 /// Columns that every table ends with.
@@ -40,6 +41,18 @@ pub struct PublishedRow {
     pub value: f64,
     /// Where it stands in its table.
     pub line: usize,
+}
+
+impl PublishedRow {
+    /// Whether it is what a calibration calls `name`: its metric, or PART.METRIC.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        let of_part = |(part, metric)| {
+            let part = CaseValue::Text(part);
+            metric == self.metric && self.case.iter().any(|(column, value)| column == PART && *value == part)
+        };
+        name == self.metric
+            || name.split_once('.').map(|(part, metric)| (part.to_owned(), metric)).is_some_and(of_part)
+    }
 }
 
 /// A table of published figures.
@@ -168,7 +181,8 @@ impl Baseline {
     #[must_use]
     pub fn of(published: &Published, baseline: &str, metrics: &[String], cases: &CaseFilter) -> Self {
         let wanted = |row: &&PublishedRow| {
-            row.variant == baseline && metrics.contains(&row.metric) && cases.takes(&row.case)
+            let named = metrics.iter().any(|metric| row.is_called(metric));
+            row.variant == baseline && named && cases.takes(&row.case)
         };
         let rows = published.rows.iter().filter(wanted).map(|row| BaselineRow {
             case: row.case.clone(),

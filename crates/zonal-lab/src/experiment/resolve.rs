@@ -21,7 +21,7 @@ use crate::sim::{Hardware, Lab, SimulatedMachine};
 use crate::workload::Workload;
 
 /// Column of cases that says which part they are of.
-const PART: &str = "workload";
+pub(super) const PART: &str = "workload";
 /// Most CPUs that the lab tells apart.
 const CPUS_MAX: usize = 0xfffe;
 
