@@ -4,6 +4,7 @@
 //! checks the bitmaps in themselves.
 
 use core::fmt;
+use core::ops::Range;
 
 use crate::Allocator;
 use crate::buddy_verify::BuddyFault;
@@ -183,9 +184,11 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
 
 /// Frames in allocated blocks and in blocks that pagesets keep: aligned, disjoint, none of them free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
-    let (mut allocated, mut kept, mut block_end) = (0, 0, 0);
+    let (mut allocated, mut kept) = (0, 0);
     let mut next = zone.offset(zone.span.start);
     let end = u64::from(next) + zone.span.count.get();
+    // Blocks one after the other, of which nobody has looked yet whether they are free.
+    let mut run = 0..0;
     while let Some(frame) = zone.frames.next_in_use(next).filter(|&frame| u64::from(frame) < end) {
         next = frame + 1;
         let first = zone.pfn(frame);
@@ -194,13 +197,15 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
             | FrameState::Quarantined(order, _)
             | FrameState::Kept(order)) => {
                 let pages = order.pages().get();
-                if u64::from(frame) < block_end || !first.is_aligned_to(order) {
+                let start = u64::from(frame);
+                if start < run.end || !first.is_aligned_to(order) {
                     return Err(Fault::BlocksOverlap(first));
                 }
-                if zone.regions.count_free(frame, pages) != 0 {
-                    return Err(Fault::FrameTwice(first));
+                if start != run.end {
+                    none_is_free(zone, run)?;
+                    run = start..start;
                 }
-                block_end = u64::from(frame) + pages;
+                run.end += pages;
                 *if matches!(state, FrameState::Kept(_)) { &mut kept } else { &mut allocated } += pages;
             }
             FrameState::NotManaged if zone.regions.count_free(frame, 1) != 0 => {
@@ -209,7 +214,18 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
             FrameState::NotManaged | FrameState::NotAllocated => {}
         }
     }
+    none_is_free(zone, run)?;
     Ok((PageCount::new(allocated), PageCount::new(kept)))
+}
+
+/// Refuses frames that the buddy has.
+fn none_is_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(), Fault> {
+    let start = run.start as u32;
+    if zone.regions.count_free(start, run.end - run.start) == 0 {
+        return Ok(());
+    }
+    let first = run.map(|frame| frame as u32).find(|&frame| zone.regions.count_free(frame, 1) != 0);
+    Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
 }
 
 #[cfg(test)]

@@ -182,7 +182,7 @@ impl World {
             list_work: Cell::default(),
             accounts: RefCell::default(),
             reclaiming: RefCell::default(),
-            leash: Time::from_ns(400_000.0),
+            leash: Time::from_ns(100_000.0),
         }
     }
 

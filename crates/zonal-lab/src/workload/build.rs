@@ -15,7 +15,7 @@ use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::{Observer, high_of_pagesets};
 use super::page_faults::{UNMAP_BATCH, check_span};
-use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use super::{Program, Unfit, check_figure, check_pinned, cpus, zeroing_ns};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
@@ -68,6 +68,11 @@ impl Program for Build {
         check_figure("unmap_ns", self.unmap_ns, 0.0)?;
         check_figure("lru_batch", f64::from(self.lru_batch), 1.0)?;
         check_figure("lru_ns", self.lru_ns, 0.0)
+    }
+
+    fn operations(&self, machine: &SimulatedMachine) -> f64 {
+        let page_ns = self.compute_ns + self.fault_ns + self.unmap_ns + zeroing_ns(machine);
+        2.0 * self.jobs as f64 * self.seconds * 1e9 / page_ns
     }
 
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {

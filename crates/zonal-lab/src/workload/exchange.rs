@@ -68,6 +68,12 @@ impl Program for Exchange {
         check_span(self.seconds, self.warm_up)
     }
 
+    fn operations(&self, _machine: &SimulatedMachine) -> f64 {
+        // One side works while the other waits.
+        let page_ns = self.send_ns + self.receive_ns + 2.0 * self.wake_ns / self.burst as f64;
+        2.0 * self.pairs as f64 * self.seconds * 1e9 / page_ns.max(1.0)
+    }
+
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (sim, world) = (hands.sim, hands.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
