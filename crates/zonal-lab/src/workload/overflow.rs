@@ -99,7 +99,7 @@ impl Program for Overflow {
             });
             stage.full.arrive(world);
         })?;
-        let process = cpus_of(nodes[0]).last().unwrap_or(firsts[0]);
+        let process = cpus_of(nodes[0]).next_back().unwrap_or(firsts[0]);
         threads.add(process, Role::Foreground, Time::ZERO, || self.process(&stage, nodes[self.nodes - 1]))?;
         let mut random = fastrand::Rng::with_seed(world.seed());
         for (&cpu, held) in firsts.iter().zip(&held).filter(|_| self.breath_pages != 0) {
