@@ -234,6 +234,7 @@ mod tests {
 
     use super::*;
     use crate::counters::Item;
+    use crate::request::PageKind;
     use crate::testing::small;
     use crate::threshold::{CounterRules, TotalsRule};
     use crate::{Config, Request};
@@ -253,5 +254,30 @@ mod tests {
             assert_eq!(fault, there_is.then_some(Fault::MachineTotal(31, 32)));
             allocator.free(block.first, block.order).unwrap();
         }
+    }
+
+    #[test]
+    fn a_free_frame_that_is_said_to_be_allocated_is_named() {
+        let allocator = small(&Config::default(), |_| {});
+        let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
+        let zone = &allocator.zones[block.zone.index()];
+        let (first, end) = (zone.offset(block.first), zone.span.count.get() as u32);
+        // The neighbour of the block, in one run with it, and one far from it.
+        let near = first ^ 32;
+        let far = (0..end).rev().find(|&frame| zone.regions.count_free(frame, 1) == 1).unwrap();
+        assert_eq!(zone.regions.count_free(near, 1), 1);
+        for frame in [near, far] {
+            zone.frames.set(frame, FrameState::Allocated(Order::PAGE, PageKind::User));
+            let fault = allocator.verify().err().map(|error| error.fault);
+            assert_eq!(fault, Some(Fault::FrameTwice(zone.pfn(frame))));
+            zone.frames.set(frame, FrameState::NotAllocated);
+        }
+        // One within the block.
+        zone.frames.set(first + 3, FrameState::Allocated(Order::PAGE, PageKind::User));
+        let fault = allocator.verify().err().map(|error| error.fault);
+        assert_eq!(fault, Some(Fault::BlocksOverlap(zone.pfn(first + 3))));
+        zone.frames.set(first + 3, FrameState::NotAllocated);
+        allocator.free(block.first, block.order).unwrap();
+        allocator.verify().unwrap();
     }
 }
