@@ -13,7 +13,7 @@ use zonal::Request;
 
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
-use super::observer::{Observer, high_of_pagesets};
+use super::observer::run_watching_pagesets;
 use super::page_faults::{UNMAP_BATCH, check_span};
 use super::{Program, Unfit, check_figure, check_pinned, cpus, zeroing_ns};
 use crate::hands::Hands;
@@ -87,7 +87,6 @@ impl Program for Build {
             listing: LockTime::within(&span),
             span: span.clone(),
         };
-        let observer = Observer::new();
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.jobs).collect();
         let mut threads = Threads::new();
         for (at, &cpu) in mine.iter().enumerate() {
@@ -99,14 +98,7 @@ impl Program for Build {
                 }
             })?;
         }
-        threads.add(mine[0], Role::Background, Time::ZERO, || {
-            observer.watch(world, span.end, || high_of_pagesets(sim, &mine[..1]));
-        })?;
-        let ended = world.run(threads, stop)?;
-        hands.check_books();
-        let mut outcome =
-            Outcome::after(hands, ended[..mine.len()].iter().copied().max().unwrap_or_default());
-        outcome.series = observer.series();
+        let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
         let rate = yard.pages.get() as f64 / (span.end - span.start).seconds();
         let (taking, giving) = (yard.taking.percent(mine.len()), yard.giving.percent(mine.len()));
         outcome.metric("build_time", "s", self.build_pages / rate);

@@ -14,7 +14,7 @@ use zonal::request::PageKind;
 use zonal::{Block, Request};
 
 use super::measured::{Latencies, LockTime};
-use super::observer::{Observer, high_of_pagesets};
+use super::observer::run_watching_pagesets;
 use super::page_faults::check_span;
 use super::{Program, Unfit, check_figure, check_pinned, cpus};
 use crate::hands::Hands;
@@ -90,7 +90,6 @@ impl Program for Exchange {
             span: span.clone(),
         };
         let links: Vec<[Handoff<Vec<Block>>; 2]> = (0..self.pairs).map(|_| Default::default()).collect();
-        let observer = Observer::new();
         let mut threads = Threads::new();
         for (pair, both) in mine.chunks(2).enumerate() {
             for (side, &cpu) in both.iter().enumerate() {
@@ -105,14 +104,7 @@ impl Program for Exchange {
                 })?;
             }
         }
-        threads.add(mine[0], Role::Background, Time::ZERO, || {
-            observer.watch(world, span.end, || high_of_pagesets(sim, &mine[..1]));
-        })?;
-        let ended = world.run(threads, stop)?;
-        hands.check_books();
-        let mut outcome =
-            Outcome::after(hands, ended[..mine.len()].iter().copied().max().unwrap_or_default());
-        outcome.series = observer.series();
+        let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
         self.measure(&floor, mine.len(), &mut outcome);
         Ok(outcome)
     }

@@ -3,9 +3,12 @@
 //! Neighbours: programs add one as a background thread and put its series into their outcome.
 
 use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
 
-use crate::outcome::Series;
-use crate::sim::{Simulation, Time, World};
+use crate::hands::Hands;
+use crate::outcome::{Outcome, Series};
+use crate::sim::{Role, RunError, Simulation, Threads, Time, World};
 
 /// Looks a run gets.
 const LOOKS: u64 = 200;
@@ -67,4 +70,25 @@ pub(super) fn high_of_pagesets(sim: &Simulation<'_, '_>, cpus: &[usize]) -> Vec<
         Some(figures.map(|(what, value)| ("pageset", format!("{what}, CPU {cpu}"), "pages", value as f64)))
     };
     cpus.iter().filter_map(|&cpu| seen(cpu)).flatten().collect()
+}
+
+/// Runs `threads`, all of which end, and looks at the pagesets of `cpu` until then; gives an outcome without
+/// figures, after a look whether the books balance.
+pub(super) fn run_watching_pagesets<'a>(
+    hands: &'a Hands<'_, '_>,
+    mut threads: Threads<'a>,
+    cpu: usize,
+    until: Time,
+    stop: &AtomicBool,
+) -> Result<Outcome, RunError> {
+    let (observer, count) = (Rc::new(Observer::new()), threads.len());
+    let watching = Rc::clone(&observer);
+    threads.add(cpu, Role::Background, Time::ZERO, move || {
+        watching.watch(hands.sim.world, until, || high_of_pagesets(hands.sim, &[cpu]));
+    })?;
+    let ended = hands.sim.world.run(threads, stop)?;
+    hands.check_books();
+    let mut outcome = Outcome::after(hands, ended[..count].iter().copied().max().unwrap_or_default());
+    outcome.series = observer.series();
+    Ok(outcome)
 }

@@ -14,7 +14,7 @@ use zonal::Request;
 
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
-use super::observer::{Observer, high_of_pagesets};
+use super::observer::run_watching_pagesets;
 use super::{Program, Unfit, check_figure, check_pinned, cpus, zeroing_ns};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
@@ -72,7 +72,6 @@ impl Program for PageFaults {
             lists_lock: LockTime::within(&span),
             span: span.clone(),
         };
-        let observer = Observer::new();
         let mut threads = Threads::new();
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.processes).collect();
         // Not in step: they would all allocate at one time and free at another.
@@ -82,14 +81,7 @@ impl Program for PageFaults {
             let start = Time::from_seconds(self.warm_up * random.f64() / 2.0);
             threads.add(cpu, Role::Foreground, start, move || self.process(kernel))?;
         }
-        threads.add(mine[0], Role::Background, Time::ZERO, || {
-            observer.watch(world, span.end, || high_of_pagesets(sim, &mine[..1]));
-        })?;
-        let ended = world.run(threads, stop)?;
-        hands.check_books();
-        let mut outcome =
-            Outcome::after(hands, ended[..mine.len()].iter().copied().max().unwrap_or_default());
-        outcome.series = observer.series();
+        let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
         let bytes = kernel.pages.get() as f64 * f64::from(sim.machine.model.page_bytes);
         outcome.metric("throughput", "GB/s", bytes / (span.end - span.start).seconds() / 1e9);
         outcome.metric("zone_lock_contention", "% of cycles", kernel.zone_lock.percent(mine.len()));
