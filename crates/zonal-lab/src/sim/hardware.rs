@@ -64,8 +64,8 @@ pub struct Hardware {
     pub ports: u32,
     /// How locks are waited for.
     pub lock: LockKind,
-    /// Work under a zone's lock, beyond its accesses, for each frame moved there: what an allocator does
-    /// that keeps free frames in linked lists of page structures.
+    /// How long a zone's lock is held at least for each frame moved there: what an allocator takes that
+    /// keeps free frames in linked lists of page structures.
     pub list_work_ns: f64,
     /// What one CPU can stream to or from the memory of its own node.
     pub cpu_gb_s: f64,

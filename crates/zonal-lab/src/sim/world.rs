@@ -71,6 +71,8 @@ struct ListWork {
     /// Address of the count; 0 = no lock is held.
     count_at: usize,
     moved: u64,
+    /// When the lock was taken.
+    since: Time,
 }
 
 /// From the lock of a region to its count of free frames.
@@ -385,13 +387,14 @@ impl World {
 
     /// The running thread has taken the lock of the allocator at an address.
     pub(super) fn begin_list_work(&self, lock: usize) {
-        self.list_work.set(ListWork { count_at: lock + COUNT_OFFSET, moved: 0 });
+        self.list_work.set(ListWork { count_at: lock + COUNT_OFFSET, moved: 0, since: self.now() });
     }
 
-    /// Passes the time that moving so many frames would have taken with linked lists.
+    /// Passes what moving so many frames would have taken longer with linked lists.
     pub(super) fn end_list_work(&self) {
-        let moved = self.list_work.take().moved;
-        self.spend(Time::from_ns(moved as f64 * self.hardware.list_work_ns));
+        let work = self.list_work.take();
+        let held = self.now().saturating_sub(work.since);
+        self.spend(Time::from_ns(work.moved as f64 * self.hardware.list_work_ns).saturating_sub(held));
     }
 
     /// Changes the account of the running thread.
