@@ -10,7 +10,9 @@ use zonal::units::PageCount;
 use zonal_lab::hands::Hands;
 use zonal_lab::outcome::Outcome;
 use zonal_lab::sim::{Hardware, SimulatedMachine};
-use zonal_lab::workload::{Build, Exchange, FallbackList, FirstTouch, Hog, PageFaults, Program, Stream};
+use zonal_lab::workload::{
+    Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, PageFaults, Program, Stream,
+};
 use zonal_machine::preset;
 
 fn run(machine: &str, hardware: Hardware, config: &Config, program: &dyn Program) -> Outcome {
@@ -172,4 +174,27 @@ fn programs_refuse_machines_that_they_do_not_fit() {
     let stream = Stream { cpu_nodes: vec![0], memory_nodes: vec![7], array_mib: 1.0 };
     assert_eq!(refused(&stream).field, "memory_nodes");
     assert_eq!(refused(&FallbackList { node: 0, position: 1 }).field, "position");
+}
+
+#[test]
+fn a_mapped_writer_bound_to_a_time_tells_of_what_it_did_only() {
+    let writer = |mapping_gib, simulated_gib, seconds| MappedWriter {
+        mapping_gib,
+        simulated_gib,
+        resident_mib: 0.0,
+        seconds,
+        page_ns: 500.0,
+        scan_ns: 150.0,
+    };
+    let run = |program| run("quad-10-12-32", Hardware::default(), &Config::default(), &program);
+    let whole = run(writer(0.5, 0.5, None)).get("elapsed_s").unwrap();
+    // It is done before its time; nothing is concluded for the rest of the mapping.
+    let done = run(writer(8.0, 0.5, Some(10.0 * whole)));
+    near(&done, "elapsed_s", whole, 0.1);
+    near(&done, "written_mib_s", 512.0 / whole, 0.1);
+    // A quarter of the time is enough for a quarter of the pages.
+    let stopped = run(writer(0.5, 0.5, Some(whole / 4.0)));
+    near(&stopped, "elapsed_s", whole / 4.0, 0.1);
+    near(&stopped, "written_mib_s", 512.0 / whole, 1.0);
+    assert!(stopped.get("slowest_store_ms").unwrap() > 0.0005);
 }

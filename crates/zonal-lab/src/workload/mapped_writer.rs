@@ -2,9 +2,10 @@
 //! Gorman 2011.
 //!
 //! Each page is a fault that takes a frame, and is dirty from then on. Pages stay mapped until reclaim
-//! unmaps them, which node reclaim may not. Nothing is synced. Neighbours: `file_machine.rs`.
+//! unmaps them, which node reclaim may not. Nothing is synced. A writer that is bound to a time shows what
+//! it got done meanwhile, and how long its slowest store took. Neighbours: `file_machine.rs`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
@@ -15,7 +16,7 @@ use super::{Program, Unfit, check_figure};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::page_cache::CacheSettings;
-use crate::sim::{RunError, SimulatedMachine};
+use crate::sim::{RunError, SimulatedMachine, Time};
 
 /// A writer of a mapping.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -28,6 +29,8 @@ pub struct MappedWriter {
     pub simulated_gib: f64,
     /// Pages of files on the first node that others use all the time, in MiB: clean and not mapped.
     pub resident_mib: f64,
+    /// Virtual seconds after which it stops, wherever it is then; nothing is concluded for the rest.
+    pub seconds: Option<f64>,
     /// The kernel's work for a page beside allocation and copying, in nanoseconds.
     pub page_ns: f64,
     /// Looking at a page on a list by use, in nanoseconds.
@@ -40,6 +43,9 @@ impl Program for MappedWriter {
         check_figure("simulated_gib", self.simulated_gib, 0.0)?;
         check_figure("resident_mib", self.resident_mib, 0.0)?;
         let first = machine.model.nodes.first().map(|node| machine.model.managed_of(node.id).get());
+        if let Some(seconds) = self.seconds {
+            check_figure("seconds", seconds, 0.0)?;
+        }
         let there = first.unwrap_or(0) as f64 * f64::from(machine.model.page_bytes) / f64::from(1 << 20);
         if self.resident_mib > there / 2.0 {
             let problem =
@@ -55,25 +61,38 @@ impl Program for MappedWriter {
 
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let machine = FileMachine::new(hands, &self.settings());
-        let model = &hands.sim.machine.model;
-        let page_bytes = f64::from(model.page_bytes);
-        let first: NodeMask = model.nodes.iter().take(1).map(|node| node.id).collect();
-        let pages = (self.mapping_gib * f64::from(1 << 30) / page_bytes) as u32;
-        let simulated = pages.min((self.simulated_gib * f64::from(1 << 30) / page_bytes) as u32);
-        let resident = (self.resident_mib * f64::from(1 << 20) / page_bytes) as u32;
-        let half = RefCell::default();
+        let first: NodeMask = hands.sim.machine.model.nodes.iter().take(1).map(|node| node.id).collect();
+        let pages = self.pages(hands, self.mapping_gib * 1024.0);
+        let simulated = pages.min(self.pages(hands, self.simulated_gib * 1024.0));
+        let resident = self.pages(hands, self.resident_mib);
+        let world = hands.sim.world;
+        let end = self.seconds.map_or(Time::NEVER, Time::from_seconds);
+        let (half, written, slowest) = (RefCell::default(), Cell::new(0), Cell::new(Time::ZERO));
         let program = || {
             machine.cache.add_resident(&first, resident);
             let file = machine.cache.create();
-            (0..simulated / 2).for_each(|index| machine.cache.store(file, index));
-            half.replace(Some((hands.sim.world.now(), machine.reclaim())));
-            (simulated / 2..simulated).for_each(|index| machine.cache.store(file, index));
+            while written.get() < simulated && world.now() < end {
+                if written.get() == simulated / 2 {
+                    half.replace(Some((world.now(), machine.reclaim())));
+                }
+                let before = world.now();
+                machine.cache.store(file, written.get());
+                slowest.set(slowest.get().max(world.now().saturating_sub(before)));
+                written.set(written.get() + 1);
+            }
         };
         let mut outcome = machine.run(vec![Box::new(program)], stop)?;
-        let (half_time, half) = half.take().unwrap_or_default();
-        let more = f64::from(pages - simulated) / f64::from((simulated - simulated / 2).max(1));
+        let (half_time, half) = half.take().unwrap_or_else(|| (Time::ZERO, machine.reclaim()));
+        let rest = if self.seconds.is_none() { pages - simulated } else { 0 };
+        let more = f64::from(rest) / f64::from((simulated - simulated / 2).max(1));
         let whole = |half: f64, end: f64| end + (end - half) * more;
-        outcome.metric("elapsed_s", "s", whole(half_time.seconds(), outcome.seconds));
+        let elapsed = whole(half_time.seconds(), outcome.seconds);
+        outcome.metric("elapsed_s", "s", elapsed);
+        if self.seconds.is_some() {
+            let mib = f64::from(written.get()) / f64::from(self.pages(hands, 1.0));
+            outcome.metric("written_mib_s", "MiB/s", mib / elapsed);
+            outcome.metric("slowest_store_ms", "ms", slowest.get().seconds() * 1e3);
+        }
         for (begin, end) in half.iter().zip(machine.reclaim()) {
             outcome.metric(end.name, end.unit, whole(begin.value, end.value));
         }
@@ -82,6 +101,11 @@ impl Program for MappedWriter {
 }
 
 impl MappedWriter {
+    /// Pages in so many MiB.
+    fn pages(&self, hands: &Hands<'_, '_>, mib: f64) -> u32 {
+        (mib * f64::from(1 << 20) / f64::from(hands.sim.machine.model.page_bytes)) as u32
+    }
+
     fn settings(&self) -> CacheSettings {
         CacheSettings { page_ns: self.page_ns, scan_ns: self.scan_ns, ..CacheSettings::default() }
     }
