@@ -198,6 +198,35 @@ fn interleaved_nodes_are_laid_out_apart() {
 }
 
 #[test]
+fn a_page_is_as_large_as_the_kernel_or_the_nodes_say() {
+    // A container may be shown another size of memory than the machine's.
+    let mut shown = files();
+    for (file, text) in &mut shown {
+        if file == "proc/meminfo" {
+            *text = "MemTotal: 24684084 kB\n".to_owned();
+        }
+    }
+    assert_eq!(captured(&shown).model.page_bytes, 4096);
+    // Without the nodes' own sizes there is nothing else to go by.
+    let known: u64 = oracle().zones.iter().map(|zone| zone.managed.get()).sum();
+    for (file, text) in &mut shown {
+        if file == "proc/meminfo" {
+            *text = format!("MemTotal: {} kB\n", known * 64);
+        }
+    }
+    let mut fewer = shown.clone();
+    fewer.retain(|(file, _)| !file.ends_with("node0/meminfo"));
+    assert_eq!(captured(&fewer).model.page_bytes, 65536);
+    // What the kernel told this process comes first.
+    let directory = tree(&shown);
+    let auxiliary: Vec<u8> =
+        [3, 64, 6, 16384, 0, 0_usize].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    fs::create_dir_all(directory.path().join("proc/self")).unwrap();
+    fs::write(directory.path().join("proc/self/auxv"), auxiliary).unwrap();
+    assert_eq!(capture(directory.path()).unwrap().model.page_bytes, 16384);
+}
+
+#[test]
 fn the_running_machine() {
     // Whatever runs the tests: it has a node, and what is captured is a machine.
     let Capture { model, .. } = capture_live().unwrap();

@@ -8,7 +8,7 @@ use super::tree::Tree;
 use crate::file::{FileKind, FileZone};
 use crate::model::NUMA_DEFAULT_DISTANCE;
 
-const NODES: &str = "sys/devices/system/node";
+pub(super) const NODES: &str = "sys/devices/system/node";
 
 /// The nodes found.
 pub(super) struct Topology {

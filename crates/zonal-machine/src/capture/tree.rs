@@ -4,8 +4,13 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::nodes::NODES;
+
 /// Page size where nothing tells.
 const USUAL_PAGE_BYTES: u64 = 4096;
+
+/// Which figure of the auxiliary vector is the page size: `AT_PAGESZ` of elf.h.
+const PAGE_SIZE_TOLD: usize = 6;
 
 pub(super) struct Tree {
     root: PathBuf,
@@ -72,22 +77,40 @@ impl Tree {
         line.1.split_whitespace().next()?.parse().ok()
     }
 
-    /// The page size for which `managed` frames come closest to the memory in `proc/meminfo`.
+    /// The size of a page: what the running kernel told this process, if the tree is its own; else the size
+    /// for which `managed` frames come closest to the memory of the nodes, or of the machine. Containers
+    /// may be shown a smaller `proc/meminfo` than there is.
     pub(super) fn page_bytes(&self, managed: Option<u64>) -> u64 {
-        let memory = self.memory_kib("proc/meminfo").map(|kib| kib * 1024);
-        match (memory, managed) {
-            (Some(memory), Some(managed)) if managed > 0 => {
-                let sizes = (12..=30).map(|shift| 1_u64 << shift);
-                sizes
-                    .min_by_key(|size| managed.saturating_mul(*size).abs_diff(memory))
-                    .unwrap_or(USUAL_PAGE_BYTES)
-            }
-            _ => {
-                self.note(
-                    "the page size is unknown (proc/meminfo with proc/zoneinfo): 4096 bytes is assumed",
-                );
-                USUAL_PAGE_BYTES
-            }
-        }
+        let memory = || self.memory_of_nodes().or_else(|| self.memory_kib("proc/meminfo"));
+        let closest = || {
+            let managed = managed.filter(|&managed| managed > 0)?;
+            let memory = memory()?.checked_mul(1024)?;
+            let sizes = (12..=30).map(|shift| 1_u64 << shift);
+            sizes.min_by_key(|size| managed.saturating_mul(*size).abs_diff(memory))
+        };
+        self.told_page_bytes().or_else(closest).unwrap_or_else(|| {
+            self.note("the page size is unknown (proc/meminfo with proc/zoneinfo): 4096 bytes is assumed");
+            USUAL_PAGE_BYTES
+        })
+    }
+
+    /// What the kernel told this process when it began, in pairs of words: which figure, and the figure.
+    fn told_page_bytes(&self) -> Option<u64> {
+        let bytes = fs::read(self.root.join("proc/self/auxv")).ok()?;
+        let words: Vec<usize> = bytes
+            .chunks_exact(size_of::<usize>())
+            .filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)))
+            .collect();
+        let size = words.chunks_exact(2).find(|pair| pair[0] == PAGE_SIZE_TOLD)?[1];
+        size.is_power_of_two().then_some(size as u64)
+    }
+
+    /// KiB of memory of all nodes together, if every node's is known.
+    fn memory_of_nodes(&self) -> Option<u64> {
+        let names = self.names(NODES);
+        let nodes = names.iter().filter(|name| self.has(&format!("{NODES}/{name}/cpulist")));
+        let memory = nodes.map(|name| self.memory_kib(&format!("{NODES}/{name}/meminfo")));
+        let known: Vec<u64> = memory.collect::<Option<_>>()?;
+        known.into_iter().reduce(u64::saturating_add)
     }
 }
