@@ -8,7 +8,7 @@ use std::path::Path;
 use toml::Table;
 
 /// Each crate of the house and the crates of the house it may use.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
     ("zonal-linux", &["zonal", "zonal-machine"]),
@@ -17,6 +17,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("zonal-cli", &["zonal", "zonal-machine", "zonal-linux", "zonal-bench", "zonal-lab"]),
     ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-trust", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),
 ];
 
