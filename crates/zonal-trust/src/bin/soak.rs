@@ -1,0 +1,85 @@
+//! `soak [--minutes N] [--seed N]`: everything at once, with walks over the pool in pauses. Ends with 1 and
+//! one line when something was found. Neighbours: `soak/` does it.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use zonal_lab::experiment;
+use zonal_trust::soak::{Pace, Tally, soak};
+
+/// Time between two lines about how it goes.
+const TELL_EVERY: Duration = Duration::from_secs(20);
+
+/// Soaks the allocator on this machine's memory and on simulated machines.
+#[derive(Parser)]
+struct Options {
+    /// How long it goes on.
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// Seed of the first round; each round has the next one.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let Options { minutes, seed } = Options::parse();
+    let Ok(time) = Duration::try_from_secs_f64(minutes * 60.0) else {
+        eprintln!("soak: --minutes {minutes}: must be a number of at least 0");
+        return ExitCode::from(2);
+    };
+    experiment::silence_faults();
+    let (stop, begin) = (Arc::new(AtomicBool::new(false)), Instant::now());
+    let at_end = Arc::clone(&stop);
+    thread::spawn(move || {
+        thread::sleep(time);
+        at_end.store(true, Relaxed); // relaxed: it only ends a loop
+    });
+    for signal in [SIGINT, SIGTERM] {
+        if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&stop)) {
+            eprintln!("soak: signal {signal} will not end it cleanly: {error}");
+        }
+    }
+    let mut told = begin;
+    let ended = soak(seed, Pace::LONG, &stop, |tally| {
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            tell(begin.elapsed(), tally);
+        }
+    });
+    match ended {
+        Ok(tally) => {
+            tell(begin.elapsed(), &tally);
+            println!("{:#?}", tally.faults);
+            println!("soak: nothing found in {:.1} minutes", begin.elapsed().as_secs_f64() / 60.0);
+            ExitCode::SUCCESS
+        }
+        Err(found) => {
+            println!("{found}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tell(time: Duration, tally: &Tally) {
+    let Tally { rounds, operations, verified, held_max, faults, simulated } = tally;
+    println!(
+        "{:5.1} min: {rounds} rounds, {operations} operations, {simulated} simulated, {verified} walks, at most {held_max} \
+         frames held, {} faults survived, {} MiB resident",
+        time.as_secs_f64() / 60.0,
+        faults.sum(),
+        resident_mib()
+    );
+}
+
+/// Memory that the process has, in MiB.
+fn resident_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
+}

@@ -1,0 +1,89 @@
+//! Pools with random settings, each from a seed.
+
+use std::fmt;
+
+use fastrand::Rng;
+use zonal::Config;
+use zonal::config::{Hardening, Misuse, NodeReclaim, ZeroOn, ZonelistCache};
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::units::{CpuId, Order, PageCount};
+use zonal_linux::{Pool, PoolError};
+
+/// Sizes of pools, in MiB.
+const MIB: [u64; 4] = [16, 32, 64, 128];
+
+/// A pool and how it is used.
+pub(super) struct Ground {
+    pub(super) pool: Pool,
+    pub(super) config: Config,
+    pub(super) threads: usize,
+    /// CPUs of the emulated machine; none when threads are where they run.
+    pub(super) cpus: Vec<CpuId>,
+}
+
+impl fmt::Display for Ground {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.pool.memory_nodes().iter().count();
+        let frames = self.pool.frames().get();
+        let how = if self.pool.uses_sequences() { "restartable sequences" } else { "locks" };
+        write!(
+            f,
+            "{frames} frames on {nodes} nodes, {} threads, {how}, {:?} {:?}",
+            self.threads, self.config.tuning, self.config.misuse
+        )
+    }
+}
+
+impl Ground {
+    pub(super) fn new(seed: u64) -> Result<Self, PoolError> {
+        let mut random = Rng::with_seed(seed);
+        let config = config(&mut random);
+        let mut builder = Pool::builder().size(MIB[random.usize(..MIB.len())] << 20).config(config);
+        let nodes = random.usize(0..=4);
+        if nodes != 0 {
+            builder = builder.fake_nodes(nodes);
+        }
+        if random.u8(..3) == 0 {
+            builder = builder.without_sequences();
+        }
+        let pool = builder.build()?;
+        let nodes = pool.topology().nodes();
+        let cpus: Vec<CpuId> = nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
+        let cpus = if pool.topology().is_emulated() { cpus } else { Vec::new() };
+        Ok(Self { threads: random.usize(2..=6), pool, config, cpus })
+    }
+}
+
+fn config(random: &mut Rng) -> Config {
+    let poison = (random.u8(..6) == 0).then_some(0xdead_beef_dead_beef);
+    let zero = if random.u8(..6) == 0 { ZeroOn::EveryAllocation } else { ZeroOn::Request };
+    let quarantine = PageCount::new(if random.u8(..4) == 0 { random.u64(1..200) } else { 0 });
+    Config {
+        tuning: pick(random, &[PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed]),
+        misuse: pick(random, &[Misuse::Checked, Misuse::Exact]),
+        max_order: pick(random, &[Order::DEFAULT_MAX, Order::new(12).unwrap_or(Order::DEFAULT_MAX)]),
+        zonelist_cache: cache(random),
+        node_reclaim: pick(random, &[NodeReclaim::Off, NodeReclaim::On]),
+        region_min: PageCount::new(pick(random, &[0, 1 << 14])),
+        counters: CounterRules {
+            threshold: pick(random, &[ThresholdRule::Scaled, ThresholdRule::Fixed(1)]),
+            fold: pick(random, &[FoldRule::Overstep, FoldRule::ToZero]),
+            totals: pick(random, &[TotalsRule::PerNode, TotalsRule::AndMachine]),
+            pressure: pick(random, &[PressureRule::Lowered, PressureRule::Unchanged]),
+        },
+        hardening: Hardening { poison, zero, quarantine },
+        ..Config::default()
+    }
+}
+
+/// A way to use the zonelist cache.
+pub(super) fn cache(random: &mut Rng) -> ZonelistCache {
+    use ZonelistCache::{CacheFirst, Off, On, Original, Published};
+    pick(random, &[On, On, Published, CacheFirst, Original, Off])
+}
+
+/// One of the choices.
+pub(super) fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(..choices.len())]
+}

@@ -1,0 +1,181 @@
+//! Soak: pools of this machine's memory under everything at once, for as long as one likes.
+//!
+//! A *round* is a pool with random settings, its threads, its reclaimers and somebody who changes settings
+//! under them, all of it from one seed. Threads work in *bouts*; at the *pause* after each, nothing is under
+//! way: the pool is walked (`verify`), its books must balance with what threads hold, and some frees are
+//! raced. Between rounds on the host a machine of the lab is hunted on. Neighbours: `ground.rs` makes
+//! pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is, `tinker.rs` changes settings,
+//! `shrinkers.rs` are the reclaimers, `pause.rs` looks at all of it.
+
+mod ground;
+mod holder;
+mod owners;
+mod pause;
+mod shrinkers;
+mod tinker;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use fastrand::Rng;
+use zonal_lab::hunt;
+
+use self::ground::Ground;
+use self::holder::Holder;
+use self::owners::Owners;
+use self::shrinkers::Shrinkers;
+use self::tinker::Tinker;
+
+/// How much of it a round on the host is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// Bouts in a round.
+    pub bouts: u32,
+    /// Operations of a thread in a bout.
+    pub steps: u32,
+}
+
+impl Pace {
+    /// For hours.
+    pub const LONG: Self = Self { bouts: 12, steps: 20_000 };
+    /// For seconds.
+    pub const SHORT: Self = Self { bouts: 3, steps: 1000 };
+}
+
+/// Rounds on the host for each round of the lab's hunt.
+const HOST_ROUNDS: u64 = 4;
+
+/// What was done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Rounds that ended without a finding, the lab's included.
+    pub rounds: u64,
+    /// Blocks taken and given back.
+    pub operations: u64,
+    /// Walks over a whole pool that found nothing.
+    pub verified: u64,
+    /// Frames held at most at a pause, of one pool.
+    pub held_max: u64,
+    /// What was survived.
+    pub faults: Faults,
+    /// Operations of the lab's threads.
+    pub simulated: u64,
+}
+
+/// Faults that were planted and survived.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Faults {
+    /// Frees that had to be refused, and were.
+    pub wrong_frees: u64,
+    /// Blocks freed by two threads at once.
+    pub raced_frees: u64,
+    /// Requests that found no memory.
+    pub failed_requests: u64,
+    /// Reclaimers that panicked.
+    pub panics: u64,
+    /// Reclaimers that lied, blocked or used the pool meanwhile.
+    pub odd_reclaims: u64,
+    /// CPUs that left or came back under load.
+    pub cpus: u64,
+    /// Ranges of memory that left or came back under load.
+    pub ranges: u64,
+    /// Settings changed under load.
+    pub settings: u64,
+}
+
+impl Faults {
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.wrong_frees
+            + self.raced_frees
+            + self.failed_requests
+            + self.panics
+            + self.odd_reclaims
+            + self.cpus
+            + self.ranges
+            + self.settings
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.wrong_frees += other.wrong_frees;
+        self.raced_frees += other.raced_frees;
+        self.failed_requests += other.failed_requests;
+        self.panics += other.panics;
+        self.odd_reclaims += other.odd_reclaims;
+        self.cpus += other.cpus;
+        self.ranges += other.ranges;
+        self.settings += other.settings;
+    }
+}
+
+/// Plays rounds, the first with `seed` and each with the next one, until `stop` becomes true; `progress` is
+/// told after each.
+///
+/// # Errors
+/// What was found, with the round's seed. The host's threads run as they like, so the same seed
+/// may need some tries to find it again; findings in the lab come back exactly.
+pub fn soak(
+    seed: u64,
+    pace: Pace,
+    stop: &AtomicBool,
+    mut progress: impl FnMut(&Tally),
+) -> Result<Tally, String> {
+    let mut tally = Tally::default();
+    // Relaxed: nothing is read on account of it.
+    for round in (0..).take_while(|_| !stop.load(Relaxed)) {
+        let seed = seed.wrapping_add(round);
+        if round % (HOST_ROUNDS + 1) == HOST_ROUNDS {
+            let done = hunt::hunt(seed, 1, |_| (), stop).map_err(|failure| failure.to_string())?;
+            tally.simulated += done.operations;
+            tally.rounds += done.rounds;
+        } else {
+            let played = catch_unwind(AssertUnwindSafe(|| host_round(seed, pace, stop, &mut tally)));
+            played.map_err(|_| format!("soak, seed {seed}: a check failed, see above"))??;
+            tally.rounds += 1;
+        }
+        progress(&tally);
+    }
+    Ok(tally)
+}
+
+/// A round on a pool of this machine's memory.
+fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Result<(), String> {
+    let ground = Ground::new(seed).map_err(|error| format!("soak, seed {seed}: no pool: {error}"))?;
+    let found = |what: String| format!("soak, seed {seed}, {ground}: {what}");
+    let owners = Arc::new(Owners::new(&ground.pool));
+    let shrinkers = Shrinkers::register(&ground.pool, &owners, seed);
+    let mut holders: Vec<Holder<'_>> =
+        (0..ground.threads).map(|at| Holder::new(&ground, &owners, &shrinkers, seed, at)).collect();
+    let mut tinker = Tinker::new(&ground, seed);
+    let mut random = Rng::with_seed(!seed);
+    for _ in 0..pace.bouts {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let changer = scope.spawn(|| tinker.work_until(&over));
+            let working: Vec<_> =
+                holders.iter_mut().map(|holder| scope.spawn(|| holder.bout(pace.steps))).collect();
+            let ended: Vec<_> = working.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            over.store(true, Relaxed); // relaxed: it only ends a loop
+            changer.join().and(ended.into_iter().collect::<Result<(), _>>())
+        })
+        .map_err(|_| found("a thread's check failed, see above".to_owned()))?;
+        pause::look(&ground, &mut holders, &shrinkers, &mut random, tally).map_err(&found)?;
+        if stop.load(Relaxed) {
+            break;
+        }
+    }
+    tinker.restore().map_err(&found)?;
+    for holder in &mut holders {
+        holder.give_all();
+        tally.operations += holder.operations();
+        tally.faults.add(holder.faults());
+    }
+    shrinkers.give_all();
+    tally.faults.add(&shrinkers.faults());
+    tally.faults.add(tinker.faults());
+    tally.faults.panics += ground.pool.reclaimer_panics();
+    pause::nothing_is_left(&ground, &owners).map_err(found)
+}

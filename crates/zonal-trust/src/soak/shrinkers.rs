@@ -1,0 +1,156 @@
+//! Reclaimers of a pool: an honest cache, and others that lie, panic, block, or use the pool themselves.
+
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use fastrand::Rng;
+use zonal::reclaim::Reclaimer;
+use zonal::request::Block;
+use zonal::units::{NodeId, Order, PageCount};
+use zonal_linux::{Pool, PoolRequest};
+
+use super::Faults;
+use super::owners::Owners;
+
+/// The cache's name among owners.
+const CACHE: u32 = 1000;
+/// Blocks that the cache keeps at most.
+const KEPT_MAX: usize = 2048;
+
+/// A cache of single frames that gives them up when asked.
+struct Cache {
+    pool: Pool,
+    owners: Arc<Owners>,
+    kept: Mutex<Vec<Block>>,
+}
+
+impl Cache {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Block>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn free(&self, block: &Block) {
+        self.owners.give(block, CACHE);
+        // SAFETY: the cache had it, and nobody owns it as `Frames`.
+        let freed = unsafe { self.pool.free_raw(block.first, block.order) };
+        assert_eq!(freed, Ok(()), "the cache gives {block:?} back");
+    }
+}
+
+impl Reclaimer for Cache {
+    fn count(&self, node: NodeId) -> PageCount {
+        PageCount::new(self.kept().iter().filter(|block| block.node == node).count() as u64)
+    }
+
+    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+        let wanted = target.get() as usize;
+        let victims: Vec<Block> = {
+            let mut kept = self.kept();
+            let (mut of_node, others): (Vec<_>, Vec<_>) =
+                kept.drain(..).partition(|block| block.node == node);
+            let rest = of_node.split_off(of_node.len().min(wanted));
+            *kept = others.into_iter().chain(rest).collect();
+            of_node
+        };
+        victims.iter().for_each(|block| self.free(block));
+        PageCount::new(victims.len() as u64)
+    }
+}
+
+/// How a reclaimer misbehaves.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    /// Says that it freed what was asked for, and frees nothing.
+    Boasts,
+    /// Panics every third time.
+    Panics,
+    /// Takes its time.
+    Blocks,
+    /// Takes and gives frames, and drains pagesets, from inside.
+    UsesThePool,
+}
+
+/// A reclaimer that misbehaves.
+struct Odd {
+    pool: Pool,
+    manner: Manner,
+    asked: AtomicU64,
+}
+
+impl Reclaimer for Odd {
+    fn count(&self, _node: NodeId) -> PageCount {
+        PageCount::new(1 << 20)
+    }
+
+    fn reclaim(&self, _node: NodeId, target: PageCount) -> PageCount {
+        let asked = self.asked.fetch_add(1, Relaxed); // relaxed: a count
+        match self.manner {
+            Manner::Boasts => return target,
+            // Without the message that a panic of ours would print.
+            Manner::Panics if asked % 3 == 2 => resume_unwind(Box::new("a reclaimer panics")),
+            Manner::Panics => {}
+            Manner::Blocks => sleep(Duration::from_millis(1)),
+            Manner::UsesThePool => {
+                for order in [0, 3, 9].into_iter().filter_map(Order::new) {
+                    drop(self.pool.lease(&PoolRequest::new(order)));
+                }
+                self.pool.drain_pagesets();
+            }
+        }
+        PageCount::ZERO
+    }
+}
+
+/// All reclaimers of a round.
+pub(super) struct Shrinkers {
+    cache: Arc<Cache>,
+    odd: Vec<Arc<Odd>>,
+}
+
+impl Shrinkers {
+    /// A cache, and some others by the seed.
+    pub(super) fn register(pool: &Pool, owners: &Arc<Owners>, seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed ^ 0x5eed);
+        let cache =
+            Arc::new(Cache { pool: pool.clone(), owners: Arc::clone(owners), kept: Mutex::default() });
+        pool.register_reclaimer(&cache);
+        let manners = [Manner::Boasts, Manner::Panics, Manner::Blocks, Manner::UsesThePool];
+        let some = manners.into_iter().filter(|_| random.u8(..3) == 0);
+        let odd = some.map(|manner| {
+            let odd = Arc::new(Odd { pool: pool.clone(), manner, asked: AtomicU64::new(0) });
+            pool.register_reclaimer(&odd);
+            odd
+        });
+        Self { cache, odd: odd.collect() }
+    }
+
+    /// Takes a single frame into the cache that its owner has just let go of, or gives it back when full.
+    pub(super) fn keep(&self, block: Block) {
+        self.cache.owners.take(&block, CACHE);
+        let mut kept = self.cache.kept();
+        if kept.len() < KEPT_MAX {
+            kept.push(block);
+        } else {
+            drop(kept);
+            self.cache.free(&block);
+        }
+    }
+
+    /// Frames that the cache has.
+    pub(super) fn held(&self) -> u64 {
+        self.cache.kept().len() as u64
+    }
+
+    pub(super) fn give_all(&self) {
+        let kept = std::mem::take(&mut *self.cache.kept());
+        kept.iter().for_each(|block| self.cache.free(block));
+    }
+
+    pub(super) fn faults(&self) -> Faults {
+        let odd = self.odd.iter().filter(|odd| !matches!(odd.manner, Manner::Panics));
+        Faults { odd_reclaims: odd.map(|odd| odd.asked.load(Relaxed)).sum(), ..Faults::default() }
+    }
+}

@@ -1,0 +1,19 @@
+//! A short soak. The long one is `cargo xtask soak --minutes N`.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use zonal_trust::soak::{Pace, soak};
+
+#[test]
+fn a_short_soak_finds_nothing_and_has_tried() {
+    let stop = AtomicBool::new(false);
+    let tally = soak(1, Pace::SHORT, &stop, |tally| {
+        stop.store(tally.rounds >= 10, Relaxed); // relaxed: one thread
+    });
+    let tally = tally.unwrap();
+    assert_eq!(tally.verified, 8 * u64::from(Pace::SHORT.bouts));
+    assert!(tally.operations > 10_000 && tally.simulated > 10_000, "{tally:?}");
+    let faults = tally.faults;
+    let kinds = [faults.wrong_frees, faults.raced_frees, faults.failed_requests, faults.settings];
+    assert!(kinds.iter().all(|&count| count > 0), "{faults:?}");
+}
