@@ -3,11 +3,12 @@
 //! Vocabulary: a *step* is one check with a name, a time and an outcome; a step whose tools this
 //! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
 //! `bare.rs` shows that the core stands without std, `planted.rs` that faults of it are noticed,
-//! `bench_guard.rs` counts instructions, `style.rs` and `arrows.rs` read the sources.
+//! `deep.rs` is for now and then, `bench_guard.rs` counts instructions, `style.rs` and `arrows.rs` read the sources.
 
 mod arrows;
 mod bare;
 mod bench_guard;
+mod deep;
 mod plan;
 mod planted;
 mod steps;
@@ -16,13 +17,14 @@ mod style;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The command that takes names.
+/// The commands that take arguments.
 const PLANTED: &str = "planted";
+const SOAK: &str = "soak";
 
 /// Name, what it does, and the steps it runs.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
-const COMMANDS: [Command; 5] = [
+const COMMANDS: [Command; 6] = [
     (
         "test",
         "every check: format, lints, style, tests, documentation, the bare core, examples, planted faults",
@@ -30,6 +32,7 @@ const COMMANDS: [Command; 5] = [
     ),
     ("style", "only the house rules that no compiler checks", plan::style),
     ("bare", "only the proof that the core builds and runs without std and without a heap", plan::bare),
+    ("deep", "what takes longer: Miri, sanitizers, the oldest compiler, licences, packages", deep::all),
     ("bench-guard", "instructions of a pair against the golden file; takes minutes", bench_guard::compare),
     ("bench-guard --bless", "instructions of a pair into the golden file", bench_guard::bless),
 ];
@@ -56,10 +59,13 @@ fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> 
     if let Some((PLANTED, names)) = arguments.split_first().map(|(first, names)| (first.as_str(), names)) {
         return planted::steps(root, names);
     }
+    if let Some((SOAK, options)) = arguments.split_first().map(|(first, options)| (first.as_str(), options)) {
+        return Ok(deep::soak(options));
+    }
     let wanted = arguments.join(" ");
     let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
         let known = COMMANDS.map(|(name, ..)| name).join(", ");
-        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}"));
+        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}, {SOAK}"));
     };
     Ok(steps(root))
 }
@@ -71,6 +77,8 @@ fn usage() -> String {
     }
     let does = "only the proof that the lab notices faults planted in the core: all, or those named";
     text.push_str(&format!("  {:<21}{does}\n", format!("{PLANTED} [NAME...]")));
+    let does = "everything at once on pools and simulated machines, for N minutes";
+    text.push_str(&format!("  {:<21}{does}\n", format!("{SOAK} --minutes N")));
     text
 }
 

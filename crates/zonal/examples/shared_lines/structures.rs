@@ -54,7 +54,7 @@ pub(crate) fn place_in_code(site: &Location<'_>) -> String {
     format!("{}:{}", file(site), site.line())
 }
 
-fn file<'a>(site: &Location<'a>) -> &'a str {
+fn file<'l>(site: &'l Location<'_>) -> &'l str {
     let path = site.file();
     path.rsplit_once("src/").map_or(path, |(_, file)| file)
 }

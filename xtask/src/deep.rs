@@ -1,0 +1,125 @@
+//! What takes too long, or needs more than a plain toolchain, for every day: Miri, sanitizers, the oldest
+//! compiler, licences, packaging, coverage, and the long forms of checks whose short forms are among the tests.
+//!
+//! A step whose tool is missing is skipped, and says how to get it. Neighbours: `plan.rs` has the checks of every
+//! day, `steps.rs` runs these.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+
+/// The oldest compiler that is promised: `rust-version` of the workspace.
+const OLDEST: &str = "1.88";
+/// What sanitizers are built for; naming it keeps their flags away from build scripts.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// Tests of the core in which threads meet.
+const THREADED: [&str; 6] =
+    ["--test=misuse_races", "--test=owner_table", "--test=online", "--test=reclaim", "--test=bulk", "--lib"];
+
+/// All of it.
+pub(crate) fn all(_root: &Path) -> Vec<Step> {
+    let mut steps = vec![
+        Step::new("Miri: rooms of the core", |root| miri(root, &["-p", "zonal", "--lib"])),
+        Step::new("Miri: threads that meet in the core", |root| {
+            miri(root, &["-p", "zonal", "--test=misuse", "--test=misuse_races", "--test=bulk"])
+        }),
+    ];
+    for sanitizer in ["thread", "address"] {
+        steps.push(Step::new(format!("{sanitizer} sanitizer: core"), move |root| {
+            sanitize(root, sanitizer, &[&["test", "-p", "zonal"][..], &THREADED].concat())
+        }));
+        steps.push(Step::new(format!("{sanitizer} sanitizer: pools and a short soak"), move |root| {
+            sanitize(
+                root,
+                sanitizer,
+                &["test", "-p", "zonal-linux", "-p", "zonal-trust", "--test=pool", "--test=soak"],
+            )
+        }));
+    }
+    steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
+    steps.push(Step::new("licences, sources and duplicates", licences));
+    steps.push(Step::new("packages", packages));
+    steps
+}
+
+/// A soak of so many minutes.
+pub(crate) fn soak(arguments: &[String]) -> Vec<Step> {
+    let arguments = arguments.to_vec();
+    vec![Step::new("soak", move |root| {
+        let run = ["run", "--release", "-q", "-p", "zonal-trust", "--bin", "soak", "--"];
+        succeeds(cargo(root, run).args(&arguments))
+    })]
+}
+
+/// Runs tests under Miri. Metadata is leaked on purpose: tests are short.
+fn miri(root: &Path, tests: &[&str]) -> Outcome {
+    if !answers(&mut of_toolchain(root, "nightly", &["miri", "--version"])) {
+        return Outcome::Skipped(
+            "no Miri: rustup toolchain install nightly --component miri,rust-src".into(),
+        );
+    }
+    let mut run = of_toolchain(root, "nightly", &["miri", "test"]);
+    run.args(tests).env("CARGO_TARGET_DIR", target_folder(root).join("miri"));
+    succeeds(run.env("MIRIFLAGS", "-Zmiri-ignore-leaks"))
+}
+
+/// Runs cargo with a sanitizer in everything, the standard library included.
+fn sanitize(root: &Path, sanitizer: &str, arguments: &[&str]) -> Outcome {
+    if !has_source_of_std(root) {
+        return Outcome::Skipped(
+            "no source of std: rustup toolchain install nightly --component rust-src".into(),
+        );
+    }
+    let mut run = of_toolchain(root, "nightly", arguments);
+    run.args(["-Zbuild-std", "--target", TARGET]);
+    run.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
+    // Metadata is leaked on purpose.
+    run.env("ASAN_OPTIONS", "detect_leaks=0").env("TSAN_OPTIONS", "halt_on_error=1");
+    succeeds(run.env("CARGO_TARGET_DIR", target_folder(root).join(format!("{sanitizer}-sanitizer"))))
+}
+
+fn has_source_of_std(root: &Path) -> bool {
+    let mut ask = Command::new("rustup");
+    let told = ask.current_dir(root).args(["run", "nightly", "rustc", "--print", "sysroot"]).output();
+    let sysroot =
+        told.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default();
+    !sysroot.is_empty() && Path::new(&sysroot).join("lib/rustlib/src/rust/library/std").is_dir()
+}
+
+/// Builds everything that is published, and its tests, with the oldest compiler.
+fn oldest(root: &Path) -> Outcome {
+    if !answers(&mut of_toolchain(root, OLDEST, &["--version"])) {
+        return Outcome::Skipped(format!("no Rust {OLDEST}: rustup toolchain install {OLDEST}"));
+    }
+    let mut check = of_toolchain(root, OLDEST, &["check", "--workspace", "--all-targets"]);
+    succeeds(check.env("CARGO_TARGET_DIR", target_folder(root).join("oldest")))
+}
+
+/// Holds dependencies against `deny.toml`. Advisories need a database from outside and are left out.
+fn licences(root: &Path) -> Outcome {
+    if !answers(cargo(root, ["deny", "--version"]).current_dir(root)) {
+        return Outcome::Skipped("no cargo-deny: cargo install cargo-deny".into());
+    }
+    succeeds(&mut cargo(root, ["deny", "--offline", "check", "licenses", "bans", "sources"]))
+}
+
+/// Packages what is published, and builds each package from what it would be published with.
+fn packages(root: &Path) -> Outcome {
+    let private = ["--exclude", "xtask", "--exclude", "zonal-trust"];
+    succeeds(cargo(root, ["package", "--workspace", "--allow-dirty", "--quiet"]).args(private))
+}
+
+/// Cargo of another toolchain, in the workspace's root.
+fn of_toolchain(root: &Path, toolchain: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("rustup");
+    command.current_dir(root).args(["run", toolchain, "cargo"]).args(arguments);
+    // What the cargo that runs this program has set would win over the toolchain's own.
+    command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
+    command
+}
+
+/// Whether a command is there and answers.
+fn answers(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
