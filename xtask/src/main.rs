@@ -3,12 +3,14 @@
 //! Vocabulary: a *step* is one check with a name, a time and an outcome; a step whose tools this
 //! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
 //! `bare.rs` shows that the core stands without std, `planted.rs` that faults of it are noticed,
-//! `deep.rs` is for now and then, `bench_guard.rs` counts instructions, `style.rs` and `arrows.rs` read the sources.
+//! `deep.rs` is for now and then, `bench_guard.rs` counts instructions; `style.rs`,
+//! `arrows.rs` and `inventory.rs` read the sources.
 
 mod arrows;
 mod bare;
 mod bench_guard;
 mod deep;
+mod inventory;
 mod plan;
 mod planted;
 mod steps;

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::steps::{Outcome, Step, cargo, succeeds};
-use crate::{arrows, bare, planted, style};
+use crate::{arrows, bare, inventory, planted, style};
 
 /// Everything.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -25,6 +25,7 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
     vec![
         Step::new("house rules", |root| report(style::violations(root))),
         Step::new("arrows between crates", |root| report(arrows::violations(root))),
+        Step::new("inventory of unsafe code", |root| report(inventory::violations(root))),
     ]
 }
 

@@ -109,7 +109,7 @@ fn header_lines(lines: &[&str]) -> usize {
 
 /// Whether the line's code, not a comment or a text in quotes, has an unsafe block, implementation,
 /// foreign block or attribute.
-fn is_unsafe(line: &str) -> bool {
+pub(crate) fn is_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     UNSAFE.iter().any(|form| {
         code.match_indices(form).any(|(at, _)| {

@@ -1,0 +1,75 @@
+//! The inventory of unsafe code, `docs/unsafe.md`, held against the sources: every file with unsafe code has
+//! a row, with the number of places in it.
+//!
+//! Of the crates that are published as libraries; `style.rs` sees to it that each place has its reason.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::style::{is_unsafe, sources};
+
+/// The inventory, below the root.
+const INVENTORY: &str = "docs/unsafe.md";
+/// Crates that are published as libraries.
+const CRATES: [&str; 4] = ["zonal", "zonal-machine", "zonal-linux", "zonal-lab"];
+
+/// Files whose row is missing, wrong or left over.
+pub(crate) fn violations(root: &Path) -> Vec<String> {
+    match std::fs::read_to_string(root.join(INVENTORY)) {
+        Ok(text) => compare(&listed(&text), &counted(root)),
+        Err(error) => vec![format!("{INVENTORY}: {error}")],
+    }
+}
+
+/// File and number of the rows `| path | number | ...`.
+fn listed(text: &str) -> BTreeMap<String, usize> {
+    let rows = text.lines().filter_map(|line| {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        let file = cells.next()?.trim_matches('`');
+        Some((file.to_owned(), cells.next()?.parse().ok()?))
+    });
+    rows.collect()
+}
+
+fn counted(root: &Path) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for file in sources(root) {
+        let name = file.display().to_string();
+        if !CRATES.iter().any(|library| name.starts_with(&format!("crates/{library}/src/"))) {
+            continue;
+        }
+        let text = std::fs::read_to_string(root.join(&file)).unwrap_or_default();
+        let places = text.lines().filter(|line| is_unsafe(line)).count();
+        if places != 0 {
+            found.insert(name, places);
+        }
+    }
+    found
+}
+
+fn compare(listed: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (file, places) in counted {
+        match listed.get(file) {
+            Some(listed) if listed == places => {}
+            Some(listed) => wrong.push(format!("{INVENTORY}: {file} has {places} places, not {listed}")),
+            None => wrong.push(format!("{INVENTORY}: {file} is missing, with {places} places")),
+        }
+    }
+    let gone = listed.keys().filter(|file| !counted.contains_key(*file));
+    wrong.extend(gone.map(|file| format!("{INVENTORY}: {file} has no unsafe code any more")));
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_wrong_missing_or_left_over_are_found() {
+        let listed = listed("| file | places |\n|---|---|\n| `a.rs` | 2 | why |\n| `b.rs` | 1 | why |\n");
+        let counted = BTreeMap::from([("a.rs".to_owned(), 3), ("c.rs".to_owned(), 1)]);
+        assert_eq!(compare(&listed, &counted).len(), 3);
+        assert_eq!(compare(&counted, &counted).len(), 0);
+    }
+}
