@@ -326,6 +326,7 @@ fn run_history(frames: u64, max_order: u8, seed: u64, steps: u32) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn histories_of_small_zones() {
     for seed in 0..4 {
         for (frames, max_order) in [(16, 4), (16, 10), (64, 6), (64, 10), (63, 3), (100, 5), (1000, 7)] {
@@ -335,6 +336,7 @@ fn histories_of_small_zones() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn histories_of_middle_zones() {
     for max_order in [9, 10, 12, 13, 14, 18] {
         run_history(4096, max_order, 5, 700);
@@ -343,6 +345,7 @@ fn histories_of_middle_zones() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn histories_of_large_zones() {
     for max_order in [10, 12, 14, 18] {
         run_history(1 << 18, max_order, 8, 60);
@@ -351,6 +354,7 @@ fn histories_of_large_zones() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn bulk_takes_split_the_largest_blocks() {
     for (max_order, seed) in [10, 12, 13, 14, 18].into_iter().flat_map(|order| [(order, 1), (order, 2)]) {
         let mut pair = Pair::new(1 << 18, max_order, seed);
@@ -370,6 +374,7 @@ fn bulk_takes_split_the_largest_blocks() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn every_state_of_a_16_frame_zone() {
     let zone = Zone::new(16, 4);
     let held = Held::wait(&zone.lock);
@@ -427,6 +432,7 @@ fn lowest_best_fit(free: u16, k: u8) -> Option<u32> {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn a_terabyte_costs_no_writes_at_level_0() {
     for max_order in [10, 12, 18] {
         let zone = Zone::new(1 << 28, max_order);

@@ -309,6 +309,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn sorting_equals_repeated_minimum_on_every_three_node_machine() {
         for code in 0..3_usize.pow(6) * 64 {
             let mut machine = matrix(&[&[10; 3], &[10; 3], &[10; 3]]);
@@ -327,6 +328,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn sorting_equals_repeated_minimum_on_random_machines() {
         let mut state = 0x5eed_u64;
         for _ in 0..600 {

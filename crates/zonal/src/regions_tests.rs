@@ -333,6 +333,7 @@ fn run_history(frames: u64, max_order: u8, cpus: usize, seed: u64, steps: u32) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn histories() {
     for seed in 0..3 {
         run_history(3 * 4096, 10, 1, seed, 400);

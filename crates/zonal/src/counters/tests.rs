@@ -210,6 +210,7 @@ fn model(fold: FoldRule, difference: &mut i64, total: &mut i64, threshold: i64, 
 
 /// Every sequence of five updates by two CPUs, under small thresholds, follows the published rules.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn exhaustive_for_small_thresholds() {
     for fold in [FoldRule::Overstep, FoldRule::ToZero] {
         (0..=4).for_each(|threshold| exhaustive(fold, threshold));
