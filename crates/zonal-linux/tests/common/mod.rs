@@ -68,6 +68,8 @@ impl Owners {
         assert!(self.of.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
         let books = pool.verify().unwrap();
         assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
+        // A frame that was put onto a stack twice would be found there, withheld, and counted right.
+        assert_eq!(pool.events().withheld, 0, "frames were doubled");
     }
 }
 
