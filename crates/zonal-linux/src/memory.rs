@@ -317,4 +317,29 @@ mod tests {
         assert!(warnings.iter().any(|one| matches!(one, Warning::NoExplicitHugePages { needed: 2048, .. })));
         memory.fill(memory.zones()[0].range.start, PageCount::new(1), 1);
     }
+
+    /// A node that this machine does not have is refused by the kernel itself.
+    #[test]
+    fn memory_that_cannot_be_bound_is_a_warning_and_works() {
+        let plan = ZonePlan {
+            node: NodeId::new(1023).unwrap(),
+            kind: ZoneKind::Normal,
+            frames: PageCount::new(100),
+        };
+        let mut manner = Manner {
+            page_bytes: 4096,
+            max_order: Order::DEFAULT_MAX,
+            huge_pages: HugePages::Never,
+            binding: Binding::ToNodes,
+        };
+        for huge_pages in [HugePages::Never, HugePages::Explicit] {
+            manner.huge_pages = huge_pages;
+            let mut warnings = Warnings::default();
+            let memory = PoolMemory::map(&[plan], manner, &mut warnings).unwrap();
+            memory.fill(memory.zones()[0].range.start, PageCount::new(100), 1);
+            let not_bound =
+                |one: &Warning| matches!(one, Warning::NotBound { nodes, .. } if *nodes == [plan.node]);
+            assert!(warnings.into_vec().iter().any(not_bound), "{huge_pages:?}");
+        }
+    }
 }

@@ -146,6 +146,7 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
     });
     let books = stress.pool.verify().unwrap();
     assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
+    assert_eq!(stress.pool.events().withheld, 0, "a frame was on a stack twice");
     assert!(stress.owners.of.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
     assert!(stress.taken.load(Ordering::Relaxed) > 10_000, "the threads must have worked");
 }

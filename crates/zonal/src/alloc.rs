@@ -10,7 +10,7 @@
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::Allocator;
-use crate::config::ZeroOn;
+use crate::config::{Faults, ZeroOn};
 use crate::counters::{NodeItem, ZoneItem};
 use crate::cpu_local::CpuLocal;
 use crate::error::AllocError;
@@ -85,6 +85,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
+        if self.faults != Faults::None && self.is_refused() {
+            return self.refuse(request);
+        }
         let may_pop = request.may_pop();
         if may_pop && !request.is_strict() {
             if terms.order == Order::PAGE

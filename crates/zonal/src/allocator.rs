@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carve::{Buffer, Carver};
-use crate::config::{Config, Hardening, Misuse, ZeroOn};
+use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::frame_table::FrameState;
@@ -51,6 +51,7 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) min_unmapped_percent: u8,
     pub(crate) misuse: Misuse,
     pub(crate) hardening: Hardening,
+    pub(crate) faults: Faults,
     pub(crate) counters: CounterRules,
     metadata_bytes: u64,
 }
@@ -115,6 +116,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             min_unmapped_percent: config.min_unmapped_percent,
             misuse: config.misuse,
             hardening: config.hardening,
+            faults: config.faults,
             counters: config.counters,
             metadata_bytes,
         };
@@ -151,9 +153,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Whether frames need no more on their way than a check of their state.
+    /// Whether frames need no more on their way than a check of their state, and no request is refused on
+    /// purpose.
     pub(crate) fn is_plain(&self) -> bool {
-        self.misuse == Misuse::Checked && self.hardening == Hardening::default()
+        self.misuse == Misuse::Checked
+            && self.hardening == Hardening::default()
+            && self.faults == Faults::None
     }
 
     /// The embedder's platform.

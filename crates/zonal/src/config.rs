@@ -3,6 +3,8 @@
 //! Neighbours: `layout.rs` sizes metadata by it, `allocator.rs` starts with it, `settings.rs`
 //! changes at run time what can be changed.
 
+use core::num::NonZeroU64;
+
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::pageset_tuning::PagesetTuning;
 use crate::threshold::CounterRules;
@@ -89,6 +91,47 @@ pub enum ZeroOn {
     EveryAllocation,
 }
 
+/// Requests that are refused although there are frames, so that those who ask can be tested for how they
+/// bear it. Off by default; while on, no request is served at home at once.
+/// Linux: `CONFIG_FAIL_PAGE_ALLOC`.
+///
+/// A refused request gives [`AllocError::OutOfMemory`](crate::error::AllocError::OutOfMemory) as a real
+/// shortage does, counts among the failures, and has reclaimed nothing. Requests are numbered from 1 in
+/// the order in which they come, those of reclaimers included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Faults {
+    /// None.
+    #[default]
+    None,
+    /// Those whose number is a multiple of this.
+    EveryNth(NonZeroU64),
+    /// One in so many on average, by seed and number: the same ones each time.
+    Random {
+        /// Start of the choice.
+        seed: u64,
+        /// On average this many requests for each that is refused.
+        one_in: NonZeroU64,
+    },
+}
+
+impl Faults {
+    /// Whether the request of this number is refused.
+    pub(crate) const fn refuse(self, number: u64) -> bool {
+        match self {
+            Self::None => false,
+            Self::EveryNth(nth) => number.is_multiple_of(nth.get()),
+            Self::Random { seed, one_in } => mixed(seed ^ mixed(number)).is_multiple_of(one_in.get()),
+        }
+    }
+}
+
+/// A number whose every bit depends on every bit of `x` (the finaliser of splitmix64).
+const fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
 /// The choices of an embedder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -125,6 +168,8 @@ pub struct Config {
     pub misuse: Misuse,
     /// Options against use after free.
     pub hardening: Hardening,
+    /// Requests that are refused on purpose.
+    pub faults: Faults,
 }
 
 impl Default for Config {
@@ -145,6 +190,7 @@ impl Default for Config {
             min_unmapped_percent: 1,
             misuse: Misuse::default(),
             hardening: Hardening::default(),
+            faults: Faults::default(),
         }
     }
 }

@@ -143,7 +143,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Asks the reclaimers for frames of one node.
+    /// Asks the reclaimers for frames of one node. What they claim beyond the node's frames is no number to
+    /// reckon with.
     fn reclaim_node(&self, place: usize, target: PageCount) -> PageCount {
         let zones = self.node_zones(place);
         let freed = {
@@ -151,6 +152,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let _reclaiming = Reclaiming::begin(&self.platform);
             self.platform.reclaimer().reclaim(self.nodes[place].id, target)
         };
+        let freed = freed.min(zones.iter().map(Zone::managed).sum());
         self.nodes[place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
             // What was freed lies in the pagesets of this CPU; watermarks look at the zones.

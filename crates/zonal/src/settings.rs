@@ -51,6 +51,8 @@ pub(crate) struct SettingsCells<P: Platform> {
     scale_factor: P::U64,
     movable_min: P::U64,
     reserve_ratio: [P::U64; ZoneKind::COUNT],
+    /// Requests so far, where some are refused on purpose; not touched otherwise.
+    requests: P::U64,
 }
 
 // SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
@@ -68,6 +70,7 @@ unsafe impl<P: Platform> Fresh<P> for SharedCells<P> {
                 scale_factor: zero(),
                 movable_min: zero(),
                 reserve_ratio: core::array::from_fn(|_| zero()),
+                requests: zero(),
             }),
             changes: Line(P::Lock::new()),
             lists_current: zero(),
@@ -84,6 +87,11 @@ impl<P: Platform> SharedCells<P> {
     /// Waits for the lock of changes.
     pub(crate) fn change(&self) -> Held<'_, P::Lock> {
         Held::wait(&self.changes.0)
+    }
+
+    /// The next request's number, from 1.
+    pub(crate) fn next_request(&self) -> u64 {
+        self.settings.0.requests.fetch_add(1, Relaxed).wrapping_add(1) // relaxed: numbers only differ
     }
 
     /// Sets everything from `config`.

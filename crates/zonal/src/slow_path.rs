@@ -30,11 +30,26 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let reach = self.resolve(request)?;
         match self.find(&reach) {
             Some(block) => Ok(self.finish(block, self.zeroes(request))),
-            None => {
-                self.nodes[reach.target].events.add(Event::Failures, 1);
-                Err(AllocError::OutOfMemory(self.sum_up(&reach)))
-            }
+            None => Err(self.failure(&reach)),
         }
+    }
+
+    /// Counts a request that fails and says how its zones stand.
+    fn failure(&self, reach: &Reach<'_>) -> AllocError {
+        self.nodes[reach.target].events.add(Event::Failures, 1);
+        AllocError::OutOfMemory(self.sum_up(reach))
+    }
+
+    /// Whether the next request is one to be refused on purpose.
+    #[cold]
+    pub(crate) fn is_refused(&self) -> bool {
+        self.faults.refuse(self.shared.next_request())
+    }
+
+    /// Fails a request as if nothing in its reach could serve it.
+    #[cold]
+    pub(crate) fn refuse(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+        Err(self.failure(&self.resolve(request)?))
     }
 
     fn find(&self, reach: &Reach<'_>) -> Option<Block> {

@@ -100,7 +100,7 @@ impl DepthState {
             return PageCount::ZERO;
         }
         let average = self.average.midpoint(self.deepest);
-        if now.ns_since(self.start) > 2 * PERIOD_NS {
+        if ns_apart(self.start, now) > 2 * PERIOD_NS {
             *self = Self { start: now, ..Self::default() }; // what was averaged is too old
             return limits.min();
         }
@@ -128,7 +128,12 @@ impl DepthState {
 }
 
 const fn is_period_over(start: Moment, now: Moment) -> bool {
-    now.ns_since(start) > PERIOD_NS
+    ns_apart(start, now) > PERIOD_NS
+}
+
+/// A clock that went backwards by more than a period must not keep one open until it has caught up.
+const fn ns_apart(start: Moment, now: Moment) -> u64 {
+    now.ns().abs_diff(start.ns())
 }
 
 const fn pages(order: Order) -> u32 {

@@ -135,8 +135,16 @@ fn disabled_is_zero_high_and_zero_start() {
 #[test]
 fn a_clock_that_steps_back_closes_nothing() {
     let mut state = fresh();
-    assert_eq!(give(&mut state, 5, Moment::default()), None);
+    assert_eq!(give(&mut state, 5, Moment::from_ns(START.ns() - PERIOD_NS)), None);
     assert_eq!(state.start(), START);
+}
+
+#[test]
+fn a_clock_that_leaps_back_by_more_than_two_periods_starts_afresh() {
+    let mut state = fresh();
+    let back = Moment::from_ns(START.ns() - 2 * PERIOD_NS - 1);
+    assert_eq!(give(&mut state, 1, back), Some(limits().min()));
+    assert_eq!(state, DepthState { start: back, ..DepthState::default() });
 }
 
 #[test]

@@ -1,0 +1,81 @@
+//! What each option against misuse costs: a pair (take and give of one frame) under each, in rounds that
+//! take turns, so that what else the machine does meets all alike.
+//!
+//! `cargo run --release -p zonal-linux --example hardening`
+
+use std::time::Instant;
+
+use clap::Parser;
+use comfy_table::Table;
+use zonal::config::{Faults, Hardening, Misuse, ZeroOn};
+use zonal::units::PageCount;
+use zonal::{Allocator, Config};
+use zonal_linux::{LinuxPlatform, Pool, PoolError, PoolRequest};
+
+/// Costs of the options against misuse.
+#[derive(Parser)]
+struct Arguments {
+    /// Rounds of each option.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Pairs a round.
+    #[arg(long, default_value_t = 100_000)]
+    pairs: u32,
+}
+
+/// The options, each alone; the first is what the others are held against.
+fn options() -> Vec<(&'static str, Config)> {
+    let none = Hardening::default();
+    let hardened = |hardening| Config { hardening, ..Config::default() };
+    let zero = ZeroOn::EveryAllocation;
+    let poison = Some(0xdead_beef);
+    let never = Faults::EveryNth(std::num::NonZeroU64::MAX);
+    vec![
+        ("default", Config::default()),
+        ("exact", Config { misuse: Misuse::Exact, ..Config::default() }),
+        ("quarantine of 1024 frames", hardened(Hardening { quarantine: PageCount::new(1024), ..none })),
+        ("zero on allocation", hardened(Hardening { zero, ..none })),
+        ("poison and verify", hardened(Hardening { poison, ..none })),
+        ("faults, none of which comes", Config { faults: never, ..Config::default() }),
+    ]
+}
+
+fn ns_per_pair(allocator: &Allocator<'static, LinuxPlatform>, pairs: u32) -> f64 {
+    let start = Instant::now();
+    for _ in 0..pairs {
+        let block = allocator.alloc(&PoolRequest::page()).expect("a frame given back is there again");
+        allocator.free(std::hint::black_box(block).first, block.order).expect("it was out");
+    }
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(pairs)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() -> Result<(), PoolError> {
+    let arguments = Arguments::parse();
+    let options = options();
+    let build = |(_, config): &(_, Config)| Pool::builder().size(64 << 20).config(*config).build();
+    let pools: Vec<Pool> = options.iter().map(build).collect::<Result<_, _>>()?;
+    // SAFETY: no frame of these pools is ever owned otherwise, and no memory goes offline.
+    let allocators: Vec<_> = pools.iter().map(|pool| unsafe { pool.allocator() }).collect();
+    let mut times = Vec::new();
+    // The first round warms up.
+    for round in 0..=arguments.rounds.max(1) {
+        let of_round: Vec<f64> = allocators.iter().map(|one| ns_per_pair(one, arguments.pairs)).collect();
+        if round > 0 {
+            times.push(of_round);
+        }
+    }
+    let mut table = Table::new();
+    table.set_header(["option", "ns a pair", "times the default"]);
+    for (at, (name, _)) in options.iter().enumerate() {
+        let ns = median(times.iter().map(|of_round| of_round[at]).collect());
+        let ratio = median(times.iter().map(|of_round| of_round[at] / of_round[0]).collect());
+        table.add_row([name.to_string(), format!("{ns:.1}"), format!("{ratio:.2}")]);
+    }
+    println!("{table}");
+    Ok(())
+}

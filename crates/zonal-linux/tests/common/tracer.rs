@@ -1,0 +1,100 @@
+//! A thread of a child process under a tracer: stops, registers, breakpoints of its own.
+//!
+//! Breakpoints are those of the processor: the program's text is not changed, and no other thread of
+//! the child comes to a stop at them.
+#![allow(dead_code, unreachable_pub)] // each test file uses a part
+
+use std::io;
+use std::mem::offset_of;
+
+use libc::{c_int, c_long, c_ulonglong, c_void, pid_t, user_regs_struct};
+
+/// Why a thread has stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// By a signal.
+    Signal(c_int),
+    /// It has ended.
+    End,
+}
+
+/// A thread that has asked its parent to trace it, and is stopped.
+pub struct Traced(pub pid_t);
+
+impl Traced {
+    fn request(&self, request: libc::c_uint, address: u64, data: u64) -> io::Result<c_long> {
+        let (address, data) = (address as *mut c_void, data as *mut c_void);
+        // SAFETY: the requests used here write nothing in this process but through `data`, which is a
+        // number then, or the address of registers in `registers`.
+        let result = unsafe { libc::ptrace(request, self.0, address, data) };
+        if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    }
+
+    /// Waits until it stops.
+    pub fn wait(&self) -> Stop {
+        let mut status = 0;
+        // SAFETY: the status outlives the call.
+        let found = unsafe { libc::waitpid(self.0, &mut status, libc::__WALL) };
+        assert_eq!(found, self.0, "{}", io::Error::last_os_error());
+        if libc::WIFSTOPPED(status) { Stop::Signal(libc::WSTOPSIG(status)) } else { Stop::End }
+    }
+
+    /// Lets it run until something stops it.
+    pub fn go_on(&self) -> Stop {
+        self.request(libc::PTRACE_CONT, 0, 0).expect("a stopped thread goes on");
+        self.wait()
+    }
+
+    /// Lets it do one instruction.
+    pub fn step(&self) -> Stop {
+        self.request(libc::PTRACE_SINGLESTEP, 0, 0).expect("a stopped thread steps");
+        self.wait()
+    }
+
+    /// Lets it go for good.
+    pub fn detach(self) {
+        self.request(libc::PTRACE_DETACH, 0, 0).expect("a stopped thread can be let go");
+    }
+
+    pub fn registers(&self) -> user_regs_struct {
+        // SAFETY: registers are numbers.
+        let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
+        self.request(libc::PTRACE_GETREGS, 0, (&raw mut registers).expose_provenance() as u64).unwrap();
+        registers
+    }
+
+    /// Lets breakpoints count for the very next instruction, wherever that will be: after one has stopped
+    /// the thread, the processor is told to pass over the next.
+    pub fn heed_the_next(&self) {
+        const RESUME_FLAG: u64 = 1 << 16;
+        let mut registers = self.registers();
+        registers.eflags &= !RESUME_FLAG;
+        self.request(libc::PTRACE_SETREGS, 0, (&raw mut registers).expose_provenance() as u64).unwrap();
+    }
+
+    /// The instruction it is about to do.
+    pub fn at(&self) -> u64 {
+        self.registers().rip
+    }
+
+    /// Writes eight bytes of the child's memory.
+    pub fn write(&self, address: u64, word: u64) {
+        self.request(libc::PTRACE_POKEDATA, address, word).unwrap();
+    }
+
+    /// Stops it before the instructions at `places`, four at most, and nowhere else.
+    ///
+    /// # Errors
+    /// When the machine has no such breakpoints.
+    pub fn break_at(&self, places: &[u64]) -> io::Result<()> {
+        let register =
+            |at: usize| (offset_of!(libc::user, u_debugreg) + at * size_of::<c_ulonglong>()) as u64;
+        self.request(libc::PTRACE_POKEUSER, register(7), 0)?;
+        let mut enabled = 0;
+        for (at, &place) in places.iter().enumerate() {
+            self.request(libc::PTRACE_POKEUSER, register(at), place)?;
+            enabled |= 1 << (2 * at);
+        }
+        self.request(libc::PTRACE_POKEUSER, register(7), enabled).map(drop)
+    }
+}

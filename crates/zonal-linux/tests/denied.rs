@@ -1,0 +1,241 @@
+//! What the kernel refuses: addresses, memory, huge pages, threads. A pool then falls back and says so, or
+//! is not built and says why; nothing stays behind, and the next one works.
+//!
+//! Refusals are real: a filter of system calls on the thread that builds, or a limit of a child process
+//! that is lowered step by step, so that everything that can fail does so once.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use zonal::error::AllocError;
+use zonal_linux::{HugePages, Pool, PoolBuilder, PoolError, PoolRequest, Prefault, Warning};
+
+const MIB: u64 = 1 << 20;
+const POOL_BYTES: u64 = 64 * MIB;
+
+/// One test at a time: they count what the process has mapped.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Bytes of anonymous memory that pools could have left: mappings without a file, larger than a
+/// thread's stack is.
+fn anonymous_bytes() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let sizes = maps.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let (from, to) = fields.next()?.split_once('-')?;
+        let path = fields.nth(4).unwrap_or("");
+        let parse = |text| u64::from_str_radix(text, 16).unwrap();
+        let bytes = parse(to) - parse(from);
+        (path.is_empty() || path.starts_with("[anon:zonal")).then_some(bytes)
+    });
+    sizes.filter(|&bytes| bytes >= 4 * MIB).sum()
+}
+
+/// Whether threads of pools are left; the kernel lists one for a moment after it was joined.
+fn pool_threads_are_gone() -> bool {
+    (0..500).any(|_| {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let left = names.filter(|name| name.starts_with("zonal-")).count();
+        if left > 0 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        left == 0
+    })
+}
+
+/// A refusal of the kernel: of a system call, where one of its arguments is as said.
+struct Refusal {
+    call: libc::c_long,
+    when: Option<(u8, SeccompCmpOp, u64)>,
+    error: i32,
+}
+
+impl Refusal {
+    fn filter(&self) -> BpfProgram {
+        let condition = |(argument, operator, value): &(u8, SeccompCmpOp, u64)| {
+            SeccompCondition::new(*argument, SeccompCmpArgLen::Qword, operator.clone(), *value).unwrap()
+        };
+        let rules: Vec<_> =
+            self.when.iter().map(|when| SeccompRule::new(vec![condition(when)]).unwrap()).collect();
+        SeccompFilter::new(
+            BTreeMap::from([(self.call, rules)]),
+            SeccompAction::Allow,
+            SeccompAction::Errno(self.error as u32),
+            std::env::consts::ARCH.try_into().unwrap(),
+        )
+        .and_then(TryInto::try_into)
+        .unwrap()
+    }
+
+    /// Does `work` on a thread that lives with this refusal, and so do the threads it starts.
+    fn during<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                seccompiler::apply_filter(&self.filter()).unwrap();
+                work()
+            });
+            thread.join().unwrap()
+        })
+    }
+}
+
+/// Where filters cannot be installed, that is said once and everything here is left out.
+fn can_filter() -> bool {
+    let harmless = Refusal { call: libc::SYS_acct, when: None, error: libc::EPERM };
+    let installed = std::thread::scope(|scope| {
+        scope.spawn(|| seccompiler::apply_filter(&harmless.filter()).is_ok()).join().unwrap()
+    });
+    if !installed {
+        eprintln!("SKIPPED: this kernel installs no filters of system calls");
+    }
+    installed
+}
+
+fn builder() -> PoolBuilder<'static> {
+    Pool::builder().size(POOL_BYTES)
+}
+
+/// Takes all there is and gives it back.
+fn use_up(pool: &Pool) {
+    let mut held = Vec::new();
+    let error = loop {
+        match pool.alloc_raw(&PoolRequest::page().no_wait()) {
+            Ok(block) => held.push(block),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, AllocError::OutOfMemory(_)), "{error}");
+    assert!(held.len() as u64 * 4096 > POOL_BYTES / 10 * 9);
+    for block in held {
+        // SAFETY: raw blocks taken above, given back once.
+        unsafe { pool.free_raw(block.first, block.order) }.unwrap();
+    }
+    let books = pool.verify().unwrap();
+    assert!(books.balance() && books.allocated.get() == 0);
+}
+
+/// Builds several times under `refusal`, each time in vain; gives the error's text.
+fn fails(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) -> String {
+    let text = || refusal.during(|| build().map(drop).expect_err("it was refused").to_string());
+    let first = text();
+    let before = anonymous_bytes();
+    for _ in 0..5 {
+        assert_eq!(text(), first);
+        assert!(pool_threads_are_gone());
+    }
+    assert!(anonymous_bytes() <= before, "{} bytes before, {} after: {first}", before, anonymous_bytes());
+    use_up(&build().expect("without the refusal it works"));
+    first
+}
+
+/// Builds under `refusal` a pool that works, and gives its warnings.
+fn warns(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) -> Vec<Warning> {
+    refusal.during(|| {
+        let pool = build().expect("there is a way round");
+        use_up(&pool);
+        pool.warnings().to_vec()
+    })
+}
+
+const fn large_map(error: i32) -> Refusal {
+    Refusal { call: libc::SYS_mmap, when: Some((1, SeccompCmpOp::Ge, POOL_BYTES)), error }
+}
+
+const fn advice(advice: i32, error: i32) -> Refusal {
+    Refusal { call: libc::SYS_madvise, when: Some((2, SeccompCmpOp::Eq, advice as u64)), error }
+}
+
+#[test]
+fn addresses_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let text = fails(&large_map(libc::ENOMEM), || builder().build());
+    assert!(text.contains("refused to map 64 MiB for node 0"), "{text}");
+    assert!(text.contains("Cannot allocate memory"), "{text}");
+    let text = fails(&large_map(libc::EPERM), || builder().huge_pages(HugePages::Explicit).build());
+    assert!(text.contains("not permitted"), "{text}");
+    // The pool's frames are there, the allocator's own state is not.
+    let small = Refusal { call: libc::SYS_mmap, when: Some((1, SeccompCmpOp::Lt, MIB)), error: libc::ENOMEM };
+    let text = fails(&small, || builder().build());
+    assert!(text.contains("for metadata"), "{text}");
+}
+
+#[test]
+fn memory_ahead_of_use_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let at_once = || builder().prefault(Prefault::AtOnce).build();
+    for error in [libc::ENOMEM, libc::EPERM, libc::EFAULT, libc::EHWPOISON] {
+        let text = fails(&advice(libc::MADV_POPULATE_WRITE, error), at_once);
+        assert!(text.contains("node 0 could not be backed") && text.contains("leave prefault off"), "{text}");
+    }
+    // A kernel that does not know the advice: pages are touched instead.
+    assert_eq!(
+        warns(&advice(libc::MADV_POPULATE_WRITE, libc::EINVAL), at_once),
+        builder().build().unwrap().warnings()
+    );
+}
+
+#[test]
+fn huge_pages_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    for error in [libc::EINVAL, libc::EPERM] {
+        let warnings = warns(&advice(libc::MADV_HUGEPAGE, error), || builder().build());
+        assert!(matches!(warnings[..], [Warning::NoTransparentHugePages { .. }]), "{warnings:?}");
+        let warnings =
+            warns(&advice(libc::MADV_NOHUGEPAGE, error), || builder().huge_pages(HugePages::Never).build());
+        assert!(warnings.is_empty(), "none were wanted: {warnings:?}");
+    }
+    let flag = u64::from(libc::MAP_HUGETLB.cast_unsigned());
+    let huge = Refusal {
+        call: libc::SYS_mmap,
+        when: Some((3, SeccompCmpOp::MaskedEq(flag), flag)),
+        error: libc::ENOMEM,
+    };
+    let warnings = warns(&huge, || builder().huge_pages(HugePages::Explicit).build());
+    let [Warning::NoExplicitHugePages { needed: 32, .. }, ..] = warnings[..] else { panic!("{warnings:?}") };
+    let text = warnings[0].to_string();
+    assert!(text.contains("32 huge pages") && text.contains("vm.nr_hugepages"), "{text}");
+}
+
+#[test]
+fn threads_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    // The C library tries the old call only where the new one is not known.
+    let refusal = Refusal { call: libc::SYS_clone3, when: None, error: libc::EAGAIN };
+    let text = fails(&refusal, || builder().build());
+    assert!(text.contains("cannot start a background thread"), "{text}");
+    let nodes = fails(&refusal, || builder().fake_nodes(8).build());
+    assert_eq!(nodes, text);
+    // Prefaulting goes on with the thread it has.
+    let error = refusal.during(|| builder().prefault(Prefault::AtOnce).build().map(drop).unwrap_err());
+    assert!(matches!(error, PoolError::Thread(_)), "{error}");
+}
+
+#[test]
+fn names_of_mappings_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let refusal = Refusal {
+        call: libc::SYS_prctl,
+        when: Some((0, SeccompCmpOp::Eq, 0x5356_4d41)),
+        error: libc::EINVAL,
+    };
+    assert_eq!(warns(&refusal, || builder().build()), builder().build().unwrap().warnings());
+}

@@ -1,0 +1,261 @@
+//! Every instruction of every sequence interrupted once, by a tracer: it is then undone as a whole, the
+//! frame is had by another way, and the books stay exact.
+//!
+//! The test starts itself again as a child that takes and gives on a traced thread. `ZONAL_STRESS_SECONDS`
+//! makes it go over all instructions again and again.
+#![cfg(target_arch = "x86_64")]
+
+mod common;
+#[path = "common/tracer.rs"]
+mod tracer;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use common::{Owners, Sequence, sequences, stress_rounds};
+use tracer::{Stop, Traced};
+use zonal::request::PageKind;
+use zonal::units::{Order, Pfn};
+use zonal_linux::{Pool, PoolRequest};
+
+/// Says to the test that it is the child.
+const CHILD: &str = "ZONAL_TEST_TRACED_CHILD";
+/// Marks what the child says among what its test harness prints.
+const MARK: &str = "@traced";
+/// The tracer writes 1 when the child has done enough.
+static OVER: AtomicU64 = AtomicU64::new(0);
+/// Where the descriptor of the sequence under way is in a thread's area.
+const DESCRIPTOR_AT: u64 = 8;
+/// Steps of a walk through a whole round of the child's work.
+const STEPS: u32 = 20_000;
+
+/// Distance of a thread's area from its thread pointer.
+fn area_offset() -> i64 {
+    // SAFETY: the name ends in a zero byte.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
+    // SAFETY: a `ptrdiff_t` of the C library, which is there where sequences are used.
+    unsafe { symbol.cast::<i64>().read() }
+}
+
+/// Takes and gives of all kinds: at home, past it, with the pageset's lock.
+fn round(pool: &Pool, owners: &Owners) {
+    for kind in PageKind::ALL {
+        let request = PoolRequest::page().kind(kind);
+        let frames: Vec<Pfn> = (0..70)
+            .map(|_| {
+                let frame = pool.alloc_raw(&request).unwrap().first;
+                owners.change(frame, 1, 0, 1);
+                frame
+            })
+            .collect();
+        for frame in frames {
+            owners.change(frame, 1, 1, 0);
+            // SAFETY: raw blocks of this function, given back once.
+            unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
+        }
+    }
+    let order = Order::new(2).unwrap();
+    let block = pool.alloc_raw(&PoolRequest::new(order)).unwrap();
+    owners.change(block.first, 4, 0, 1);
+    let mut bulk = [Pfn::new(0); 20];
+    let came = pool.alloc_bulk_raw(&PoolRequest::page(), &mut bulk).unwrap();
+    bulk[..came].iter().for_each(|&frame| owners.change(frame, 1, 0, 1));
+    bulk[..came].iter().for_each(|&frame| owners.change(frame, 1, 1, 0));
+    owners.change(block.first, 4, 1, 0);
+    // SAFETY: as above.
+    unsafe { pool.free_raw(block.first, order) }.unwrap();
+    // SAFETY: as above.
+    unsafe { pool.free_bulk_raw(&bulk[..came]) }.unwrap();
+}
+
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{MARK} {text}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Stops the calling thread until the tracer lets it go on.
+fn stop() {
+    // SAFETY: the tracer is there.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}
+
+fn be_the_child() {
+    let pool = Pool::builder().size(16 << 20).build().unwrap();
+    if !pool.uses_sequences() {
+        return say("skip");
+    }
+    let owners = Owners::new(&pool);
+    (0..3).for_each(|_| round(&pool, &owners));
+    for sequence in sequences() {
+        say(&format!("sequence {} {} {}", sequence.start, sequence.bytes, sequence.abort));
+    }
+    // SAFETY: the parent waits to trace; from here on it can wait for this thread.
+    unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
+    // SAFETY: no preconditions.
+    let thread = unsafe { libc::gettid() };
+    say(&format!("thread {thread} {} {}", area_offset(), OVER.as_ptr().expose_provenance()));
+    stop();
+    // Relaxed: the tracer writes while the thread is stopped.
+    while OVER.load(Relaxed) == 0 {
+        round(&pool, &owners);
+        // Nobody would wake a thread that stops after the tracer has let it go.
+        if OVER.load(Relaxed) == 0 {
+            stop();
+        }
+    }
+    owners.check_nobody(&pool);
+    say("well");
+}
+
+/// What the tracer knows.
+struct Trace {
+    traced: Traced,
+    sequences: Vec<(u64, u64, u64)>,
+    descriptor: u64,
+    over: u64,
+}
+
+impl Trace {
+    /// Goes on until `place` is reached in this or the next round; `false` when it is not.
+    fn reach(&self, place: u64) -> bool {
+        self.traced.break_at(&[place]).expect("it was possible before");
+        for _ in 0..2 {
+            match self.traced.go_on() {
+                Stop::Signal(libc::SIGTRAP) => {
+                    assert_eq!(self.traced.at(), place);
+                    return true;
+                }
+                Stop::Signal(libc::SIGSTOP) => {}
+                other => panic!("the child {other:?}"),
+            }
+        }
+        false
+    }
+
+    /// The instructions of the sequence that is about to begin, as far as they are done: stepped through
+    /// while the kernel is told of no sequence, so that it undoes nothing.
+    fn instructions(&self, start: u64, end: u64) -> BTreeSet<u64> {
+        self.traced.break_at(&[]).unwrap();
+        self.traced.write(self.descriptor, 0);
+        let mut found = BTreeSet::new();
+        while (start..end).contains(&self.traced.at()) {
+            found.insert(self.traced.at());
+            assert_eq!(self.traced.step(), Stop::Signal(libc::SIGTRAP));
+        }
+        found
+    }
+
+    /// Interrupts a sequence at one instruction; it must come to its abort and nowhere else.
+    fn interrupt(&self, place: u64, (start, bytes, abort): (u64, u64, u64)) -> bool {
+        if !self.reach(place) {
+            return false;
+        }
+        // The store is the last instruction: beyond it there is nothing to undo.
+        self.traced.break_at(&[abort, start + bytes]).unwrap();
+        self.traced.heed_the_next();
+        assert_eq!(self.traced.go_on(), Stop::Signal(libc::SIGTRAP));
+        assert_eq!(self.traced.at(), abort, "interrupted {} bytes after the start", place - start);
+        true
+    }
+
+    /// Interrupts all there is; gives sequences and instructions.
+    fn interrupt_all(&self) -> (usize, usize) {
+        let (mut reached, mut interrupted) = (0, 0);
+        for &sequence in &self.sequences {
+            let (start, bytes, _) = sequence;
+            if !self.reach(start) {
+                continue;
+            }
+            reached += 1;
+            for place in self.instructions(start, start + bytes) {
+                interrupted += usize::from(self.interrupt(place, sequence));
+            }
+        }
+        (reached, interrupted)
+    }
+
+    /// Single steps, each an interruption; gives how many sequences were aborted and how many done.
+    fn walk(&self) -> (u32, u32) {
+        self.traced.break_at(&[]).unwrap();
+        let (mut aborted, mut done) = (0, 0);
+        let mut inside = None;
+        for _ in 0..STEPS {
+            match self.traced.step() {
+                Stop::Signal(libc::SIGTRAP | libc::SIGSTOP) => {}
+                other => panic!("the child {other:?}"),
+            }
+            let at = self.traced.at();
+            if let Some((start, bytes, _)) = inside {
+                // A step from an abort has done the first instruction there.
+                aborted += u32::from(!(start..=start + bytes).contains(&at));
+                done += u32::from(at == start + bytes);
+            }
+            let of = |&&(start, bytes, _): &&(u64, u64, u64)| (start..start + bytes).contains(&at);
+            inside = self.sequences.iter().find(of).copied();
+        }
+        (aborted, done)
+    }
+}
+
+/// Starts the child and hears what it says before it stops.
+fn start(child: &mut std::process::Child) -> Option<Trace> {
+    let mut sequences = Vec::new();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    loop {
+        let line = lines.next().expect("the child says that it is ready").unwrap();
+        let Some(text) = line.strip_prefix(MARK) else { continue };
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let number = |at: usize| words[at].parse::<i64>().unwrap();
+        match words[0] {
+            "sequence" => sequences.push((number(1) as u64, number(2) as u64, number(3) as u64)),
+            "thread" => {
+                let traced = Traced(number(1) as i32);
+                assert_eq!(traced.wait(), Stop::Signal(libc::SIGSTOP));
+                let area = traced.registers().fs_base.wrapping_add_signed(number(2));
+                let (descriptor, over) = (area + DESCRIPTOR_AT, number(3) as u64);
+                return Some(Trace { traced, sequences, descriptor, over });
+            }
+            _ => return None,
+        }
+    }
+}
+
+#[test]
+fn every_instruction_of_every_sequence_can_be_the_last() {
+    if std::env::var_os(CHILD).is_some() {
+        return be_the_child();
+    }
+    assert_eq!(size_of::<Sequence>(), 32);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "every_instruction_of_every_sequence_can_be_the_last", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let Some(trace) = start(&mut child) else {
+        child.wait().unwrap();
+        return eprintln!("SKIPPED: no restartable sequences here");
+    };
+    if let Err(why) = trace.traced.break_at(&[trace.sequences[0].0]) {
+        child.kill().unwrap();
+        return eprintln!("SKIPPED: no breakpoints of the processor here: {why}");
+    }
+    for _ in stress_rounds() {
+        let (reached, interrupted) = trace.interrupt_all();
+        let (aborted, done) = trace.walk();
+        eprintln!(
+            "{reached} sequences, {interrupted} instructions interrupted; by steps {aborted} aborted, {done} done"
+        );
+        // A take, a give and a lock at least, of some ten instructions each.
+        assert!(reached >= 3 && interrupted >= 30, "{reached} sequences, {interrupted} instructions");
+        assert!(aborted > 0 && done == 0, "every step interrupts: {aborted} aborted, {done} done");
+    }
+    trace.traced.break_at(&[]).unwrap();
+    trace.traced.write(trace.over, 1);
+    trace.traced.detach();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}

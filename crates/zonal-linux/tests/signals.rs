@@ -1,0 +1,209 @@
+//! Sequences under a storm of timer signals, and of moves from CPU to CPU: bounded work, no frame lost
+//! or doubled.
+//!
+//! The kernel moves an interrupted sequence to its abort before it calls a handler, so that handlers
+//! can count aborts by where they interrupt. `ZONAL_STRESS_SECONDS` makes it go on for longer.
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+
+use common::{Owners, sequences, stress_rounds};
+use zonal::request::{Block, PageKind};
+use zonal::units::Order;
+use zonal_linux::{Pool, PoolRequest};
+
+const POOL_BYTES: u64 = 32 << 20;
+const THREADS: u32 = 3;
+/// Takes of each thread in a round.
+const TAKES: u32 = 150_000;
+/// Rounds after which a machine that has interrupted no sequence is taken to be broken.
+const ROUNDS_MAX: u32 = 200;
+
+// Relaxed everywhere: counts, and settings that are there before the timers.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+static ABORTS: AtomicU64 = AtomicU64::new(0);
+/// Steps that a handler does for nothing.
+static BURN: AtomicU64 = AtomicU64::new(0);
+
+/// Where a signal has interrupted its thread.
+fn interrupted_at(context: *mut c_void) -> u64 {
+    // SAFETY: the kernel passes the context of a handler that asks for it.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    #[cfg(target_arch = "x86_64")]
+    return context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    #[cfg(target_arch = "aarch64")]
+    return context.uc_mcontext.pc;
+}
+
+extern "C" fn on_timer(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    SIGNALS.fetch_add(1, Relaxed);
+    let at = interrupted_at(context);
+    if sequences().iter().any(|sequence| sequence.abort == at) {
+        ABORTS.fetch_add(1, Relaxed);
+    }
+    (0..BURN.load(Relaxed)).for_each(|step| _ = std::hint::black_box(step));
+}
+
+fn handle_timers() {
+    // SAFETY: all-zero is a valid action.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_timer;
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: the handler only counts.
+    let failed = unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
+    assert_eq!(failed, 0);
+}
+
+fn thread_id() -> libc::pid_t {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// A timer that signals the calling thread while this lives.
+struct Timer(libc::timer_t);
+
+impl Timer {
+    fn every(micros: i64) -> Self {
+        // SAFETY: all-zero is a valid event; what counts is set below.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = libc::SIGALRM;
+        event.sigev_notify_thread_id = thread_id();
+        let mut timer = std::ptr::null_mut();
+        // SAFETY: both live during the call.
+        let failed = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) };
+        assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+        let period = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
+        let times = libc::itimerspec { it_interval: period, it_value: period };
+        // SAFETY: the timer was just created.
+        let failed = unsafe { libc::timer_settime(timer, 0, &times, std::ptr::null_mut()) };
+        assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+        Self(timer)
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: created by this value, deleted once.
+        unsafe { libc::timer_delete(self.0) };
+    }
+}
+
+/// One pool, its users, and where they are.
+struct Storm {
+    pool: Pool,
+    owners: Owners,
+    /// Threads to be moved about; 0 before they begin.
+    threads: Vec<AtomicI32>,
+    over: AtomicBool,
+}
+
+impl Storm {
+    fn new(pool: Pool) -> Self {
+        let owners = Owners::new(&pool);
+        let threads = (0..THREADS).map(|_| AtomicI32::new(0)).collect();
+        Self { pool, owners, threads, over: AtomicBool::new(false) }
+    }
+
+    /// A fixed number of takes, and as many gives, in runs of random lengths.
+    fn work(&self, name: u32, micros: i64) {
+        self.threads[name as usize - 1].store(thread_id(), Relaxed);
+        let _timer = Timer::every(micros);
+        let (mut random, mut held) = (u64::from(name) | 1, Vec::new());
+        let mut left = TAKES;
+        while left > 0 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let run = (1 << ((random >> 40) % 8)).min(left);
+            let kind = PageKind::ALL[(random >> 50) as usize % 3];
+            let order = Order::new(if random >> 59 == 0 { 3 } else { 0 }).unwrap();
+            for _ in 0..run {
+                left -= 1;
+                let Ok(block) = self.pool.alloc_raw(&PoolRequest::new(order).kind(kind)) else { break };
+                self.owners.change(block.first, order.pages().get(), 0, name);
+                held.push(block);
+            }
+            for _ in 0..(run as usize).min(held.len()) {
+                let at = (random as usize >> 20) % held.len();
+                self.give(held.swap_remove(at), name);
+            }
+        }
+        held.into_iter().for_each(|block| self.give(block, name));
+    }
+
+    fn give(&self, block: Block, name: u32) {
+        self.owners.change(block.first, block.order.pages().get(), name, 0);
+        // SAFETY: raw blocks of `work` are given back once and belong to no `Frames`.
+        unsafe { self.pool.free_raw(block.first, block.order) }.unwrap();
+    }
+
+    /// Moves all threads to the next CPU, and again, until it is over.
+    fn move_about(&self) -> u64 {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut moves = 0;
+        while !self.over.load(Relaxed) {
+            for thread in self.threads.iter().map(|thread| thread.load(Relaxed)).filter(|&thread| thread != 0)
+            {
+                // SAFETY: an all-zero set is the empty set.
+                let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+                // SAFETY: CPUs of this machine are within the set.
+                unsafe { libc::CPU_SET(moves as usize % cpus, &mut set) };
+                // SAFETY: the set is valid for its size; a thread that has ended is an error and no more.
+                unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) };
+            }
+            moves += 1;
+        }
+        moves
+    }
+
+    fn run(&self, micros: i64, moving: bool) -> u64 {
+        self.over.store(false, Relaxed);
+        let moves = std::thread::scope(|scope| {
+            let mover = moving.then(|| scope.spawn(|| self.move_about()));
+            let workers: Vec<_> =
+                (1..=THREADS).map(|name| scope.spawn(move || self.work(name, micros))).collect();
+            let ended: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            self.over.store(true, Relaxed);
+            ended.into_iter().for_each(|ended| ended.unwrap());
+            mover.map_or(0, |mover| mover.join().unwrap())
+        });
+        self.owners.check_nobody(&self.pool);
+        moves
+    }
+}
+
+#[test]
+fn signals_and_moves_cost_no_frame() {
+    handle_timers();
+    let locked = Pool::builder().size(POOL_BYTES).without_sequences().build().unwrap();
+    let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
+    let used = pool.uses_sequences();
+    if !used {
+        eprintln!("SKIPPED: no restartable sequences here; locks are tested instead");
+    }
+    let (storm, locked) = (Storm::new(pool), Storm::new(locked));
+    for round in stress_rounds() {
+        for (micros, burn, moving) in
+            [(20, 0, false), (50, 0, true), (100, 20_000, false), (100, 5_000, true)]
+        {
+            BURN.store(burn, Relaxed);
+            let moves = storm.run(micros, moving);
+            assert_eq!(moves > 0, moving, "round {round}");
+        }
+        BURN.store(0, Relaxed);
+        locked.run(50, true);
+    }
+    for _ in 0..ROUNDS_MAX {
+        if ABORTS.load(Relaxed) > 0 || !used {
+            break;
+        }
+        storm.run(20, false);
+    }
+    let (signals, aborts) = (SIGNALS.load(Relaxed), ABORTS.load(Relaxed));
+    eprintln!("{signals} signals, {aborts} of them aborted a sequence");
+    assert!(signals > 0);
+    assert_eq!(aborts > 0, used, "{signals} signals");
+}
