@@ -113,22 +113,22 @@ fn replay_and_change(name: &str, rounds: u64) {
 
 #[test]
 fn operations() {
-    replay_and_change("operations", 400);
+    replay_and_change("operations", 200);
 }
 
 #[test]
 fn machine_files() {
-    replay_and_change("machine_file", 1500);
+    replay_and_change("machine_file", 800);
 }
 
 #[test]
 fn captured_trees() {
-    replay_and_change("captured_tree", 300);
+    replay_and_change("captured_tree", 120);
 }
 
 #[test]
 fn experiment_files() {
-    replay_and_change("experiment_file", 250);
+    replay_and_change("experiment_file", 120);
 }
 
 #[test]

@@ -196,7 +196,8 @@ impl<'m> Player<'_, '_, 'm, '_> {
         let request = Request::page().kind(kind).urgency(Urgency::Reserve);
         let bounds = Bounds { limit: ZoneKind::Movable, bound: None, allowed: None, is_sure: true };
         let all = (0..count).all(|_| self.request(&request, Order::PAGE, kind, &bounds));
-        assert!(all || self.cache().owners().owned() == self.cache().owners().managed());
+        let owners = self.cache().owners();
+        assert!(all || owners.owned() == owners.managed());
     }
 
     fn alloc_bulk(&mut self) {
