@@ -280,6 +280,29 @@ fn a_bad_file_is_refused_with_its_line() {
 }
 
 #[test]
+fn an_experiment_has_a_bounded_number_of_runs() {
+    let values = |count: usize| (1..=count).map(|value| format!("{value}.0")).collect::<Vec<_>>().join(", ");
+    let axis = |key: &str, count| format!("{key} = [{}]\n", values(count));
+    let with = |axes: &str| changed(SMALL, "cpus = [1, 8]\nconfig.node_reclaim = [\"on\", \"off\"]\n", axes);
+    let product = format!("cpus = 1\n{}{}", axis("fault_ns", 64), axis("user_ns", 65));
+    let error = load_files(&with(&product), FIGURES, MACHINE).unwrap_err();
+    assert!(error.problem.contains("`user_ns` makes more than 4096 cases"), "{error}");
+    assert_eq!(error.line, Some(line_of(&with(&product), "user_ns = [")));
+    // Each case is run in both variants.
+    let product = format!("cpus = 1\n{}{}", axis("fault_ns", 64), axis("user_ns", 33));
+    let error = load_files(&with(&product), FIGURES, MACHINE).unwrap_err();
+    assert!(error.problem.contains("4224 runs"), "{error}");
+    assert_eq!(error.line, Some(line_of(&with(&product), "[[part]]")));
+}
+
+#[test]
+fn a_file_without_end_is_refused() {
+    let endless = changed(SMALL, "file = \"small.csv\"", "file = \"/dev/zero\"");
+    let error = load_files(&endless, FIGURES, MACHINE).unwrap_err().to_string();
+    assert!(error.contains("/dev/zero") && error.contains("no end within 16 MiB"), "{error}");
+}
+
+#[test]
 fn bad_figures_are_refused_with_their_line() {
     let bad = [
         ("unit,value", "unit", "workload", "the header is `workload,"),

@@ -53,7 +53,7 @@ pub struct NodeModel {
     pub distances: Vec<u8>,
 }
 
-/// A zone. Invariant: `spanned >= present >= managed`.
+/// A zone. Invariant: `spanned >= present >= managed`, and it spans a frame at least.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneModel {
     /// Its node.

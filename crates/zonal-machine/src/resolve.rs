@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use zonal::fallback::CpuPenalty;
 use zonal::machine::LOCAL_DISTANCE;
-use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
+use zonal::units::{CpuId, MAX_NODES, MAX_ORDER_LIMIT, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::error::{MachineError, Problem};
 use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileSettings, FileZone};
@@ -147,7 +147,7 @@ fn zones(files: &[FileZone], online: &BTreeSet<NodeId>) -> Found<Vec<ZoneModel>>
         let zone = zone(file, online).map_err(|(field, problem)| (format!("zones[{at}]{field}"), problem))?;
         zones.push((zone, at));
     }
-    let mut spans: Vec<_> = zones.iter().filter(|(zone, _)| zone.spanned > PageCount::ZERO).collect();
+    let mut spans: Vec<_> = zones.iter().collect();
     spans.sort_unstable_by_key(|(zone, _)| zone.start);
     for pair in spans.windows(2) {
         let ((lower, _), (upper, at)) = (pair[0], pair[1]);
@@ -182,7 +182,12 @@ fn zone(file: &FileZone, online: &BTreeSet<NodeId>) -> Found<ZoneModel> {
         let problem = Problem::Counts { node: node.get(), kind, spanned, present, managed };
         return Err((String::new(), problem));
     }
-    if spanned > 1 << 32 || start.checked_add(spanned).is_none_or(|end| end > MOST) {
+    if spanned == 0 {
+        return Err((".spanned".to_owned(), Problem::ZoneEmpty { node: node.get(), kind }));
+    }
+    // The allocator counts frames from where the largest block that holds the first would begin.
+    let lead = start % (1 << MAX_ORDER_LIMIT);
+    if spanned.saturating_add(lead) > 1 << 32 || start.checked_add(spanned).is_none_or(|end| end > MOST) {
         let problem = Problem::ZoneTooLarge { node: node.get(), kind, start, spanned };
         return Err((".spanned".to_owned(), problem));
     }

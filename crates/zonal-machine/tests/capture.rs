@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
-use zonal_machine::{Capture, KernelVersion, MachineModel, Rules, capture, capture_live, explain};
+use zonal_machine::{
+    Capture, KernelVersion, MachineModel, OwnedMachine, Rules, capture, capture_live, explain,
+};
 
 /// Everything a capture reads of the oracle machine `linux-6.1-quad-node2-cpuonly`, as its kernel
 /// would show it.
@@ -181,6 +183,63 @@ fn nonsense_in_a_tree_is_noted_not_believed() {
     assert!(all.contains("node 3 lists CPUs of other nodes"), "{all}");
     assert!(all.contains("proc/sys/vm/min_free_kbytes is no number"), "{all}");
     assert_eq!(model.online_cpus(), 8);
+}
+
+/// The whole tree with one file changed.
+fn with_file(name: &str, change: impl Fn(&str) -> String) -> Vec<(String, String)> {
+    let mut changed = files();
+    let (_, text) = changed.iter_mut().find(|(file, _)| file == name).unwrap();
+    *text = change(text);
+    changed
+}
+
+#[test]
+fn figures_beyond_any_machine_are_refused() {
+    let largest = u64::MAX.to_string();
+    let with = |figure: &str| {
+        let zoneinfo = |text: &str| text.replace(figure, &format!("{figure}{largest}\n        was "));
+        capture(tree(&with_file("proc/zoneinfo", zoneinfo)).path())
+    };
+    for figure in ["present  ", "managed  ", "start_pfn:           "] {
+        let error = with(figure).unwrap_err().to_string();
+        assert!(error.contains("a zone spans at most"), "{figure}: {error}");
+    }
+    // Zones that span each other are taken to have no more than is present.
+    let notes = with("spanned  ").unwrap().notes;
+    assert!(notes.iter().any(|note| note.contains("interleaved")), "{notes:?}");
+    let node = "sys/devices/system/node/node0/meminfo";
+    let mut made_up = with_file(node, |_| format!("Node 0 MemTotal: {largest} kB\n"));
+    made_up.retain(|(file, _)| file != "proc/zoneinfo");
+    let error = capture(tree(&made_up).path()).unwrap_err();
+    assert!(error.to_string().contains("a zone spans at most"), "{error}");
+}
+
+#[test]
+fn a_page_size_that_no_kernel_has_is_not_believed() {
+    for size in [1_usize, 512, 1 << 40] {
+        let mut without = files();
+        without.retain(|(file, _)| file != "proc/zoneinfo");
+        let directory = tree(&without);
+        let auxiliary: Vec<u8> = [6, size].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        fs::create_dir_all(directory.path().join("proc/self")).unwrap();
+        fs::write(directory.path().join("proc/self/auxv"), auxiliary).unwrap();
+        assert_eq!(capture(directory.path()).unwrap().model.page_bytes, 4096, "{size}");
+    }
+}
+
+#[test]
+fn a_zone_without_memory_stays_one_when_zones_are_laid_out_apart() {
+    let zoneinfo = |text: &str| {
+        let text = text.replace("start_pfn:           163840", "start_pfn:           100000");
+        let heading = "Node 3, zone  Movable\n";
+        text.replace(heading, &format!("{heading}        spanned  64\n  start_pfn: 100000\n"))
+            .replace("64\n  start_pfn: 100000\n  pages free     7\n        boost    3\n        min      3\n        low      3\n        high     3\n        spanned  0\n", "64\n  start_pfn: 100000\n")
+    };
+    let Capture { model, notes } = captured(&with_file("proc/zoneinfo", zoneinfo));
+    assert!(notes.iter().any(|note| note.contains("interleaved")), "{notes:?}");
+    let movable = model.zones.last().unwrap();
+    assert_eq!((movable.node.get(), movable.kind.name(), movable.managed.get()), (3, "Movable", 0));
+    assert_eq!(OwnedMachine::from(&model).with(|machine| machine.zones().len()), Ok(model.zones.len()));
 }
 
 #[test]

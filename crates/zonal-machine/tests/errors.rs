@@ -165,3 +165,28 @@ fn whatever_is_accepted_the_allocator_accepts_too() {
     let model = MachineModel::from_json(&file.to_string(), "duo.json").unwrap();
     assert_eq!(OwnedMachine::from(&model).with(|machine| machine.zones().len()), Ok(2));
 }
+
+#[test]
+fn a_zone_that_the_allocator_cannot_take_is_refused() {
+    let zone = |start: u64, spanned: u64| json!({"node": 1, "kind": "DMA32", "start": start, "spanned": spanned, "present": 0, "managed": 0});
+    let largest = 1_u64 << 32;
+    // Frames are counted from where the largest block would begin, so that little more than 2^32 fit.
+    let text = broken("/zones/1", zone((1 << 33) + 1, largest));
+    assert!(text.contains("zones[1].spanned: ") && text.contains("2^32 frames"), "{text}");
+    let text = broken("/zones/1", zone(8000, 0));
+    assert!(text.contains("zones[1].spanned: node 1 DMA32 spans no frame"), "{text}");
+    for (start, spanned) in [(1 << 33, largest), ((1 << 33) + 1, largest - 1), (8000, 1)] {
+        let mut file = duo();
+        file["zones"][1] = zone(start, spanned);
+        let model = MachineModel::from_json(&file.to_string(), "duo.json").unwrap();
+        assert_eq!(OwnedMachine::from(&model).with(|machine| machine.zones().len()), Ok(2));
+    }
+}
+
+#[test]
+fn whatever_a_key_is_the_error_is_one_line() {
+    for text in ["{\"na\\nme\": 1}", "{\"nodes\": [{\"id\\r\": 1}]}"] {
+        let error = MachineModel::from_json(text, "keys.json").unwrap_err().to_string();
+        assert!(error.starts_with("keys.json: ") && !error.contains(['\n', '\r']), "{error:?}");
+    }
+}

@@ -5,3 +5,4 @@
 //! stand beside their subjects, in `crates/zonal`.
 
 pub mod soak;
+pub mod targets;

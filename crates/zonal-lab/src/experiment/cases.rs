@@ -14,6 +14,9 @@ const LABEL: &str = "case";
 /// Columns of results that are no case's.
 const TAKEN: [&str; 7] = ["workload", "variant", "metric", "unit", "predicted", "published", "error_pct"];
 
+/// Most runs of an experiment: axes multiply faster than people add them up.
+pub(super) const RUNS_MAX: usize = 4096;
+
 /// A case of a part.
 #[derive(Clone, Debug)]
 pub(super) struct Case<'t> {
@@ -57,6 +60,10 @@ pub(super) fn of_axes<'t>(
                 return Err(document.error(setting.value.span(), problem));
             }
             settings.push((value, setting));
+        }
+        if cases.len() * settings.len() > RUNS_MAX {
+            let problem = format!("`{name}` makes more than {RUNS_MAX} cases of all axes; give fewer values");
+            return Err(document.error(axis.key.span(), problem));
         }
         let mut product = Vec::with_capacity(cases.len() * settings.len());
         for case in &cases {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use zonal::{Config, Layout};
 use zonal_machine::{MachineModel, OwnedMachine};
 
+use super::cases::RUNS_MAX;
 use super::choices::{Choices, check_min_free, key_of};
 use super::document::{Document, FileError, Span};
 use super::figures;
@@ -157,6 +158,12 @@ fn runs<'t>(
     variants: &[WrittenVariant<'t>],
     runs: &mut Vec<Run>,
 ) -> Result<(), FileError> {
+    let count = runs.len() + part.written.cases.len() * variants.len();
+    if count > RUNS_MAX {
+        let problem =
+            format!("{count} runs of cases and variants up to this part; at most {RUNS_MAX} can be");
+        return Err(document.error(part.written.span.clone(), problem));
+    }
     let mut machine =
         SimulatedMachine { model: MachineModel::clone(&part.model), hardware: part.hardware.clone() };
     for case in &part.written.cases {

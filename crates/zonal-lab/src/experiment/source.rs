@@ -1,7 +1,8 @@
 //! Where an experiment and the files it names come from: a file of the user's, or this program.
 
 use std::borrow::Cow;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use zonal_machine::{MachineModel, preset};
@@ -11,6 +12,9 @@ use super::document::FileError;
 
 /// Ending of machine files, by which they are told from presets.
 const MACHINE_FILE: &str = ".json";
+
+/// Largest file, in bytes: a device that never ends may be named by mistake.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// An experiment's file.
 #[derive(Clone, Debug)]
@@ -70,7 +74,16 @@ impl Source {
 }
 
 fn read(path: &Path) -> Result<String, FileError> {
-    fs::read_to_string(path).map_err(|error| FileError {
+    let text = || {
+        let mut text = String::new();
+        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            let problem = format!("it has no end within {} MiB", FILE_BYTES_MAX >> 20);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
+        }
+        Ok(text)
+    };
+    text().map_err(|error| FileError {
         file: path.display().to_string(),
         line: None,
         problem: format!("cannot be read: {error}"),

@@ -197,7 +197,8 @@ fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {
 fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
     let mut by_start: Vec<&FileZone> = zones.iter().collect();
     by_start.sort_by_key(|zone| zone.start);
-    let overlap = by_start.windows(2).any(|pair| pair[0].start + pair[0].spanned > pair[1].start);
+    let overlap =
+        by_start.windows(2).any(|pair| pair[0].start.saturating_add(pair[0].spanned) > pair[1].start);
     if !overlap {
         return zones;
     }
@@ -205,8 +206,9 @@ fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
     let mut next = 0;
     let mut moved = by_start.into_iter().cloned().collect::<Vec<_>>();
     for zone in &mut moved {
-        (zone.start, zone.spanned) = (next, zone.present);
-        next += zone.present;
+        // A zone of memory still to come spans something, too.
+        (zone.start, zone.spanned) = (next, zone.present.max(1));
+        next = next.saturating_add(zone.spanned);
     }
     moved
 }

@@ -123,7 +123,7 @@ impl Topology {
             }
             let kind = FileKind::Normal;
             zones.push(FileZone { node, kind, start, spanned: pages, present: pages, managed: pages });
-            start += pages;
+            start = start.saturating_add(pages);
         }
         zones
     }
@@ -172,7 +172,8 @@ fn numbered<'a>(names: &'a [String], prefix: &'a str) -> impl Iterator<Item = u6
     names.iter().filter_map(move |name| name.strip_prefix(prefix)?.parse().ok())
 }
 
-/// A list as Linux prints sets of ids: `0-3,8,10-11`. What is malformed is left out.
+/// A list as Linux prints sets of ids: `0-3,8,10-11`. What is malformed is left out, and what follows
+/// when more ids are listed than there are, as no kernel does.
 fn list(text: Option<&str>) -> BTreeSet<u64> {
     /// More than any kernel's CPUs: a broken range may not eat all memory.
     const MOST: u64 = 1 << 20;
@@ -181,7 +182,7 @@ fn list(text: Option<&str>) -> BTreeSet<u64> {
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         (last < MOST).then_some(first..=last)
     });
-    parts.flatten().collect()
+    parts.flatten().take(MOST as usize).collect()
 }
 
 #[cfg(test)]
@@ -194,5 +195,7 @@ mod tests {
         assert_eq!(found("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(found("\n"), [0; 0]);
         assert_eq!(found("5-3,x,1-,7,0-99999999999"), [7]);
+        // All ids again and again, which would take hours.
+        assert_eq!(found(&"0-1048575,".repeat(100_000)).len(), 1 << 20);
     }
 }

@@ -2,12 +2,16 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::nodes::NODES;
 
 /// Page size where nothing tells.
 const USUAL_PAGE_BYTES: u64 = 4096;
+
+/// Sizes of a page that there are, as powers of two.
+const PAGE_SIZES: RangeInclusive<u64> = 1 << 12..=1 << 30;
 
 /// Which figure of the auxiliary vector is the page size: `AT_PAGESZ` of elf.h.
 const PAGE_SIZE_TOLD: usize = 6;
@@ -102,7 +106,8 @@ impl Tree {
             .filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)))
             .collect();
         let size = words.chunks_exact(2).find(|pair| pair[0] == PAGE_SIZE_TOLD)?[1];
-        size.is_power_of_two().then_some(size as u64)
+        let size = size as u64;
+        (size.is_power_of_two() && PAGE_SIZES.contains(&size)).then_some(size)
     }
 
     /// KiB of memory of all nodes together, if every node's is known.

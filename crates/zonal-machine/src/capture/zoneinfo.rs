@@ -55,7 +55,7 @@ impl ZoneInfo {
 
     /// Frames managed in all zones.
     pub(super) fn managed(&self) -> Option<u64> {
-        Some(self.zones.iter().map(Info::managed).sum())
+        Some(self.zones.iter().map(Info::managed).fold(0, u64::saturating_add))
     }
 
     /// The kinds of zone this kernel has, in its order.
@@ -76,7 +76,7 @@ impl ZoneInfo {
             let start = zone.start.unwrap_or(next);
             let spanned = zone.spanned.max(zone.present).max(zone.managed());
             let present = zone.present.max(zone.managed());
-            next = start + spanned;
+            next = start.saturating_add(spanned); // what is too large is refused later
             zones.push(FileZone { node: zone.node, kind, start, spanned, present, managed: zone.managed() });
         }
         zones

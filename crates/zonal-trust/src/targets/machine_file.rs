@@ -1,0 +1,92 @@
+//! Bytes as a machine file: read, explained, written again, and used if it is small.
+//!
+//! What comes in must be refused in one line or be a machine that reads back as itself, that every
+//! kernel's rules can explain, and that the allocator takes. Neighbours: `captured_tree.rs` ends here too.
+
+use zonal::error::AllocError;
+use zonal::reclaim::NoReclaimer;
+use zonal::units::{Order, PageCount};
+use zonal::watermarks::MovableMin;
+use zonal::{Config, Machine, Request};
+use zonal_machine::{KernelVersion, MachineModel, OwnedMachine, Rules, explain};
+
+use super::check_error;
+use super::desk::{Desk, Metadata};
+
+/// What the file is called in errors.
+const ORIGIN: &str = "fuzzed.json";
+
+/// Largest machine that an allocator is built for.
+const FRAMES_MAX: u64 = 1 << 14;
+const CPUS_MAX: u32 = 64;
+const NODES_MAX: usize = 8;
+
+/// Reads `data` as a machine file.
+pub fn target(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match MachineModel::from_json(text, ORIGIN) {
+        Ok(model) => check(&model),
+        Err(error) => check_error(&error, ORIGIN),
+    }
+}
+
+/// Checks a machine that was accepted.
+pub(super) fn check(model: &MachineModel) {
+    let again = MachineModel::from_json(&model.to_json(), "again").expect("what is written can be read");
+    assert_eq!(again, *model);
+    for version in [KernelVersion::new(5, 10), KernelVersion::new(6, 1), KernelVersion::NEWEST] {
+        let report = explain(model, &Rules::of(version));
+        assert_eq!(report.zones.len(), model.zones.len());
+        assert!(report.zones.iter().all(|zone| zone.min <= zone.low && zone.low <= zone.high));
+    }
+    if !is_small(model) {
+        return;
+    }
+    let managed = model.zones.iter().map(|zone| zone.managed).sum();
+    OwnedMachine::from(model)
+        .with(|machine| exercise(machine, model, managed))
+        .unwrap_or_else(|error| panic!("the allocator refuses a machine that was accepted: {error}"));
+}
+
+fn is_small(model: &MachineModel) -> bool {
+    let frames: u64 = model.zones.iter().map(|zone| zone.spanned.get()).sum();
+    let mut cpus = model.nodes.iter().flat_map(|node| &node.cpus);
+    frames <= FRAMES_MAX && model.nodes.len() <= NODES_MAX && cpus.all(|cpu| cpu.get() < CPUS_MAX)
+}
+
+/// Builds an allocator, takes blocks of several orders until nothing is left, and gives all back.
+fn exercise(machine: &Machine<'_>, model: &MachineModel, managed: PageCount) {
+    let config = Config {
+        page_bytes: model.page_bytes,
+        watermarks: model.settings.watermarks(model.page_bytes, MovableMin::default()),
+        high_fraction: model.settings.high_fraction,
+        cpu_penalty: model.cpu_penalty(),
+        min_unmapped_percent: model.settings.min_unmapped_percent,
+        ..Config::default()
+    };
+    let mut metadata = Metadata::default();
+    let allocator = match metadata.build(Desk::new(NoReclaimer), machine, &config) {
+        Ok(allocator) => allocator,
+        Err(error) => {
+            assert!(config.watermarks.min_free.is_some_and(|min_free| min_free > managed), "{error}");
+            return;
+        }
+    };
+    let mut held = Vec::new();
+    for order in [10, 9, 3, 0].map(|order| Order::new(order).expect("small orders there are")) {
+        let books = loop {
+            match allocator.alloc(&Request::new(order)) {
+                Ok(block) => held.push(block),
+                Err(AllocError::OutOfMemory(_) | AllocError::NoNodeInPolicy) => break allocator.books(),
+                Err(other) => panic!("{other}"),
+            }
+        };
+        assert!(books.balance() && books.managed == managed, "{books:?}");
+    }
+    for block in held {
+        allocator.free(block.first, block.order).expect("what is held can be freed");
+    }
+    allocator.drain_pagesets();
+    let books = allocator.verify().expect("the books are right");
+    assert_eq!((books.managed, books.free), (managed, managed));
+}

@@ -1,0 +1,36 @@
+//! Fuzz targets: functions that take any bytes, and panic when what they drive does what it must not.
+//!
+//! The folder `fuzz` of the repository runs them under libFuzzer, `tests/corpus.rs` replays what that
+//! found worth keeping. A target never returns a verdict: a panic is a *finding*, all else is fine.
+//! Neighbours: `choices.rs` reads decisions off bytes, `desk.rs` is the world of an allocator under test.
+
+pub mod captured_tree;
+mod choices;
+mod desk;
+pub mod experiment_file;
+pub mod machine_file;
+pub mod operations;
+
+/// A fuzz target.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, that of its corpus too.
+    pub name: &'static str,
+    /// What it does with bytes.
+    pub run: fn(&[u8]),
+}
+
+/// All targets.
+pub const ALL: [Target; 4] = [
+    Target { name: "operations", run: operations::target },
+    Target { name: "machine_file", run: machine_file::target },
+    Target { name: "captured_tree", run: captured_tree::target },
+    Target { name: "experiment_file", run: experiment_file::target },
+];
+
+/// Checks what people are told of an error: one line, with the name of what is wrong at its start.
+fn check_error(error: &dyn std::error::Error, origin: &str) {
+    let text = error.to_string();
+    assert!(text.starts_with(origin), "{text:?} does not name {origin}");
+    assert!(!text.contains(['\n', '\r']), "{text:?} is more than a line");
+}
