@@ -3,3 +3,5 @@
 //!
 //! Nothing here is part of the allocator, nor published with it. Tests of single rooms and mechanisms
 //! stand beside their subjects, in `crates/zonal`.
+
+pub mod play;
