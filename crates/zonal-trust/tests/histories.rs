@@ -154,7 +154,11 @@ fn settings() -> impl Strategy<Value = Setting> {
 }
 
 fn operations() -> impl Strategy<Value = Operation> {
-    let memory = (any::<u8>(), any::<u16>(), prop_oneof![0..20_u16, any::<u16>()])
+    let memory = (
+        any::<u8>(),
+        prop_oneof![Just(0), any::<u16>()],
+        prop_oneof![0..20_u16, any::<u16>(), Just(u16::MAX)],
+    )
         .prop_map(|(zone, first, count)| Operation::MemoryOffline { zone, first, count });
     let strange = (any::<u16>(), 0..70_u8, 0..11_u8)
         .prop_map(|(nth, offset, order)| Operation::FreeStrange { nth, offset, order });
@@ -206,7 +210,13 @@ struct Sums {
 
 fn round(cases: u32, sums: &RefCell<Sums>) {
     let file = FileFailurePersistence::Direct("proptest-regressions/histories.txt");
-    let cases = Cases { cases, failure_persistence: Some(Box::new(file)), ..Cases::default() };
+    let cases = Cases {
+        cases,
+        failure_persistence: Some(Box::new(file)),
+        max_shrink_iters: 4000,
+        max_shrink_time: 120_000,
+        ..Cases::default()
+    };
     let inputs = (plans(), configs(), vec(operations(), LENGTH));
     let outcome = TestRunner::new(cases).run(&inputs, |(plan, config, history)| {
         let (served, refused) = plan.played_by(&config, |player| play(player, &history)).unwrap();

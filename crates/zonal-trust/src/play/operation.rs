@@ -157,7 +157,7 @@ pub enum Operation {
         zone: u8,
         /// From which frame of its span on.
         first: u16,
-        /// How many.
+        /// How many; `u16::MAX` = to the end of the managed run there.
         count: u16,
     },
     /// The n-th range that went comes back; without any, one that is there already is said to come.

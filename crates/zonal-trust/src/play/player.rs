@@ -267,6 +267,11 @@ impl<C: Cells> Player<'_, '_, C> {
         let zones = &self.model.plan().zones;
         let zone = &zones[usize::from(zone) % zones.len()];
         let first = u64::from(first) % zone.spanned;
+        if count == u16::MAX {
+            let at = zone.start + first;
+            let run = zone.managed.iter().find(|&&(start, count)| (start..start + count).contains(&at));
+            return run.map_or(range(at, 0), |&(start, count)| range(at, start + count - at));
+        }
         range(zone.start + first, u64::from(count) % (zone.spanned - first + 1))
     }
 }

@@ -18,9 +18,6 @@ use super::player::{Act, Answer, Player, mask_of};
 use super::policies::Start;
 use super::steered::Cells;
 
-/// Largest counter difference that a CPU keeps.
-const DIFFERENCE_MAX: u64 = 128;
-
 impl<C: Cells> Player<'_, '_, C> {
     /// Holds an answer against the model, which follows.
     ///
@@ -74,10 +71,15 @@ impl<C: Cells> Player<'_, '_, C> {
     /// counts exactly there, but by one frame where the marks are one.
     fn error_max(&self, managed: PageCount, marks: &Watermarks) -> PageCount {
         let online = self.model.cpus_online() as u32;
-        let threshold = self.rules.threshold(online, managed, self.world.allocator.page_bytes());
+        let page_bytes = self.world.allocator.page_bytes();
+        let threshold = self.rules.threshold(online, managed, page_bytes);
         PageCount::new(match drift_mark(online, threshold, marks) {
             Some(_) => u64::from(marks.high == marks.min),
-            None => self.model.cpus() as u64 * DIFFERENCE_MAX,
+            // Differences may be of a time when more CPUs were online.
+            None => {
+                let cpus = self.model.cpus() as u32;
+                u64::from(cpus) * u64::from(self.rules.threshold(cpus, managed, page_bytes))
+            }
         })
     }
 
@@ -108,7 +110,15 @@ impl<C: Cells> Player<'_, '_, C> {
             || match known.start {
                 Start::Here => node == self.here(),
                 Start::At(start) => node == start,
-                Start::InTurn => known.nodes.is_none_or(|nodes| nodes.contains(node)),
+                Start::InTurn => {
+                    // With nobody left whose turn it could be, the search starts here.
+                    let turns = |id: &NodeId| {
+                        known.nodes.is_none_or(|nodes| nodes.contains(*id))
+                            && self.cpuset(ask).is_none_or(|mask| mask.contains(*id))
+                    };
+                    let memory = self.model.memory_nodes();
+                    if memory.iter().any(turns) { turns(&node) } else { node == self.here() }
+                }
             };
         bound && in_cpuset && started_here
     }
