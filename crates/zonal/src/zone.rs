@@ -259,7 +259,10 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Whether the zone's watermarks let it serve a request for a block of `order`.
     pub(crate) fn marks_allow(&self, order: Order, urgency: Urgency, limit: ZoneKind, mark: Mark) -> bool {
-        self.watermarks().allow(self.free(), order, mark, urgency, self.reserve(limit))
+        // Judged by what remains beside block and reserve, and so counted exactly by that.
+        let reserve = self.reserve(limit);
+        let beside = order.pages().saturating_minus(PageCount::new(1)).plus(reserve);
+        self.watermarks().allow(self.free_before(beside), order, mark, urgency, reserve)
     }
 
     /// The region in which the CPU at `seat` looks for free frames first.

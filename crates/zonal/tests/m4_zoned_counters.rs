@@ -98,6 +98,26 @@ fn many_cpus_do_not_carry_a_zone_below_its_minimum() {
 }
 
 #[test]
+fn large_blocks_do_not_carry_a_zone_below_its_minimum() {
+    let world = Plan::even(1, 16, 4096).build(&with_min(20));
+    let take = |at| world.allocator.alloc(&Request::new(order(at)).no_wait());
+    for cpu in 0..16 {
+        // What the CPU took it counts by itself; what comes back past its pagesets is counted at once.
+        run_on(cpu);
+        let blocks = [take(2).unwrap(), take(2).unwrap()];
+        run_on(99);
+        world.free(blocks);
+    }
+    [7; 30].into_iter().chain([6, 5, 4, 2]).for_each(|at| assert!(take(at).is_ok()));
+    let zone = world.zone(0);
+    assert_eq!((zone.free.get(), zone.free_blocks[7], zone.watermarks.min.get()), (140, 1, 20));
+    let reading = world.allocator.free_approximate().get();
+    assert!(reading > zone.watermarks.high.get() + 16 * u64::from(zone.stat_threshold), "{reading}");
+    take(7).unwrap_err();
+    take(6).unwrap();
+}
+
+#[test]
 fn background_reclaim_lowers_thresholds_and_rest_restores_them() {
     let world = Plan::even(1, 16, 1 << 16).build(&with_min(400)).leak();
     run_on(0);

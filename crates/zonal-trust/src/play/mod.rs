@@ -1,0 +1,25 @@
+//! Histories of operations, played against the allocator and a naive model at once.
+//!
+//! An [`Operation`] is plain data, lawful in any world: numbers in it are taken modulo what there is.
+//! A [`Plan`] describes a machine; [`Plan::play`] builds an allocator over it in a [`World`] whose CPU and
+//! clock are steered; a [`Player`] applies operations there, judges every answer by its [`Model`], and
+//! compares all books when asked to.
+
+mod kept;
+mod model;
+mod operation;
+mod plan;
+mod player;
+mod policies;
+mod search;
+mod steered;
+mod verdict;
+
+pub use kept::{Kept, Recording, State};
+pub use model::{Held, Model};
+pub use operation::{Ask, Operation, Scope, Setting, Wait};
+pub use plan::{Plan, World, ZonePlan};
+pub use player::{Act, Player};
+pub use policies::Policies;
+pub use search::{Found, Move, Search, Telling};
+pub use steered::{Cells, Controls, Plain, Steered};

@@ -1,0 +1,277 @@
+//! Applies operations to an allocator.
+//!
+//! To *act* is to call the allocator, and nothing of it but what the operation means; to *judge* is to
+//! hold the answer against the model, which may look at anything. Whoever saves the allocator's state does
+//! it between the two. Neighbours: `verdict.rs` judges.
+
+use zonal::error::{AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, ZoneShortage};
+use zonal::machine::FrameRange;
+use zonal::request::Block;
+use zonal::threshold::CounterRules;
+use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
+use zonal::watermarks::WatermarkSettings;
+use zonal::{Config, NodeMask, Request};
+
+use super::model::Model;
+use super::operation::{Ask, Operation, Scope, Setting, Wait};
+use super::plan::{Plan, World, range};
+use super::policies::{Known, Policies, Start};
+use super::steered::{Cells, Steered};
+
+/// What was done, and what came of it.
+pub struct Act {
+    pub(super) operation: Operation,
+    pub(super) answer: Answer,
+    /// Zones in reach of a request before it, where they are known.
+    pub(super) before: Vec<ZoneShortage>,
+    /// Zones of which the CPU had frames in its pageset before.
+    pub(super) stocked: Vec<ZoneId>,
+}
+
+/// What the allocator answered.
+pub(super) enum Answer {
+    Nothing,
+    Block(Ask, Result<Block, AllocError>),
+    Bulk(Ask, Result<Vec<Pfn>, AllocError>),
+    Freed(u64, Order, Result<(), FreeError>),
+    FreedBulk(Vec<u64>, Result<(), FreeBulkError>),
+    CpuGone(u32, Result<(), OnlineError>),
+    CpuCame(u32, Result<(), OnlineError>),
+    MemoryGone(FrameRange, Result<(), OnlineError>),
+    MemoryCame(Option<usize>, FrameRange, Result<(), OnlineError>),
+    Set(Result<(), ConfigError>),
+}
+
+/// A player in a world.
+pub struct Player<'w, 'm, C: Cells> {
+    /// The world.
+    pub world: &'w World<'m, C>,
+    /// What must be true of it.
+    pub model: Model,
+    pub(super) policies: &'w Policies<'w, C>,
+    /// Most frames that quarantines hold.
+    pub(super) quarantined_max: u64,
+    /// How the allocator counts.
+    pub(super) rules: CounterRules,
+}
+
+impl Plan {
+    /// Builds an allocator over this machine, and has `play` play there.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the machine.
+    ///
+    /// # Panics
+    /// When `play` does.
+    pub fn played_by<C: Cells, R>(
+        &self,
+        config: &Config,
+        play: impl FnOnce(Player<'_, '_, C>) -> R,
+    ) -> Result<R, ConfigError> {
+        self.play(config, |world| {
+            let model = Model::new(self);
+            let weights = zonal::policy::WeightTable::new();
+            let policies = Policies::new(&world.allocator, &model, &weights);
+            let quarantined_max = config.hardening.quarantine.get() * self.zones.len() as u64;
+            let rules = config.counters;
+            play(Player { world, model, policies: &policies, quarantined_max, rules })
+        })
+    }
+}
+
+/// Nodes whose bits are set.
+pub(super) fn mask_of(bits: u8) -> NodeMask {
+    (0..8).filter(|bit| bits >> bit & 1 == 1).filter_map(NodeId::new).collect()
+}
+
+fn order_of(order: u8) -> Order {
+    Order::new(order.min(zonal::units::MAX_ORDER_LIMIT)).expect("within the limit")
+}
+
+/// Calls `work` with the request that `ask` means.
+fn with_request<C: Cells, R>(
+    ask: &Ask,
+    known: &Known<'_, C>,
+    work: impl FnOnce(&Request<'_, Steered<C>>) -> R,
+) -> R {
+    let mut request =
+        Request::new(order_of(ask.order)).kind(ask.kind).urgency(ask.urgency).zone_limit(ask.limit);
+    if ask.policy != 0 {
+        request = request.policy(&known.policy);
+    }
+    let mask = mask_of(ask.allowed);
+    if ask.allowed != 0 {
+        request = request.allowed(&mask);
+    }
+    if ask.scope == Scope::ThisNode {
+        request = request.this_node();
+    }
+    match ask.wait {
+        Wait::May => {}
+        Wait::Once => request = request.no_retry(),
+        Wait::Never => request = request.no_wait(),
+    }
+    work(&request)
+}
+
+impl<C: Cells> Player<'_, '_, C> {
+    /// Acts and judges.
+    pub fn apply(&mut self, operation: Operation) {
+        let act = self.act(operation);
+        self.judge(&act);
+    }
+
+    /// Does it. The model does not know of it yet.
+    pub fn act(&mut self, operation: Operation) -> Act {
+        let (mut before, mut stocked) = (Vec::new(), Vec::new());
+        if let Operation::Alloc(ask) = operation {
+            (before, stocked) = self.look(&ask);
+        }
+        let answer = self.answer(operation);
+        Act { operation, answer, before, stocked }
+    }
+
+    fn answer(&mut self, operation: Operation) -> Answer {
+        let (a, controls) = (&self.world.allocator, &self.world.controls);
+        match operation {
+            Operation::Alloc(ask) => Answer::Block(
+                ask,
+                with_request(&ask, self.policies.at(ask.policy), |request| a.alloc(request)),
+            ),
+            Operation::AllocBulk { ask, count } => self.alloc_bulk(Ask { order: 0, ..ask }, count),
+            Operation::Free { nth } => match self.model.nth(nth) {
+                Some((first, held)) => self.free(first, held.order),
+                None => Answer::Nothing,
+            },
+            Operation::FreeBulk { nth, count } => {
+                let firsts = self.model.singles(nth, usize::from(count));
+                let frames: Vec<Pfn> = firsts.iter().map(|&first| Pfn::new(first)).collect();
+                let result = a.free_bulk(&frames);
+                Answer::FreedBulk(firsts, result)
+            }
+            Operation::FreeAgain => match self.model.freed_last {
+                Some((first, order)) => self.free(first, order),
+                None => Answer::Nothing,
+            },
+            Operation::FreeStrange { nth, offset, order } => {
+                let zones = &self.model.plan().zones;
+                let near =
+                    self.model.nth(nth).map_or(zones[usize::from(nth) % zones.len()].start, |(at, _)| at);
+                self.free((near + u64::from(offset)).saturating_sub(32), order_of(order))
+            }
+            Operation::RunOn { cpu } => {
+                controls.run_on(self.cpu_of(cpu));
+                Answer::Nothing
+            }
+            Operation::Advance { ms } => {
+                controls.set_ms(controls.ms() + u64::from(ms));
+                Answer::Nothing
+            }
+            Operation::SetClock { ms } => {
+                controls.set_ms(u64::from(ms));
+                Answer::Nothing
+            }
+            Operation::Promise { pages } => {
+                controls.promise(u64::from(pages));
+                Answer::Nothing
+            }
+            other => self.care(other),
+        }
+    }
+
+    /// What an administrator or a timer does.
+    fn care(&mut self, operation: Operation) -> Answer {
+        let a = &self.world.allocator;
+        match operation {
+            Operation::Drain => a.drain_pagesets(),
+            Operation::Tick => a.tick(),
+            Operation::Background { node } => {
+                let nodes = &self.model.plan().nodes;
+                let id = NodeId::new(nodes[usize::from(node) % nodes.len()].0).expect("a planned node");
+                assert_eq!(a.background_reclaim(id), PageCount::ZERO, "nobody gives anything");
+            }
+            Operation::CpuOffline { cpu } => {
+                let cpu = self.cpu_of(cpu);
+                return Answer::CpuGone(cpu, a.offline_cpu(CpuId::new(cpu)));
+            }
+            Operation::CpuOnline { cpu } => {
+                let cpu = self.cpu_of(cpu);
+                return Answer::CpuCame(cpu, a.online_cpu(CpuId::new(cpu)));
+            }
+            Operation::MemoryOffline { zone, first, count } => {
+                let range = self.range_of(zone, first, count);
+                return Answer::MemoryGone(range, a.offline_memory(range));
+            }
+            Operation::MemoryOnline { nth } => {
+                let there = self.range_of(nth, 0, 1);
+                let offline = self.model.offline();
+                let at = usize::from(nth).checked_rem(offline.len());
+                let range = at.map_or(there, |at| offline[at]);
+                return Answer::MemoryCame(at, range, a.online_memory(range));
+            }
+            Operation::Change(setting) => return Answer::Set(self.set(setting)),
+            other => unreachable!("{other:?} is no care"),
+        }
+        Answer::Nothing
+    }
+
+    fn set(&self, setting: Setting) -> Result<(), ConfigError> {
+        let a = &self.world.allocator;
+        match setting {
+            Setting::Tuning(tuning) => a.set_tuning(tuning),
+            Setting::Cache(mode) => a.set_zonelist_cache(mode),
+            Setting::NodeReclaim(mode) => a.set_node_reclaim(mode),
+            Setting::HighFraction(fraction) => a.set_high_fraction(u32::from(fraction)),
+            Setting::MinFree(frames) => {
+                let min_free = frames.map(|frames| PageCount::new(u64::from(frames)));
+                return a.set_watermarks(WatermarkSettings { min_free, ..WatermarkSettings::default() });
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&self, first: u64, order: Order) -> Answer {
+        Answer::Freed(first, order, self.world.allocator.free(Pfn::new(first), order))
+    }
+
+    fn alloc_bulk(&self, ask: Ask, count: u8) -> Answer {
+        let mut frames = vec![Pfn::default(); usize::from(count)];
+        let result = with_request(&ask, self.policies.at(ask.policy), |request| {
+            self.world.allocator.alloc_bulk(request, &mut frames)
+        });
+        let result = result.map(|came| {
+            frames.truncate(came);
+            frames
+        });
+        Answer::Bulk(ask, result)
+    }
+
+    /// What a request will find. An interleaving policy is not asked: it would be another one's turn.
+    fn look(&self, ask: &Ask) -> (Vec<ZoneShortage>, Vec<ZoneId>) {
+        let (a, known) = (&self.world.allocator, self.policies.at(ask.policy));
+        let mut zones = Vec::new();
+        if known.start != Start::InTurn {
+            // An error is one that the request will get as well.
+            let _ = with_request(ask, known, |request| a.shortage(request, |zone| zones.push(zone)));
+        }
+        let here = CpuId::new(self.world.controls.cpu());
+        let stocked = a.pagesets().filter(|pageset| pageset.cpu == here && pageset.count != PageCount::ZERO);
+        (zones, stocked.map(|pageset| pageset.zone).collect())
+    }
+
+    fn cpu_of(&self, cpu: u8) -> u32 {
+        u32::from(cpu) % self.model.cpu_ids()
+    }
+
+    fn range_of(&self, zone: u8, first: u16, count: u16) -> FrameRange {
+        let zones = &self.model.plan().zones;
+        let zone = &zones[usize::from(zone) % zones.len()];
+        let first = u64::from(first) % zone.spanned;
+        if count == u16::MAX {
+            let at = zone.start + first;
+            let run = zone.managed.iter().find(|&&(start, count)| (start..start + count).contains(&at));
+            return run.map_or(range(at, 0), |&(start, count)| range(at, start + count - at));
+        }
+        range(zone.start + first, u64::from(count) % (zone.spanned - first + 1))
+    }
+}

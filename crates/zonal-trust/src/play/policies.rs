@@ -1,0 +1,73 @@
+//! The policies of a player: every mode over several sets of nodes.
+
+use zonal::policy::{Policy, WeightTable};
+use zonal::units::NodeId;
+use zonal::{Allocator, NodeMask};
+
+use super::model::Model;
+use super::steered::{Cells, Steered};
+
+/// How a policy finds the node at which a search starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Start {
+    /// The node of the CPU.
+    Here,
+    /// Always the same.
+    At(NodeId),
+    /// One after the other.
+    InTurn,
+}
+
+/// A policy and what it means.
+pub(super) struct Known<'w, C: Cells> {
+    pub(super) policy: Policy<'w, Steered<C>>,
+    pub(super) start: Start,
+    /// The nodes it names; `None` for the local one.
+    pub(super) nodes: Option<NodeMask>,
+    /// Whether only these may serve.
+    pub(super) binds: bool,
+}
+
+/// All policies; the first is the local one.
+pub struct Policies<'w, C: Cells> {
+    all: Vec<Known<'w, C>>,
+}
+
+impl<'w, C: Cells> Policies<'w, C> {
+    /// Policies over the nodes that have memory now. `weights` is filled.
+    pub(super) fn new(
+        allocator: &Allocator<'_, Steered<C>>,
+        model: &Model,
+        weights: &'w WeightTable<Steered<C>>,
+    ) -> Self {
+        let local = Known { policy: Policy::local(), start: Start::Here, nodes: None, binds: false };
+        let mut all = vec![local];
+        let ids: Vec<NodeId> = model.plan().nodes.iter().filter_map(|&(node, _)| NodeId::new(node)).collect();
+        for (at, &node) in ids.iter().enumerate() {
+            weights.set(node, 3 - at as u8 % 3);
+        }
+        let mut sets = vec![ids.clone(), ids.iter().copied().skip(1).collect()];
+        sets.extend(ids.iter().map(|&node| vec![node]));
+        for set in sets {
+            let nodes = NodeMask::from_iter(set.iter().copied());
+            let mut add = |policy, start, binds| {
+                if let Ok(policy) = policy {
+                    all.push(Known { policy, start, nodes: Some(nodes), binds });
+                }
+            };
+            add(Policy::bind(allocator, nodes), Start::Here, true);
+            if let [only] = set[..] {
+                add(Policy::preferred(allocator, only), Start::At(only), false);
+            } else {
+                add(Policy::interleave(allocator, nodes), Start::InTurn, false);
+                add(Policy::weighted_interleave(allocator, nodes, weights), Start::InTurn, false);
+            }
+        }
+        Self { all }
+    }
+
+    /// The policy at a place, modulo how many there are.
+    pub(super) fn at(&self, place: u8) -> &Known<'w, C> {
+        &self.all[usize::from(place) % self.all.len()]
+    }
+}

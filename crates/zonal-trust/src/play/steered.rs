@@ -1,0 +1,149 @@
+//! The platform of plays: one thread that is on whatever CPU, at whatever time, a history says.
+//!
+//! Nothing ever waits: a lock that is not free is taken twice, which is a defect. Neighbours:
+//! `kept.rs` has cells whose state can be put back.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use zonal::Platform;
+use zonal::cpu_local::TryLock;
+use zonal::platform::{Atomic, RawLock};
+use zonal::reclaim::Reclaimer;
+use zonal::units::{CpuId, Moment, NodeId, PageCount};
+
+/// The integers that an allocator's state is made of.
+pub trait Cells: Send + Sync + 'static {
+    /// Of one byte.
+    type U8: Atomic<u8>;
+    /// Of four bytes.
+    type U32: Atomic<u32>;
+    /// Of eight bytes.
+    type U64: Atomic<u64>;
+}
+
+/// The cells of production.
+pub struct Plain;
+
+impl Cells for Plain {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+}
+
+/// What a history steers. All accesses are relaxed: there is one thread.
+#[derive(Default)]
+pub struct Controls {
+    cpu: AtomicU32,
+    clock_ns: AtomicU64,
+    promise: AtomicU64,
+    is_reclaiming: AtomicBool,
+}
+
+const NS_PER_MS: u64 = 1_000_000;
+
+impl Controls {
+    /// The CPU that runs.
+    pub fn cpu(&self) -> u32 {
+        self.cpu.load(Relaxed)
+    }
+
+    /// Another CPU runs from now on.
+    pub fn run_on(&self, cpu: u32) {
+        self.cpu.store(cpu, Relaxed);
+    }
+
+    /// The clock, in milliseconds.
+    pub fn ms(&self) -> u64 {
+        self.clock_ns.load(Relaxed) / NS_PER_MS
+    }
+
+    /// Sets the clock, backwards too.
+    pub fn set_ms(&self, ms: u64) {
+        self.clock_ns.store(ms * NS_PER_MS, Relaxed);
+    }
+
+    /// The reclaimer says from now on that it could give up `pages` of each node.
+    pub fn promise(&self, pages: u64) {
+        self.promise.store(pages, Relaxed);
+    }
+}
+
+/// A lock that nobody ever waits for.
+pub struct NeverWaits(AtomicBool);
+
+impl RawLock for NeverWaits {
+    fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    fn lock(&self) {
+        assert!(self.try_lock(), "the only thread there is waits for itself");
+    }
+
+    fn try_lock(&self) -> bool {
+        !self.0.swap(true, Relaxed) // relaxed, here and below: one thread
+    }
+
+    fn unlock(&self) {
+        assert!(self.0.swap(false, Relaxed), "a lock was freed that nobody held");
+    }
+}
+
+/// The platform.
+pub struct Steered<C> {
+    controls: Arc<Controls>,
+    cells: PhantomData<C>,
+}
+
+impl<C> Steered<C> {
+    pub(super) fn new(controls: Arc<Controls>) -> Self {
+        Self { controls, cells: PhantomData }
+    }
+}
+
+impl<C: Cells> Platform for Steered<C> {
+    type U8 = C::U8;
+    type U32 = C::U32;
+    type U64 = C::U64;
+    type Lock = NeverWaits;
+    type CpuLocal = TryLock;
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(self.controls.cpu())
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_ns(self.controls.clock_ns.load(Relaxed))
+    }
+
+    fn is_reclaiming(&self) -> bool {
+        self.controls.is_reclaiming.load(Relaxed)
+    }
+
+    fn set_reclaiming(&self, reclaiming: bool) {
+        let before = self.controls.is_reclaiming.swap(reclaiming, Relaxed);
+        assert_ne!(before, reclaiming, "reclaim is never nested");
+    }
+
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        self
+    }
+}
+
+/// A reclaimer that promises and never gives.
+impl<C: Cells> Reclaimer for Steered<C> {
+    fn count(&self, _node: NodeId) -> PageCount {
+        PageCount::new(self.controls.promise.load(Relaxed))
+    }
+
+    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+        assert!(self.is_reclaiming(), "reclaimers are asked by who is reclaiming");
+        PageCount::ZERO
+    }
+}

@@ -1,0 +1,330 @@
+//! Holds answers against the model, and the allocator's books against its books.
+//!
+//! Where memory is short the answer must be right both ways: a block comes only from a zone whose
+//! watermark allows it, and a request fails only when no zone in reach could serve it.
+
+use zonal::NodeMask;
+use zonal::error::{AllocError, ConfigError, FreeError, OnlineError, ZoneShortage};
+use zonal::machine::FrameRange;
+use zonal::request::{Block, Urgency};
+use zonal::snapshot::ZoneSnapshot;
+use zonal::threshold::drift_mark;
+use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
+use zonal::watermarks::{Mark, Watermarks};
+
+use super::model::Held;
+use super::operation::{Ask, Operation, Scope, Setting};
+use super::player::{Act, Answer, Player, mask_of};
+use super::policies::Start;
+use super::steered::Cells;
+
+impl<C: Cells> Player<'_, '_, C> {
+    /// Holds an answer against the model, which follows.
+    ///
+    /// # Panics
+    /// When the answer is wrong.
+    pub fn judge(&mut self, act: &Act) {
+        match &act.answer {
+            Answer::Nothing => {}
+            Answer::Block(ask, Ok(block)) => self.judge_block(ask, block, act),
+            Answer::Block(ask, Err(error)) => self.judge_failure(ask, error),
+            Answer::Bulk(ask, result) => self.judge_bulk(ask, result.as_deref()),
+            Answer::Freed(first, order, result) => self.judge_free(*first, *order, *result),
+            Answer::FreedBulk(firsts, result) => {
+                assert_eq!(*result, Ok(()));
+                firsts.iter().for_each(|&first| self.model.release(first));
+            }
+            Answer::CpuGone(cpu, result) => self.judge_cpu_gone(*cpu, *result),
+            Answer::CpuCame(cpu, result) => self.judge_cpu_came(*cpu, *result),
+            Answer::MemoryGone(range, result) => self.judge_memory_gone(*range, *result),
+            Answer::MemoryCame(at, range, result) => self.judge_memory_came(*at, *range, *result),
+            Answer::Set(result) => self.judge_setting(act.operation, *result),
+        }
+        if act.operation == Operation::Drain {
+            assert_eq!(self.world.allocator.books().in_pagesets, PageCount::ZERO);
+        }
+    }
+
+    fn judge_block(&mut self, ask: &Ask, block: &Block, act: &Act) {
+        assert_eq!(block.order.get(), ask.order);
+        let zone = self.take(ask, block.first, block.order);
+        let planned = &self.model.plan().zones[zone];
+        assert_eq!((block.zone.index(), block.node.get()), (zone, planned.node));
+        if let Some(found) =
+            act.before.iter().find(|found| found.node == block.node && found.kind == planned.kind)
+            && !act.stocked.contains(&block.zone)
+            && self.quarantined_max == 0
+        {
+            let marks = marks_of(found);
+            let free = found.free.plus(found.in_pagesets).plus(self.error_max(found.managed, &marks));
+            let allowed = marks.allow(free, block.order, Mark::Min, ask.urgency, found.reserve);
+            assert!(allowed, "{block:?} came from below the watermark: {found:?}");
+        } else {
+            assert!(
+                act.before.is_empty() || !act.stocked.is_empty() || self.quarantined_max > 0,
+                "{block:?}"
+            );
+        }
+    }
+
+    /// How far a check can be wrong: not at all where drift could hide that a zone crosses `min`, for it
+    /// counts exactly there, but by one frame where the marks are one.
+    fn error_max(&self, managed: PageCount, marks: &Watermarks) -> PageCount {
+        let online = self.model.cpus_online() as u32;
+        let page_bytes = self.world.allocator.page_bytes();
+        let threshold = self.rules.threshold(online, managed, page_bytes);
+        PageCount::new(match drift_mark(online, threshold, marks) {
+            Some(_) => u64::from(marks.high == marks.min),
+            // Differences may be of a time when more CPUs were online.
+            None => {
+                let cpus = self.model.cpus() as u32;
+                u64::from(cpus) * u64::from(self.rules.threshold(cpus, managed, page_bytes))
+            }
+        })
+    }
+
+    /// A block was handed out: gives the place of its zone.
+    fn take(&mut self, ask: &Ask, first: Pfn, order: Order) -> usize {
+        let zone = self.model.take(first.get(), Held { order, kind: ask.kind });
+        let planned = &self.model.plan().zones[zone];
+        let node = NodeId::new(planned.node).expect("a planned node");
+        assert!(planned.kind <= ask.limit, "frame {first} is {} memory, beyond {}", planned.kind, ask.limit);
+        assert!(self.may_serve(ask, node), "node {node} served {ask:?}");
+        self.model.served += 1;
+        self.model.local += u64::from(self.here() == node);
+        zone
+    }
+
+    /// The node of the CPU that runs; of one that the machine does not have, the first.
+    fn here(&self) -> NodeId {
+        let first = || NodeId::new(self.model.plan().nodes[0].0).expect("a planned node");
+        self.model.node_of(self.world.controls.cpu()).unwrap_or_else(first)
+    }
+
+    /// Whether a node is among those that a request leaves.
+    fn may_serve(&self, ask: &Ask, node: NodeId) -> bool {
+        let known = self.policies.at(ask.policy);
+        let bound = known.nodes.is_none_or(|nodes| !known.binds || nodes.contains(node));
+        let in_cpuset = self.cpuset(ask).is_none_or(|mask| mask.contains(node));
+        let started_here = ask.scope == Scope::AnyNode
+            || match known.start {
+                Start::Here => node == self.here(),
+                Start::At(start) => node == start,
+                Start::InTurn => {
+                    // With nobody left whose turn it could be, the search starts here.
+                    let turns = |id: &NodeId| {
+                        known.nodes.is_none_or(|nodes| nodes.contains(*id))
+                            && self.cpuset(ask).is_none_or(|mask| mask.contains(*id))
+                    };
+                    let memory = self.model.memory_nodes();
+                    if memory.iter().any(turns) { turns(&node) } else { node == self.here() }
+                }
+            };
+        bound && in_cpuset && started_here
+    }
+
+    /// The cpuset that binds a request.
+    fn cpuset(&self, ask: &Ask) -> Option<NodeMask> {
+        (ask.allowed != 0 && ask.urgency != Urgency::Atomic).then(|| mask_of(ask.allowed))
+    }
+
+    fn judge_failure(&mut self, ask: &Ask, error: &AllocError) {
+        let max = self.world.allocator.max_order();
+        match *error {
+            AllocError::OrderTooLarge { order, max: told } => {
+                assert_eq!((order.get(), told), (ask.order, max));
+                assert!(order > max);
+            }
+            AllocError::NoNodeInPolicy => assert!(self.has_no_node(ask), "{ask:?} has nodes"),
+            AllocError::OutOfMemory(shortage) => {
+                assert!(!self.has_no_node(ask) && ask.order <= max.get());
+                assert_eq!(shortage.order.get(), ask.order);
+                self.judge_shortage(ask, shortage.free);
+            }
+            other => panic!("{ask:?}: {other}"),
+        }
+    }
+
+    /// Whether no node with memory is left to a request.
+    fn has_no_node(&self, ask: &Ask) -> bool {
+        let known = self.policies.at(ask.policy);
+        let memory = self.model.memory_nodes();
+        let usable = |node: &&NodeId| self.cpuset(ask).is_none_or(|mask| mask.contains(**node));
+        let named = |node: &&NodeId| known.nodes.is_none_or(|nodes| nodes.contains(**node));
+        match (known.nodes, self.cpuset(ask)) {
+            (None, None) => false,
+            _ => {
+                !memory.iter().any(|node| usable(&node))
+                    || !memory.iter().any(|node| named(&node))
+                    || (known.binds && !memory.iter().filter(usable).any(|node| named(&node)))
+            }
+        }
+    }
+
+    /// Nobody in reach could have served: nothing is in pagesets there, and each zone is below the mark
+    /// or has no block so large.
+    fn judge_shortage(&self, ask: &Ask, free_told: PageCount) {
+        let order = Order::new(ask.order).expect("checked");
+        let in_turn = self.policies.at(ask.policy).start == Start::InTurn && ask.scope == Scope::ThisNode;
+        let in_reach = |zone: &ZoneSnapshot| zone.kind <= ask.limit && self.may_serve(ask, zone.node);
+        let mut free = PageCount::ZERO;
+        // Whose turn it was is not known: those of the other nodes may have more.
+        for zone in self.world.allocator.zones().filter(in_reach).filter(|_| !in_turn) {
+            free = free.plus(zone.free);
+            let has_block = zone.free_blocks[usize::from(ask.order)..].iter().any(|&blocks| blocks > 0);
+            let reserve = zone.reserve[ask.limit.index()];
+            let seen = zone.free.saturating_minus(self.error_max(zone.managed, &zone.watermarks));
+            let allowed = zone.watermarks.allow(seen, order, Mark::Min, ask.urgency, reserve);
+            assert!(!(allowed && has_block), "{ask:?} failed beside {zone:?}");
+            assert_eq!(zone.in_pagesets, PageCount::ZERO, "pagesets in reach are drained first");
+        }
+        assert!(in_turn || free == free_told, "told of {free_told} frames, {free} are free");
+    }
+
+    fn judge_bulk(&mut self, ask: &Ask, result: Result<&[Pfn], &AllocError>) {
+        match result {
+            Ok(frames) => frames.iter().for_each(|&frame| {
+                self.take(ask, frame, Order::PAGE);
+            }),
+            Err(error) => self.judge_failure(ask, error),
+        }
+    }
+
+    fn judge_free(&mut self, first: u64, order: Order, result: Result<(), FreeError>) {
+        match (self.model.refusal(first, order), result) {
+            (None, Ok(())) => return self.model.release(first),
+            (Some(FreeError::NotAllocated(frame)), Err(FreeError::Quarantined(told))) => {
+                assert!(frame == told && self.quarantined_max > 0, "frame {told} is not in quarantine");
+            }
+            (expected, told) => assert_eq!(told.err(), expected),
+        }
+        self.model.refused += 1;
+    }
+
+    fn judge_cpu_gone(&mut self, cpu: u32, result: Result<(), OnlineError>) {
+        let id = CpuId::new(cpu);
+        let last = self.model.cpus_online() == 1;
+        let expected = match self.model.node_of(cpu) {
+            None => Err(OnlineError::UnknownCpu(id)),
+            Some(_) if self.model.is_gone(cpu) => Err(OnlineError::CpuUnchanged(id)),
+            Some(_) if last => Err(OnlineError::LastCpu(id)),
+            Some(_) => Ok(()),
+        };
+        assert_eq!(result, expected);
+        if result.is_ok() {
+            self.model.cpus_gone().push(cpu);
+        }
+    }
+
+    fn judge_cpu_came(&mut self, cpu: u32, result: Result<(), OnlineError>) {
+        let id = CpuId::new(cpu);
+        let expected = match self.model.node_of(cpu) {
+            None => Err(OnlineError::UnknownCpu(id)),
+            Some(_) if self.model.is_gone(cpu) => Ok(()),
+            Some(_) => Err(OnlineError::CpuUnchanged(id)),
+        };
+        assert_eq!(result, expected);
+        self.model.cpus_gone().retain(|&gone| gone != cpu);
+    }
+
+    fn judge_memory_gone(&mut self, gone: FrameRange, result: Result<(), OnlineError>) {
+        let frames = gone.start.get()..gone.end().get();
+        let absent = frames.clone().find(|&frame| !self.model.is_managed(frame));
+        let in_use = self.model.in_use(&gone);
+        let expected = match absent {
+            _ if frames.is_empty() => Err(OnlineError::NotInOneZone(gone.start)),
+            Some(frame) => Err(OnlineError::NotOnline(Pfn::new(frame))),
+            None if in_use > 0 => {
+                Err(OnlineError::InUse { start: gone.start, in_use: PageCount::new(in_use) })
+            }
+            None => Ok(()),
+        };
+        assert_eq!(result, expected);
+        if result.is_ok() {
+            self.model.offline().push(gone);
+        }
+    }
+
+    fn judge_memory_came(&mut self, at: Option<usize>, came: FrameRange, result: Result<(), OnlineError>) {
+        if let Some(at) = at {
+            assert_eq!(result, Ok(()));
+            self.model.offline().swap_remove(at);
+        } else {
+            // The first frame of a span, which is there unless it lies in a hole.
+            let there = self.model.is_managed(came.start.get());
+            let expected = if came.count == PageCount::ZERO {
+                Err(OnlineError::NotInOneZone(came.start))
+            } else {
+                Err(OnlineError::AlreadyOnline(came.start))
+            };
+            assert!(there || came.count == PageCount::ZERO, "plans begin with a managed frame");
+            assert_eq!(result, expected);
+        }
+    }
+
+    fn judge_setting(&self, operation: Operation, result: Result<(), ConfigError>) {
+        let managed = PageCount::new(self.model.managed());
+        let expected = match operation {
+            Operation::Change(Setting::MinFree(Some(frames))) if u64::from(frames) > managed.get() => {
+                Err(ConfigError::MinFree { min_free: PageCount::new(u64::from(frames)), managed })
+            }
+            _ => Ok(()),
+        };
+        assert_eq!(result, expected);
+    }
+
+    /// Walks everything, and holds all books against the model.
+    ///
+    /// # Panics
+    /// When anything is wrong.
+    pub fn check(&self) {
+        let (a, model) = (&self.world.allocator, &self.model);
+        let books = a.verify().unwrap_or_else(|error| panic!("{error}"));
+        assert!(books.balance());
+        assert_eq!((books.managed.get(), a.books()), (model.managed(), books));
+        let allocated: PageCount = model.allocated(|_, _| true).into_iter().sum();
+        let quarantined = books.allocated.get() - allocated.get();
+        assert!(quarantined <= self.quarantined_max, "{quarantined} frames are in nobody's hands");
+        for node in a.nodes().filter(|_| self.quarantined_max == 0) {
+            assert_eq!(node.allocated, model.allocated(|id, _| id == node.id), "on node {}", node.id);
+        }
+        for zone in a.zones() {
+            assert_eq!(zone.managed.get(), model.managed_of(zone.id.index()));
+        }
+        for pageset in a.pagesets().filter(|pageset| model.is_gone(pageset.cpu.get())) {
+            assert_eq!(pageset.count, PageCount::ZERO, "CPU {} is offline", pageset.cpu);
+        }
+        self.check_figures();
+    }
+
+    fn check_figures(&self) {
+        let (a, served) = (&self.world.allocator, self.model.served);
+        let (locality, events) = (a.locality(), a.events());
+        assert_eq!(locality.hit + locality.miss, served);
+        assert_eq!((locality.local, locality.local + locality.other), (self.model.local, served));
+        assert_eq!(locality.miss, locality.foreign);
+        assert!(locality.interleave_hit <= served);
+        assert_eq!((events.withheld, events.poison_found), (0, 0));
+    }
+
+    /// Gives everything back, brings everything online: all frames must be free then.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub fn finish(&mut self) {
+        while self.model.blocks() > 0 {
+            self.apply(Operation::Free { nth: 0 });
+        }
+        while !self.model.offline().is_empty() {
+            self.apply(Operation::MemoryOnline { nth: 0 });
+        }
+        self.apply(Operation::Drain);
+        self.check();
+        let books = self.world.allocator.books();
+        assert_eq!(books.free, books.managed);
+    }
+}
+
+fn marks_of(found: &ZoneShortage) -> Watermarks {
+    Watermarks { min: found.min, low: found.low, high: found.high }
+}
