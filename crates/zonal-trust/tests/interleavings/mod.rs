@@ -23,7 +23,7 @@ pub(crate) fn factor() -> usize {
 macro_rules! for_all_scenarios {
     ($run:ident) => {
         $run! {
-            owner_against_drain: pagesets, 1;
+            owner_against_drain: pagesets, 3;
             hand_over: pagesets, 1;
             refill_and_drain: pagesets, 1;
             blocks_beside_batches: pagesets, 1;
