@@ -113,10 +113,10 @@ impl<'m, P: Platform> Node<'m, P> {
     /// Notes that background reclaim is wanted; `true` for the first to want it since the worker
     /// last began.
     pub(crate) fn want_background(&self) -> bool {
-        // Relaxed looks first, to leave the line shared; then AcqRel pairs with `background_begins`.
-        self.cells.woken.load(Relaxed) == 0
-            && self.cells.fruitless.load(Relaxed) < FRUITLESS_MAX
-            && self.cells.woken.swap(1, AcqRel) == 0
+        // No look first: it could find 1 when the worker has begun, and has seen the zones as they were
+        // before. AcqRel pairs with `background_begins`: who is not the first is seen by the worker.
+        // Relaxed: a hint.
+        self.cells.fruitless.load(Relaxed) < FRUITLESS_MAX && self.cells.woken.swap(1, AcqRel) == 0
     }
 
     /// Notes what a reclaim of the node freed.

@@ -1,0 +1,68 @@
+//! Racing frees of one frame: found, and never the cause of a frame in two hands.
+//!
+//! Neighbours: `world.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use zonal::config::Misuse;
+use zonal::request::Urgency;
+use zonal::units::{Order, Pfn};
+use zonal::{Config, Request};
+
+use crate::interleavings::checker::Checker;
+use crate::interleavings::world::{Nobody, World, config, on};
+
+/// With exchanges exactly one of two racing frees succeeds.
+pub(crate) fn exact<C: Checker>() {
+    let (world, freed) = race::<C>(Misuse::Exact);
+    assert_eq!(freed, 1, "frees that succeeded");
+    world.check_to_the_last_frame();
+}
+
+/// With plain checks both may succeed. Then the second copy is withheld where it would be handed out, and
+/// reported; the books are right again from there on.
+pub(crate) fn checked<C: Checker>() {
+    let (world, freed) = race::<C>(Misuse::Checked);
+    assert!(freed >= 1, "a frame that was allocated can be freed");
+    let all = Request::page().urgency(Urgency::Reserve);
+    while world.alloc(&all).is_ok() {}
+    world.check();
+    let withheld = world.allocator().events().withheld;
+    assert_eq!(withheld, freed - 1, "second copies that were withheld");
+    world.check_to_the_last_frame();
+}
+
+/// Two CPUs free the same frame, and one of them goes on to allocate. Gives how many frees succeeded.
+fn race<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, u64) {
+    let config = Config { misuse, ..config(8) };
+    let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(Nobody));
+    for cpu in 0..2 {
+        C::set_cpu(cpu);
+        let warm = world.page();
+        world.free(warm);
+    }
+    let frame = world.page();
+    world.disown(frame, Order::PAGE);
+    let freed = Arc::new(AtomicU64::new(0)); // not part of the model
+    let also = Arc::clone(&freed);
+    world.at_once(
+        on(0, move |world| {
+            free(world, frame, &freed);
+            world.page();
+        }),
+        on(1, {
+            let freed = Arc::clone(&also);
+            move |world| free(world, frame, &freed)
+        }),
+    );
+    let freed = also.load(Relaxed);
+    (world, freed)
+}
+
+fn free<C: Checker>(world: &World<C>, frame: Pfn, freed: &AtomicU64) {
+    // A refused free must say why; whether it can be is the scenario's to know.
+    if world.allocator().free(frame, Order::PAGE).is_ok() {
+        freed.fetch_add(1, Relaxed); // one thread of the system runs them all
+    }
+}

@@ -1,0 +1,41 @@
+//! The real allocator in worlds so small that all that several threads can do in them can be tried.
+//!
+//! Each scenario is written once, over a `Checker`: the allocator's own type parameter, the
+//! platform, brings the checker's cells, locks and threads. Neighbours: `world.rs` is what a
+//! scenario happens in; `loom_interleavings.rs` and `shuttle_interleavings.rs` run them.
+
+pub(crate) mod cells;
+pub(crate) mod checker;
+pub(crate) mod counters;
+pub(crate) mod memory;
+pub(crate) mod misuse;
+pub(crate) mod pagesets;
+pub(crate) mod reclaim;
+pub(crate) mod world;
+pub(crate) mod zonelists;
+
+/// How many times as far as usual explorations go.
+pub(crate) fn factor() -> usize {
+    std::env::var("ZONAL_INTERLEAVINGS").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1)
+}
+
+/// Calls a macro with all scenarios: their module, and how many preemptions loom goes up to.
+macro_rules! for_all_scenarios {
+    ($run:ident) => {
+        $run! {
+            owner_against_drain: pagesets, 3;
+            hand_over: pagesets, 1;
+            refill_and_drain: pagesets, 1;
+            blocks_beside_batches: pagesets, 1;
+            offline_in_use: pagesets, 2;
+            folds_against_readings: counters, 1;
+            published_marks_and_wipes: zonelists, 1;
+            marks_and_wipes_by_reason: zonelists, 1;
+            no_wake_up_is_lost: reclaim, 1;
+            exact: misuse, 4;
+            checked: misuse, 3;
+            offline_against_allocation: memory, 1;
+        }
+    };
+}
+pub(crate) use for_all_scenarios;

@@ -1,0 +1,32 @@
+//! shuttle: draws schedules at random, all of them sequentially consistent.
+//!
+//! Neighbours: `checker.rs`.
+
+use crate::interleavings::checker::checker;
+
+/// Checks schedules drawn at random.
+pub(crate) struct Shuttle;
+
+impl Contents for () {
+    fn new() -> Self {}
+    fn write(&self) {}
+}
+
+checker!(Shuttle, shuttle, (), shuttle::thread::spawn);
+
+/// Draws `schedules` schedules of `scenario` with shuttle: half of them uniformly at random, half
+/// with few preemptions (PCT; Burckhardt et al. 2010).
+pub(crate) fn draw(schedules: usize, scenario: fn()) -> usize {
+    const WARM_UP: usize = 50;
+    const DEPTH: usize = 3;
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 17;
+    Shuttle::table(Table::forget);
+    let random = |seed, schedules| {
+        let scheduler = shuttle::scheduler::RandomScheduler::new_from_seed(seed, schedules);
+        shuttle::Runner::new(scheduler, config.clone()).run(scenario)
+    };
+    random(1, WARM_UP); // learns which cells are written
+    let scheduler = shuttle::scheduler::PctScheduler::new_from_seed(2, DEPTH, schedules / 2);
+    random(3, schedules / 2) + shuttle::Runner::new(scheduler, config).run(scenario)
+}

@@ -1,0 +1,228 @@
+//! A small machine with its allocator, built anew for each interleaving.
+//!
+//! An *owner table* notes who has which frame: nobody's frame may be handed out twice. Owners write
+//! into their frames, so that a checker of memory orderings sees whether the last owner's writes
+//! came before. Neighbours: `cells.rs` is the platform, the scenarios build worlds.
+
+use std::collections::BTreeSet;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::sync::{Arc, Mutex};
+
+use zonal::error::AllocError;
+use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::snapshot::Books;
+use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+use zonal::watermarks::WatermarkSettings;
+use zonal::{Allocator, Block, Buffer, Config, Machine, Request};
+
+use crate::interleavings::cells::{Host, Model, Table};
+use crate::interleavings::checker::{Checker, Contents};
+
+/// The first frame of the zone of the node at a place.
+pub(crate) const fn start(node: u64) -> u64 {
+    (node + 1) << 12
+}
+
+/// A node: its CPUs, and the frames of its one zone.
+pub(crate) type NodeShape = (&'static [u32], u64);
+
+/// A machine and its allocator.
+pub(crate) struct World<C: Checker> {
+    allocator: ManuallyDrop<Allocator<'static, Model<C>>>,
+    buffers: Vec<*mut [MaybeUninit<u8>]>,
+    owned: Mutex<BTreeSet<u64>>,
+    contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
+}
+
+struct Shared<T>(std::rc::Rc<T>);
+
+// SAFETY: checkers run all threads of a model on one thread of the system.
+unsafe impl<C: Checker> Send for World<C> {}
+// SAFETY: as above.
+unsafe impl<C: Checker> Sync for World<C> {}
+
+/// An embedder that reclaims nothing.
+pub(crate) struct Nobody;
+
+impl Host for Nobody {}
+
+type Work<C> = dyn FnOnce(&World<C>) + Send;
+
+/// What a thread of a scenario does, and on which CPU.
+pub(crate) struct Job<C: Checker> {
+    cpu: u32,
+    work: Box<Work<C>>,
+}
+
+/// `work` on a CPU.
+pub(crate) fn on<C: Checker>(cpu: u32, work: impl FnOnce(&World<C>) + Send + 'static) -> Job<C> {
+    Job { cpu, work: Box::new(work) }
+}
+
+/// A configuration for small zones: `min_free` frames are kept free over all of them.
+pub(crate) fn config(min_free: u64) -> Config {
+    let min_free = Some(PageCount::new(min_free));
+    Config { watermarks: WatermarkSettings { min_free, ..WatermarkSettings::default() }, ..Config::default() }
+}
+
+impl<C: Checker> World<C> {
+    /// A world at rest.
+    pub(crate) fn new(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>) -> Arc<Self> {
+        C::table(Table::clear);
+        C::set_cpu(0);
+        let mut buffers = Vec::new();
+        let mut supply = |bytes| {
+            let buffer = Box::into_raw(vec![MaybeUninit::<u8>::uninit(); bytes].into_boxed_slice());
+            buffers.push(buffer);
+            // SAFETY: the box lives until the world is dropped, after its allocator; nobody else
+            // uses it.
+            Buffer::uninit(unsafe { &mut *buffer })
+        };
+        let allocator = with_machine(nodes, |machine| {
+            Allocator::new(Model::new(host), machine, config, |request| Some(supply(request.bytes)))
+        });
+        let frames = nodes.iter().enumerate().flat_map(|(node, &(_, frames))| {
+            let first = start(node as u64);
+            first..first + frames
+        });
+        let contents = frames.map(|frame| (frame, Shared(std::rc::Rc::new(C::Contents::new())))).collect();
+        Arc::new(Self {
+            allocator: ManuallyDrop::new(allocator.expect("a lawful machine")),
+            buffers,
+            owned: Mutex::default(),
+            contents: Mutex::new(contents),
+        })
+    }
+
+    /// The allocator.
+    pub(crate) fn allocator(&self) -> &Allocator<'static, Model<C>> {
+        &self.allocator
+    }
+
+    /// Runs two jobs at once and waits for both. The first runs on the caller's thread.
+    pub(crate) fn at_once(self: &Arc<Self>, first: Job<C>, second: Job<C>) {
+        self.all_at_once(first, vec![second]);
+    }
+
+    /// [`World::at_once`] for any number.
+    pub(crate) fn all_at_once(self: &Arc<Self>, first: Job<C>, others: Vec<Job<C>>) {
+        C::table(Table::go_live);
+        let spawn = |job: Job<C>| {
+            let world = Arc::clone(self);
+            C::spawn(job.cpu, move || (job.work)(&world))
+        };
+        let threads: Vec<_> = others.into_iter().map(spawn).collect();
+        C::set_cpu(first.cpu);
+        (first.work)(self);
+        threads.into_iter().for_each(C::join);
+        C::table(Table::settle);
+        C::set_cpu(0);
+    }
+
+    /// Allocates and owns a block.
+    pub(crate) fn alloc(&self, request: &Request<'_, Model<C>>) -> Result<Block, AllocError> {
+        let block = self.allocator.alloc(request)?;
+        self.own(block.first, block.order);
+        Ok(block)
+    }
+
+    /// Allocates and owns a frame, of which there are some.
+    pub(crate) fn page(&self) -> Pfn {
+        self.alloc(&Request::page()).expect("there is memory").first
+    }
+
+    /// Notes that the caller has a block now.
+    pub(crate) fn own(&self, first: Pfn, order: Order) {
+        for frame in frames_of(first, order) {
+            let is_new = self.owned.lock().expect("no thread failed").insert(frame);
+            assert!(is_new, "frame {frame:#x} was handed out twice");
+            let contents = {
+                let contents = self.contents.lock().expect("no thread failed");
+                let at = contents.binary_search_by_key(&frame, |&(frame, _)| frame);
+                contents[at.expect("a frame of the machine")].1.0.clone()
+            };
+            contents.write();
+        }
+    }
+
+    /// Notes that the caller is about to free its block.
+    pub(crate) fn disown(&self, first: Pfn, order: Order) {
+        for frame in frames_of(first, order) {
+            assert!(self.owned.lock().expect("no thread failed").remove(&frame), "freed what it had not");
+        }
+    }
+
+    /// Frees a frame of the caller's.
+    pub(crate) fn free(&self, frame: Pfn) {
+        self.disown(frame, Order::PAGE);
+        self.allocator.free(frame, Order::PAGE).expect("the free is right");
+    }
+
+    /// Frames that are owned.
+    pub(crate) fn owned(&self) -> Vec<Pfn> {
+        self.owned.lock().expect("no thread failed").iter().map(|&frame| Pfn::new(frame)).collect()
+    }
+
+    /// Checks everything; the books must say what the owners have.
+    pub(crate) fn check(&self) -> Books {
+        let books = self.allocator.verify().unwrap_or_else(|fault| panic!("{fault}"));
+        assert!(books.balance(), "{books:?}");
+        assert_eq!(books.allocated.get(), self.owned().len() as u64, "{books:?}");
+        books
+    }
+
+    /// [`World::check`]; then frees all that is owned and takes all there is, twice over: nothing is
+    /// lost and nothing is in two places.
+    pub(crate) fn check_to_the_last_frame(&self) {
+        self.check();
+        for _ in 0..2 {
+            self.owned().into_iter().for_each(|frame| self.free(frame));
+            let books = self.check();
+            assert_eq!(books.free.plus(books.in_pagesets), books.managed);
+            let all = Request::page().urgency(zonal::request::Urgency::Reserve);
+            while self.alloc(&all).is_ok() {}
+            assert_eq!(self.check().allocated, books.managed);
+        }
+    }
+}
+
+impl<C: Checker> Drop for World<C> {
+    fn drop(&mut self) {
+        // SAFETY: the allocator is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.allocator) };
+        for &buffer in &self.buffers {
+            // SAFETY: it came from a box and only the allocator borrowed it. Cells are plain numbers.
+            drop(unsafe { Box::from_raw(buffer) });
+        }
+    }
+}
+
+fn frames_of(first: Pfn, order: Order) -> std::ops::Range<u64> {
+    first.get()..first.get() + order.pages().get()
+}
+
+fn with_machine<R>(nodes: &[NodeShape], work: impl FnOnce(&Machine<'_>) -> R) -> R {
+    let cpus: Vec<Vec<CpuId>> =
+        nodes.iter().map(|(cpus, _)| cpus.iter().map(|&cpu| CpuId::new(cpu)).collect()).collect();
+    let distance = |from, to| if from == to { 10 } else { 20 };
+    let distances: Vec<Vec<u8>> =
+        (0..nodes.len()).map(|from| (0..nodes.len()).map(|to| distance(from, to)).collect()).collect();
+    let spans: Vec<_> = (0..nodes.len())
+        .map(|at| FrameRange { start: Pfn::new(start(at as u64)), count: PageCount::new(nodes[at].1) })
+        .collect();
+    let id = |at| NodeId::new(at as u16).expect("it is small");
+    let nodes: Vec<_> = (0..nodes.len())
+        .map(|at| NodeDescription { id: id(at), cpus: &cpus[at], distances: &distances[at] })
+        .collect();
+    let zones: Vec<_> = spans
+        .iter()
+        .enumerate()
+        .map(|(at, span)| ZoneDescription {
+            node: id(at),
+            kind: ZoneKind::Normal,
+            span: *span,
+            managed: std::slice::from_ref(span),
+        })
+        .collect();
+    work(&Machine::new(&nodes, &zones).expect("a lawful machine"))
+}
