@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 
@@ -45,6 +46,25 @@ extern "C" fn on_timer(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) 
         ABORTS.fetch_add(1, Relaxed);
     }
     (0..BURN.load(Relaxed)).for_each(|step| _ = std::hint::black_box(step));
+    if let Some((timer, micros)) = TIMER.get() {
+        expire_in(timer, micros);
+    }
+}
+
+thread_local! {
+    /// The timer of this thread, and its microseconds.
+    static TIMER: Cell<Option<(libc::timer_t, i64)>> = const { Cell::new(None) };
+}
+
+/// Has a timer signal once. A handler does it last, so that however slow signals are, its thread gets on
+/// between two of them.
+fn expire_in(timer: libc::timer_t, micros: i64) {
+    let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let value = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
+    let times = libc::itimerspec { it_interval: once, it_value: value };
+    // SAFETY: the timer lives while it is its thread's; the call may be made by handlers.
+    let failed = unsafe { libc::timer_settime(timer, 0, &times, std::ptr::null_mut()) };
+    assert_eq!(failed, 0);
 }
 
 fn handle_timers() {
@@ -67,6 +87,7 @@ fn thread_id() -> libc::pid_t {
 struct Timer(libc::timer_t);
 
 impl Timer {
+    /// So many microseconds after the last handler has ended.
     fn every(micros: i64) -> Self {
         // SAFETY: all-zero is a valid event; what counts is set below.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
@@ -77,17 +98,15 @@ impl Timer {
         // SAFETY: both live during the call.
         let failed = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) };
         assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
-        let period = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
-        let times = libc::itimerspec { it_interval: period, it_value: period };
-        // SAFETY: the timer was just created.
-        let failed = unsafe { libc::timer_settime(timer, 0, &times, std::ptr::null_mut()) };
-        assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+        TIMER.set(Some((timer, micros)));
+        expire_in(timer, micros);
         Self(timer)
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
+        TIMER.set(None);
         // SAFETY: created by this value, deleted once.
         unsafe { libc::timer_delete(self.0) };
     }
