@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use zonal::config::Misuse;
+use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::Urgency;
-use zonal::units::{Order, Pfn};
+use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
@@ -25,6 +26,11 @@ pub(crate) fn exact<C: Checker>() {
 pub(crate) fn checked<C: Checker>() {
     let (world, freed) = race::<C>(Misuse::Checked);
     assert!(freed >= 1, "a frame that was allocated can be freed");
+    // Each CPU may have a copy; they take them one after the other.
+    for cpu in [0, 1, 0] {
+        C::set_cpu(cpu);
+        world.page();
+    }
     let all = Request::page().urgency(Urgency::Reserve);
     while world.alloc(&all).is_ok() {}
     world.check();
@@ -33,24 +39,26 @@ pub(crate) fn checked<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// Two CPUs free the same frame, and one of them goes on to allocate. Gives how many frees succeeded.
+/// Two CPUs free the same frame, each into a pageset with room. Gives how many frees succeeded.
+///
+/// Nobody allocates meanwhile: the free of a frame that is allocated anew is none that can be told.
 fn race<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, u64) {
-    let config = Config { misuse, ..config(8) };
+    let config = Config { misuse, tuning: PagesetTuning::Fixed, ..config(8) };
     let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(Nobody));
-    for cpu in 0..2 {
+    for cpu in [1, 0] {
         C::set_cpu(cpu);
-        let warm = world.page();
-        world.free(warm);
+        let kept = || world.allocator().pagesets().nth(cpu as usize).expect("it is there").count;
+        world.page();
+        while kept() > PageCount::new(2) {
+            world.page(); // or the free would drain
+        }
     }
     let frame = world.page();
     world.disown(frame, Order::PAGE);
     let freed = Arc::new(AtomicU64::new(0)); // not part of the model
     let also = Arc::clone(&freed);
     world.at_once(
-        on(0, move |world| {
-            free(world, frame, &freed);
-            world.page();
-        }),
+        on(0, move |world| free(world, frame, &freed)),
         on(1, {
             let freed = Arc::clone(&also);
             move |world| free(world, frame, &freed)
