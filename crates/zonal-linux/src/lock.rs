@@ -4,8 +4,8 @@
 //! on each visit. A lock that wakes its waiters (futex, parking lot) needs a second exchange to
 //! learn of them; here those who wait long look again by themselves after a short sleep.
 
+use std::ffi::c_long;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use zonal::platform::{RawLock, ZeroedCells};
 
@@ -13,8 +13,8 @@ use zonal::platform::{RawLock, ZeroedCells};
 const LOOKS_SPINNING: u32 = 100;
 /// Looks after which the processor was offered to others and the holder is off its own.
 const LOOKS_YIELDING: u32 = 110;
-/// Sleep between all further looks.
-const NAP: Duration = Duration::from_micros(50);
+/// Sleep between all further looks, in nanoseconds.
+const NAP_NS: c_long = 50_000;
 
 /// A lock for short sections whose holder may lose its processor at any time.
 /// Invariant: 1 while held, else 0.
@@ -57,11 +57,19 @@ impl SleepingLock {
             match looks {
                 0..LOOKS_SPINNING => std::hint::spin_loop(),
                 LOOKS_SPINNING..LOOKS_YIELDING => std::thread::yield_now(),
-                _ => std::thread::sleep(NAP),
+                _ => nap(),
             }
             looks = looks.saturating_add(1);
         }
     }
+}
+
+/// Sleeps for a moment, or until a signal: to sleep for what is left then, as `std` does, adds the kernel's
+/// slack again each time, and never ends under signals that come faster.
+pub(crate) fn nap() {
+    let moment = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
+    // SAFETY: the time is lawful and outlives the call; what is left of it is not asked for.
+    unsafe { libc::nanosleep(&moment, std::ptr::null_mut()) };
 }
 
 /// Zeroed buffers hold valid cells of this platform.
@@ -73,6 +81,7 @@ pub(crate) const ZEROED_CELLS: ZeroedCells = unsafe { ZeroedCells::promise() };
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
 
     #[test]
     fn excludes() {

@@ -13,7 +13,7 @@ use zonal::units::{CpuId, Moment, NodeId};
 
 use crate::cpu_map::CpuMap;
 use crate::key::PoolKey;
-use crate::lock::{SleepingLock, ZEROED_CELLS};
+use crate::lock::{SleepingLock, ZEROED_CELLS, nap};
 use crate::memory::PoolMemory;
 use crate::reclaimers::{self, Reclaimers};
 use crate::sequences::Sequences;
@@ -22,11 +22,9 @@ use crate::wake::WakeBoard;
 /// How often the clock moves; the core wants 10 ms at most.
 pub(crate) const CLOCK_PERIOD: Duration = Duration::from_millis(4);
 
-/// Rounds of waiting that only spin, and those that only give way to other threads.
+/// Rounds of waiting that only spin, and those that only give way to other threads; later ones sleep.
 const ROUNDS_SPINNING: u32 = 32;
 const ROUNDS_YIELDING: u32 = 64;
-/// Sleep of each round after these.
-const ROUND_SLEEP: Duration = Duration::from_micros(50);
 
 /// The platform of a [`Pool`](crate::Pool).
 pub struct LinuxPlatform {
@@ -79,7 +77,7 @@ impl Platform for LinuxPlatform {
         match round {
             0..ROUNDS_SPINNING => std::hint::spin_loop(),
             ROUNDS_SPINNING..ROUNDS_YIELDING => std::thread::yield_now(),
-            _ => std::thread::sleep(ROUND_SLEEP),
+            _ => nap(),
         }
     }
 
