@@ -21,6 +21,9 @@ struct Arguments {
     /// Pairs a round.
     #[arg(long, default_value_t = 100_000)]
     pairs: u32,
+    /// The same on less: two rounds of 1000 pairs.
+    #[arg(long)]
+    short: bool,
 }
 
 /// The options, each alone; the first is what the others are held against.
@@ -55,7 +58,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> Result<(), PoolError> {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
+    if arguments.short {
+        (arguments.rounds, arguments.pairs) = (2, 1000);
+    }
     let options = options();
     let build = |(_, config): &(_, Config)| Pool::builder().size(64 << 20).config(*config).build();
     let pools: Vec<Pool> = options.iter().map(build).collect::<Result<_, _>>()?;
