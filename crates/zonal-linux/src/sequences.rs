@@ -171,11 +171,36 @@ fn has_barrier() -> bool {
     *REGISTERED.get_or_init(|| membarrier(REGISTER_RSEQ, 0, 0) && membarrier(BARRIER_RSEQ, ON_CPU, 0))
 }
 
-/// Restarts what is under way on `cpu`; a CPU that is not there has nothing under way.
-fn restart_sequences(cpu: CpuId) {
+/// Restarts what is under way on `cpu`; whether it could. A CPU that is not there has nothing under way.
+fn restart_sequences(cpu: CpuId) -> bool {
     let number = libc::c_int::try_from(cpu.get()).unwrap_or(libc::c_int::MAX);
-    if !membarrier(BARRIER_RSEQ, ON_CPU, number) {
+    membarrier(BARRIER_RSEQ, ON_CPU, number)
         // Older than the flag, or out of range: all CPUs then.
-        assert!(membarrier(BARRIER_RSEQ, 0, 0), "the kernel has refused a barrier it once gave");
+        || membarrier(BARRIER_RSEQ, 0, 0)
+        // Denied, by a filter that came after the first barrier.
+        || visit(cpu)
+}
+
+/// Words of a set of CPUs: 8192 CPUs, as many as Linux knows.
+const SET_WORDS: usize = 128;
+
+/// Runs on `cpu` for a moment, which takes whatever was under way off it: a sequence restarts then.
+/// Whether it came there.
+#[cold]
+fn visit(cpu: CpuId) -> bool {
+    let (mut usual, mut there) = ([0u64; SET_WORDS], [0u64; SET_WORDS]);
+    let Some(word) = there.get_mut(cpu.index() / 64) else { return false };
+    *word = 1 << (cpu.index() % 64);
+    let bytes = size_of_val(&usual);
+    // SAFETY: the call writes that many bytes at most.
+    if unsafe { libc::sched_getaffinity(0, bytes, usual.as_mut_ptr().cast()) } != 0 {
+        return false;
     }
+    // SAFETY: the call reads that many bytes.
+    let go = |set: &[u64; SET_WORDS]| unsafe { libc::sched_setaffinity(0, bytes, set.as_ptr().cast()) == 0 };
+    let came = go(&there);
+    if came {
+        go(&usual); // refused only when those CPUs are gone; then anywhere is as good
+    }
+    came
 }

@@ -11,7 +11,7 @@ mod under_loom;
 use under_loom::{Bounds, Explored, Loom, explore};
 
 /// Interleavings of a scenario that are explored at most.
-const MOST: usize = 2000;
+const MOST: usize = 2500;
 
 fn check(name: &str, preemptions: usize, scenario: fn()) {
     let bounds = Bounds { preemptions, interleavings: MOST * interleavings::factor() };

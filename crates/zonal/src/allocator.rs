@@ -156,9 +156,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Whether frames need no more on their way than a check of their state, and no request is refused on
     /// purpose.
     pub(crate) fn is_plain(&self) -> bool {
-        self.misuse == Misuse::Checked
-            && self.hardening == Hardening::default()
-            && self.faults == Faults::None
+        self.hardening == Hardening::default() && self.faults == Faults::None
     }
 
     /// The embedder's platform.

@@ -61,7 +61,8 @@ pub enum NodeReclaim {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Misuse {
     /// Plain checks on free and on allocation: of racing frees of one frame, the second copy is
-    /// caught at the latest when it would be handed out.
+    /// caught at the latest when it would be handed out, unless two CPUs take both copies in the same
+    /// instant.
     #[default]
     Checked,
     /// One atomic exchange a free: of racing frees of one frame exactly one succeeds.

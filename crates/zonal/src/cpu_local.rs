@@ -227,14 +227,18 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     }
 
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
-        lock_remotely(head, || self.0.quiesce(cpu))
+        lock_remotely(head, || {
+            self.0.quiesce(cpu);
+            true
+        })
     }
 }
 
 /// Locks a head that its own CPU uses without atomic operations: shuts the gate, lets `quiesce` wait
-/// until all that was under way is done or undone, and looks whether the gate is still shut so. For
-/// implementations of [`CpuLocal::lock_remote`].
-pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce()) -> Option<u64> {
+/// until all that was under way is done or undone, and looks whether the gate is still shut so. When
+/// `quiesce` says that it could not wait, the gate is as it was. For implementations of
+/// [`CpuLocal::lock_remote`].
+pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<u64> {
     // One at a time: two who shut the gate could not tell each other's mark from their own.
     // Acquire pairs with the release below.
     if head.visitor.swap(1, Acquire) != 0 {
@@ -244,9 +248,12 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce()) -> Opt
     let shut = gate < SHUT_REMOTELY
         // AcqRel: sees what the last holder wrote, and comes before what `quiesce` makes others see.
         && head.gate.compare_exchange(gate, SHUT_REMOTELY, AcqRel, Relaxed).is_ok()
-        && {
-            quiesce();
+        && if quiesce() {
             head.gate.load(Acquire) == SHUT_REMOTELY // else the head's own CPU came first
+        } else {
+            // Nothing was done; the head's own CPU may have come meanwhile. Relaxed: nothing was written.
+            let _ = head.gate.compare_exchange(SHUT_REMOTELY, gate, Relaxed, Relaxed);
+            false
         };
     head.visitor.store(0, Release); // pairs with the acquire above
     shut.then_some(gate)

@@ -80,6 +80,20 @@ pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
     FrameState::Allocated(Order::PAGE, kind).encode()
 }
 
+/// Makes a block that was found as `allocated` a `kept` one; the state it has when another free was
+/// seen to be first.
+#[inline(always)]
+pub(crate) fn keep_freed<A: Atomic<u8>>(cell: &A, allocated: u8, kept: u8, misuse: Misuse) -> Result<(), u8> {
+    match misuse {
+        Misuse::Checked => cell.store(kept, Release), // pairs with the acquire in `step`
+        Misuse::Exact => {
+            // One of several racing frees wins; release as above.
+            cell.compare_exchange(allocated, kept, AcqRel, Relaxed)?;
+        }
+    }
+    Ok(())
+}
+
 /// The states of a zone's frames, by offset from the zone's base.
 pub(crate) struct FrameTable<'m, P: Platform> {
     states: &'m [P::U8],
@@ -202,14 +216,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & KEPT == KEPT {
             return Err(FrameState::decode(byte));
         }
-        let kept = FrameState::Kept(order).encode();
-        match misuse {
-            Misuse::Checked => cell.store(kept, Release), // pairs with the acquire in `step`
-            Misuse::Exact => {
-                // The exchange lets one of several racing frees win; release as above.
-                cell.compare_exchange(byte, kept, AcqRel, Relaxed).map_err(FrameState::decode)?;
-            }
-        }
+        keep_freed(cell, byte, FrameState::Kept(order).encode(), misuse).map_err(FrameState::decode)?;
         Ok(kind_of(byte))
     }
 

@@ -5,14 +5,14 @@
 //! anything changes. Neighbours: `frame_table.rs` knows who is allocated, `refill.rs` drains a pageset
 //! that is full.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::counters::ZoneItem;
 use crate::cpu_local::CpuLocal;
 use crate::error::FreeError;
 use crate::events::Event;
-use crate::frame_table::{FrameState, KEPT_PAGE, allocated_page};
+use crate::frame_table::{FrameState, KEPT_PAGE, allocated_page, keep_freed};
 use crate::home::Home;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
@@ -41,8 +41,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let prepare = move |home: &Home<'m, P>| {
             let offset = first.get().wrapping_sub(home.base.get());
             let state = home.states.get(offset as usize)?;
-            let step = give_step(state.load(Relaxed))?; // relaxed: the caller owns the frame if it is right
-            state.store(KEPT_PAGE, Release); // pairs with the acquire of the one to claim it
+            let byte = state.load(Relaxed); // relaxed: the caller owns the frame if it is right
+            let step = give_step(byte)?;
+            keep_freed(state, byte, KEPT_PAGE, self.misuse).ok()?;
             Some((step, offset as u32)) // zones span 2^32 frames at most
         };
         let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);

@@ -21,6 +21,17 @@ pub(crate) fn exact<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
+/// After such a race, both CPUs may take what they have in the same instant: there is one copy.
+pub(crate) fn exact_and_taken_at_once<C: Checker>() {
+    let (world, freed) = race::<C>(Misuse::Exact);
+    assert_eq!(freed, 1, "frees that succeeded");
+    let take = |world: &World<C>| {
+        let _ = world.alloc(&Request::page()); // what nobody had is owned now; memory is short
+    };
+    world.at_once(on(0, take), on(1, take));
+    world.check_to_the_last_frame();
+}
+
 /// With plain checks both may succeed. Then the second copy is withheld where it would be handed out, and
 /// reported; the books are right again from there on.
 pub(crate) fn checked<C: Checker>() {

@@ -33,6 +33,7 @@ macro_rules! for_all_scenarios {
             marks_and_wipes_by_reason: zonelists, 1;
             no_wake_up_is_lost: reclaim, 1;
             exact: misuse, 4;
+            exact_and_taken_at_once: misuse, 1;
             checked: misuse, 3;
             offline_against_allocation: memory, 1;
         }
