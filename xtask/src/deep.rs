@@ -101,7 +101,7 @@ fn licences(root: &Path) -> Outcome {
     if !answers(cargo(root, ["deny", "--version"]).current_dir(root)) {
         return Outcome::Skipped("no cargo-deny: cargo install cargo-deny".into());
     }
-    succeeds(&mut cargo(root, ["deny", "--offline", "check", "licenses", "bans", "sources"]))
+    succeeds(&mut cargo(root, ["deny", "--log-level", "error", "check", "licenses", "bans", "sources"]))
 }
 
 /// Packages what is published, and builds each package from what it would be published with.

@@ -238,6 +238,7 @@ fn exhaustive(fold: FoldRule, threshold: u8) {
 
 /// At any time |approximate - exact| <= CPUs * threshold, over all items, while thresholds change.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn the_error_is_bounded_by_cpus_times_threshold() {
     const CPUS: usize = 16;
     let (zone, mut random) = (Zone::<CPUS>::new(125), Random::new(11));

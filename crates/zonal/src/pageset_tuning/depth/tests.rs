@@ -247,6 +247,7 @@ impl Model {
 
 /// Plain state, cells and literal model agree on every `high` of long random runs.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn plain_cells_and_model_agree() {
     let cells: [AtomicU64; DEPTH_CELLS] = Default::default();
     let cells = DepthCells::<Native>::new(&cells);

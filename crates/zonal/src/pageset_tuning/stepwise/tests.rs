@@ -133,6 +133,7 @@ fn disabled_pagesets_move_single_frames_and_keep_none() {
 
 /// All pagesets of small figures: sizes are never zero, highs keep their limits.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn no_size_is_zero_and_no_high_leaves_its_limits() {
     let small = |value: u64| pages([0, 1, 2, 3, 7, 12, 63, 252, 2016][value as usize]);
     for code in 0..9_u64.pow(5) {
