@@ -11,12 +11,12 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use zonal::cpu_local::TryLock;
 use zonal::platform::{Atomic, RawLock};
 use zonal::reclaim::Reclaimer;
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
 
 use crate::interleavings::checker::{Checker, SharedCell, SharedLock};
+use crate::interleavings::ways::Way;
 
 /// What the cells of one model are now; one table for each thread of the test harness.
 pub(crate) struct Table<C: Checker> {
@@ -252,6 +252,12 @@ pub(crate) struct LockHandle<C> {
     of: PhantomData<fn() -> C>,
 }
 
+impl<C> Clone for LockHandle<C> {
+    fn clone(&self) -> Self {
+        Self { at: self.at, of: PhantomData }
+    }
+}
+
 impl<C: Checker> LockHandle<C> {
     fn live(&self) -> Option<Rc<C::Lock>> {
         C::table(|table| table.lock(self.at as usize))
@@ -297,9 +303,9 @@ pub(crate) trait Host: Send + Sync {
 }
 
 /// The platform of a model.
-pub(crate) struct Model<C> {
+pub(crate) struct Model<C: Checker> {
     host: Shrinker,
-    of: PhantomData<fn() -> C>,
+    way: Way<C>,
 }
 
 struct Shrinker(Box<dyn Host>);
@@ -314,10 +320,10 @@ impl Reclaimer for Shrinker {
     }
 }
 
-impl<C> Model<C> {
-    /// The platform of a model whose embedder is `host`.
-    pub(crate) fn new(host: Box<dyn Host>) -> Self {
-        Self { host: Shrinker(host), of: PhantomData }
+impl<C: Checker> Model<C> {
+    /// The platform of a model whose embedder is `host` and whose CPUs get at their pagesets in this `way`.
+    pub(crate) fn new(host: Box<dyn Host>, way: Way<C>) -> Self {
+        Self { host: Shrinker(host), way }
     }
 }
 
@@ -326,14 +332,14 @@ impl<C: Checker> zonal::Platform for Model<C> {
     type U32 = Handle<C, u32>;
     type U64 = Handle<C, u64>;
     type Lock = LockHandle<C>;
-    type CpuLocal = TryLock;
+    type CpuLocal = Way<C>;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(C::cpu())
     }
 
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
+    fn cpu_local(&self) -> &Way<C> {
+        &self.way
     }
 
     fn now(&self) -> Moment {

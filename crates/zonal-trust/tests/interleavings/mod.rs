@@ -11,6 +11,7 @@ pub(crate) mod memory;
 pub(crate) mod misuse;
 pub(crate) mod pagesets;
 pub(crate) mod reclaim;
+pub(crate) mod ways;
 pub(crate) mod world;
 pub(crate) mod zonelists;
 
@@ -24,6 +25,8 @@ macro_rules! for_all_scenarios {
     ($run:ident) => {
         $run! {
             owner_against_drain: pagesets, 3;
+            pinned_owner_against_drain: pagesets, 2;
+            pinned_drains_at_once: pagesets, 2;
             hand_over: pagesets, 1;
             refill_and_drain: pagesets, 1;
             blocks_beside_batches: pagesets, 1;

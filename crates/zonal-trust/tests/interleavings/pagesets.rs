@@ -28,6 +28,36 @@ pub(crate) fn owner_against_drain<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
+/// The same in a kernel, whose owners go without atomic instructions and answer interrupts.
+pub(crate) fn pinned_owner_against_drain<C: Checker>() {
+    let config = Config { tuning: PagesetTuning::Fixed, ..small() };
+    let world = World::<C>::of_kernel(&[(&[0, 1], 32)], &config, Box::new(Nobody));
+    let warm = world.page();
+    world.free(warm);
+    world.at_once(
+        on(0, |world| {
+            let first = world.page();
+            world.free(first);
+        }),
+        on(1, |world| world.allocator().drain_pagesets()),
+    );
+    world.check_to_the_last_frame();
+}
+
+/// Two CPUs of a kernel drain the pageset of a third at once: one of them at most has it.
+pub(crate) fn pinned_drains_at_once<C: Checker>() {
+    let config = Config { tuning: PagesetTuning::Fixed, ..small() };
+    let world = World::<C>::of_kernel(&[(&[0, 1, 2], 32)], &config, Box::new(Nobody));
+    let warm = world.page();
+    world.free(warm);
+    let drain = |world: &World<C>| world.allocator().drain_pagesets();
+    let user = on(0, |world: &World<C>| {
+        world.page();
+    });
+    world.all_at_once(user, vec![on(1, drain), on(2, drain)]);
+    world.check_to_the_last_frame();
+}
+
 /// Frames go from one CPU's hands to another's through a drain and a refill.
 pub(crate) fn hand_over<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], 16)], &config(0), Box::new(Nobody));

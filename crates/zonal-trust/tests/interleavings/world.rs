@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex};
 
+use zonal::cpu_local::Pinned;
 use zonal::error::AllocError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::snapshot::Books;
@@ -17,6 +18,7 @@ use zonal::{Allocator, Block, Buffer, Config, Machine, Request};
 
 use crate::interleavings::cells::{Host, Model, Table};
 use crate::interleavings::checker::{Checker, Contents};
+use crate::interleavings::ways::{Interrupts, Way};
 
 /// The first frame of the zone of the node at a place.
 pub(crate) const fn start(node: u64) -> u64 {
@@ -32,6 +34,8 @@ pub(crate) struct World<C: Checker> {
     buffers: Vec<*mut [MaybeUninit<u8>]>,
     owned: Mutex<BTreeSet<u64>>,
     contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
+    /// Turned off by what owners do, where the CPUs are those of a kernel.
+    interrupts: Option<Interrupts<C>>,
 }
 
 struct Shared<T>(std::rc::Rc<T>);
@@ -66,10 +70,27 @@ pub(crate) fn config(min_free: u64) -> Config {
 }
 
 impl<C: Checker> World<C> {
-    /// A world at rest.
+    /// A program's world at rest.
     pub(crate) fn new(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>) -> Arc<Self> {
         C::table(Table::clear);
+        Self::build(nodes, config, host, None)
+    }
+
+    /// A kernel's world at rest: what owners do on a CPU, they do with its interrupts off.
+    pub(crate) fn of_kernel(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>) -> Arc<Self> {
+        C::table(Table::clear);
+        let cpus = nodes.iter().map(|(cpus, _)| cpus.len()).sum();
+        Self::build(nodes, config, host, Some(Interrupts::new(cpus)))
+    }
+
+    fn build(
+        nodes: &[NodeShape],
+        config: &Config,
+        host: Box<dyn Host>,
+        interrupts: Option<Interrupts<C>>,
+    ) -> Arc<Self> {
         C::set_cpu(0);
+        let way = interrupts.clone().map_or(Way::Locks, |interrupts| Way::Interrupts(Pinned(interrupts)));
         let mut buffers = Vec::new();
         let mut supply = |bytes| {
             let buffer = Box::into_raw(vec![MaybeUninit::<u8>::uninit(); bytes].into_boxed_slice());
@@ -79,7 +100,7 @@ impl<C: Checker> World<C> {
             Buffer::uninit(unsafe { &mut *buffer })
         };
         let allocator = with_machine(nodes, |machine| {
-            Allocator::new(Model::new(host), machine, config, |request| Some(supply(request.bytes)))
+            Allocator::new(Model::new(host, way), machine, config, |request| Some(supply(request.bytes)))
         });
         let frames = nodes.iter().enumerate().flat_map(|(node, &(_, frames))| {
             let first = start(node as u64);
@@ -91,6 +112,7 @@ impl<C: Checker> World<C> {
             buffers,
             owned: Mutex::default(),
             contents: Mutex::new(contents),
+            interrupts,
         })
     }
 
@@ -121,7 +143,7 @@ impl<C: Checker> World<C> {
 
     /// Allocates and owns a block.
     pub(crate) fn alloc(&self, request: &Request<'_, Model<C>>) -> Result<Block, AllocError> {
-        let block = self.allocator.alloc(request)?;
+        let block = self.undisturbed(|| self.allocator.alloc(request))?;
         self.own(block.first, block.order);
         Ok(block)
     }
@@ -155,7 +177,15 @@ impl<C: Checker> World<C> {
     /// Frees a frame of the caller's.
     pub(crate) fn free(&self, frame: Pfn) {
         self.disown(frame, Order::PAGE);
-        self.allocator.free(frame, Order::PAGE).expect("the free is right");
+        self.undisturbed(|| self.allocator.free(frame, Order::PAGE)).expect("the free is right");
+    }
+
+    /// Does `work` as a kernel must.
+    fn undisturbed<R>(&self, work: impl FnOnce() -> R) -> R {
+        match &self.interrupts {
+            Some(interrupts) => interrupts.off(work),
+            None => work(),
+        }
     }
 
     /// Frames that are owned.

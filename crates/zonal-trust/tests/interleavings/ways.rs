@@ -1,0 +1,95 @@
+//! The ways in which CPUs of a model get at their own pagesets: locks that are tried, as in programs, or plain
+//! loads and stores with interrupts off, as in kernels.
+//!
+//! Neighbours: `cells.rs` is the platform, `world.rs` has the CPUs turn interrupts off.
+
+use zonal::cpu_local::{CpuLocal, Head, Pinned, Quiesce, TryLock};
+use zonal::home::{Home, Homes};
+use zonal::platform::RawLock;
+use zonal::units::CpuId;
+
+use crate::interleavings::cells::{LockHandle, Model};
+use crate::interleavings::checker::Checker;
+
+/// A lock for each CPU, held by what runs there with interrupts off.
+pub(crate) struct Interrupts<C>(Vec<LockHandle<C>>);
+
+impl<C> Clone for Interrupts<C> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<C: Checker> Interrupts<C> {
+    /// Of so many CPUs.
+    pub(crate) fn new(cpus: usize) -> Self {
+        Self((0..cpus).map(|_| LockHandle::new()).collect())
+    }
+
+    /// Does `work` with the interrupts of the caller's CPU off.
+    pub(crate) fn off<R>(&self, work: impl FnOnce() -> R) -> R {
+        let of_cpu = &self.0[C::cpu() as usize];
+        of_cpu.lock();
+        let result = work();
+        of_cpu.unlock();
+        result
+    }
+}
+
+/// An interrupt is answered as soon as they are on.
+impl<C: Checker> Quiesce for Interrupts<C> {
+    fn quiesce(&self, cpu: CpuId) {
+        let of_cpu = &self.0[cpu.index()];
+        of_cpu.lock();
+        of_cpu.unlock();
+    }
+}
+
+/// How the CPUs of a model get at their pagesets.
+pub(crate) enum Way<C: Checker> {
+    /// As programs do.
+    Locks,
+    /// As kernels do.
+    Interrupts(Pinned<Interrupts<C>>),
+}
+
+impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
+    fn take_at_home<'m>(
+        &self,
+        platform: &Model<C>,
+        homes: &Homes<'m, Model<C>>,
+        step: u64,
+    ) -> (&'m Home<'m, Model<C>>, u64) {
+        match self {
+            Self::Locks => TryLock.take_at_home(platform, homes, step),
+            Self::Interrupts(pinned) => pinned.take_at_home(platform, homes, step),
+        }
+    }
+
+    fn give_at_home<'m>(
+        &self,
+        platform: &Model<C>,
+        homes: &Homes<'m, Model<C>>,
+        prepare: impl FnOnce(&'m Home<'m, Model<C>>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, Model<C>>, u64, u32),
+    ) -> bool {
+        match self {
+            Self::Locks => TryLock.give_at_home(platform, homes, prepare, refused),
+            Self::Interrupts(pinned) => pinned.give_at_home(platform, homes, prepare, refused),
+        }
+    }
+
+    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {
+        match self {
+            Self::Locks => TryLock.lock(cpu, head),
+            Self::Interrupts(pinned) => pinned.lock(cpu, head),
+        }
+    }
+
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {
+        match self {
+            Self::Locks => TryLock.lock_remote(cpu, head),
+            Self::Interrupts(pinned) => pinned.lock_remote(cpu, head),
+        }
+    }
+}
