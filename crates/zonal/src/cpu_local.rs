@@ -173,7 +173,8 @@ fn under_lock<P: Platform, R>(
 /// How a platform with [`Pinned`] access makes sure that nothing is under way on another CPU.
 pub trait Quiesce: Send + Sync {
     /// Returns once all that `cpu` had begun on its heads is done and all that it begins later sees
-    /// what the caller wrote before. Kernels: an interrupt to that CPU, and its answer.
+    /// what the caller wrote before. Kernels: an interrupt to that CPU, and its answer. A caller that
+    /// has interrupts off answers those of others while it waits, or two would wait for each other.
     fn quiesce(&self, cpu: CpuId);
 }
 

@@ -278,6 +278,7 @@ mod tests {
 
     /// Whatever is carved takes a line at least, so what no part holds of it would be a line or more.
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn every_byte_is_of_a_part_or_padding() {
         let (allocator, buffers) = with_buffers();
         let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
