@@ -4,12 +4,12 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{Plan, order, run_on};
+use common::{Plan, World, order, run_on};
 use zonal::config::{Hardening, Misuse};
 use zonal::error::{AllocError, FreeBulkError, FreeError};
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::PageKind;
-use zonal::units::{PageCount, Pfn};
+use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
@@ -72,6 +72,26 @@ fn a_wrong_frame_stops_a_bulk_free_where_it_is() {
     assert_eq!(a.free_bulk(&[]), Ok(()));
     assert_eq!(a.alloc_bulk(&Request::page(), &mut []), Ok(0));
     assert_eq!(a.alloc_bulk(&Request::new(order(1)), &mut frames), Err(AllocError::NotSingle(order(1))));
+}
+
+/// The stepwise rule counts takes and gives one by one, in bulk too: batches grow and shrink as they would.
+#[test]
+fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
+    let config = Config { tuning: PagesetTuning::Stepwise, ..Config::default() };
+    let [in_bulk, one_by_one] = [(), ()].map(|()| Plan::even(1, 1, 1 << 16).build(&config));
+    run_on(0);
+    let pageset = |world: &World| world.allocator.pagesets().next().unwrap();
+    let mut frames = vec![Pfn::new(0); 1500];
+    for size in (0..40).map(|round: usize| 1 + round * 379 % 1500) {
+        let frames = &mut frames[..size];
+        assert_eq!(in_bulk.allocator.alloc_bulk(&Request::page(), frames), Ok(size));
+        in_bulk.allocator.free_bulk(frames).unwrap();
+        frames.fill_with(|| one_by_one.allocator.alloc(&Request::page()).unwrap().first);
+        frames.iter().for_each(|&frame| one_by_one.allocator.free(frame, Order::PAGE).unwrap());
+        assert_eq!(pageset(&in_bulk), pageset(&one_by_one), "after {size} frames");
+    }
+    let refills = pageset(&in_bulk).refills;
+    assert!(refills > 15, "{refills}");
 }
 
 /// The depth rule sees bulk calls as the runs they are.

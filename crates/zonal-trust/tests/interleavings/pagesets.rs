@@ -41,6 +41,10 @@ pub(crate) fn pinned_owner_against_drain<C: Checker>() {
         }),
         on(1, |world| world.allocator().drain_pagesets()),
     );
+    // With nobody in the way a drain from another CPU reaches all there is.
+    C::set_cpu(1);
+    world.allocator().drain_pagesets();
+    assert_eq!(world.check().in_pagesets, PageCount::ZERO);
     world.check_to_the_last_frame();
 }
 
