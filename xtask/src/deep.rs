@@ -1,5 +1,6 @@
 //! What takes too long, or needs more than a plain toolchain, for every day: Miri, sanitizers, the oldest
-//! compiler, licences, packaging, coverage, and the long forms of checks whose short forms are among the tests.
+//! compiler, licences, packaging, coverage, mutants, and the long forms of checks whose short forms are among the
+//! tests.
 //!
 //! A step whose tool is missing is skipped, and says how to get it. Neighbours: `plan.rs` has the checks of every
 //! day, `steps.rs` runs these.
@@ -17,12 +18,32 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const THREADED: [&str; 6] =
     ["--test=misuse_races", "--test=owner_table", "--test=online", "--test=reclaim", "--test=bulk", "--lib"];
 
+/// Rooms of the host that make no call of the system that Miri lacks.
+const HOST_ROOMS: [&str; 3] = ["error::", "lock::", "wake::"];
+/// How long each fuzz target is given new inputs.
+const FUZZ_SECONDS: u32 = 300;
+
+/// Those of the steps whose names hold one of `words`; all of them without words.
+pub(crate) fn chosen(words: &[String]) -> Result<Vec<Step>, String> {
+    let mut steps = all();
+    let is_named = |step: &Step, word: &String| step.name().to_lowercase().contains(&word.to_lowercase());
+    if let Some(word) = words.iter().find(|word| !steps.iter().any(|step| is_named(step, word))) {
+        let names: Vec<_> = steps.iter().map(Step::name).collect();
+        return Err(format!("no step of `deep` has `{word}` in its name; there are: {}", names.join("; ")));
+    }
+    steps.retain(|step| words.is_empty() || words.iter().any(|word| is_named(step, word)));
+    Ok(steps)
+}
+
 /// All of it.
-pub(crate) fn all(_root: &Path) -> Vec<Step> {
+fn all() -> Vec<Step> {
     let mut steps = vec![
         Step::new("Miri: rooms of the core", |root| miri(root, &["-p", "zonal", "--lib"])),
         Step::new("Miri: threads that meet in the core", |root| {
-            miri(root, &["-p", "zonal", "--test=misuse", "--test=misuse_races", "--test=bulk"])
+            miri(root, &["-p", "zonal", "--test=misuse_races", "--test=bulk"])
+        }),
+        Step::new("Miri: rooms of the host", |root| {
+            miri(root, &[&["-p", "zonal-linux", "--lib", "--"][..], &HOST_ROOMS].concat())
         }),
     ];
     for sanitizer in ["thread", "address"] {
@@ -37,9 +58,29 @@ pub(crate) fn all(_root: &Path) -> Vec<Step> {
             )
         }));
     }
+    steps.push(Step::new("interleavings, twenty times as far", |root| {
+        let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings"];
+        further(root, &["-p", "zonal-trust"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
+    }));
+    steps.push(Step::new("histories of small worlds, one move longer", |root| {
+        further(root, &["-p", "zonal-trust"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
+    }));
+    steps.push(Step::new("stress and random histories, a minute each", |root| {
+        let packages = ["-p", "zonal", "-p", "zonal-linux", "-p", "zonal-trust"];
+        let tests = ["owner_table", "sequences", "signals", "interrupted_steps", "histories"];
+        let tests = tests.map(|test| format!("--test={test}"));
+        let tests = tests.each_ref().map(String::as_str);
+        further(root, &packages, &tests, ("ZONAL_STRESS_SECONDS", "60"))
+    }));
+    for target in ["operations", "machine_file", "captured_tree", "experiment_file"] {
+        steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
+    }
+    steps.push(Step::new("coverage of the core", coverage));
+    steps.push(Step::new("mutants of the core, a sample", mutants));
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));
     steps.push(Step::new("packages", packages));
+    steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
 }
 
@@ -61,7 +102,49 @@ fn miri(root: &Path, tests: &[&str]) -> Outcome {
     }
     let mut run = of_toolchain(root, "nightly", &["miri", "test"]);
     run.args(tests).env("CARGO_TARGET_DIR", target_folder(root).join("miri"));
-    succeeds(run.env("MIRIFLAGS", "-Zmiri-ignore-leaks"))
+    succeeds(run.env("MIRIFLAGS", "-Zmiri-ignore-leaks -Zmiri-disable-isolation"))
+}
+
+/// Runs tests in release with a variable that makes them go further.
+fn further(root: &Path, packages: &[&str], tests: &[&str], (variable, value): (&str, &str)) -> Outcome {
+    let run = [&["test", "--release"][..], packages, tests, &["--", "--nocapture"]].concat();
+    succeeds(cargo(root, run).env(variable, value))
+}
+
+/// Gives a target new inputs, from a copy of its corpus on.
+fn fuzz(root: &Path, target: &str) -> Outcome {
+    if !answers(&mut of_toolchain(root, "nightly", &["fuzz", "--version"])) {
+        return Outcome::Skipped("no cargo-fuzz: cargo install cargo-fuzz".into());
+    }
+    let found = target_folder(root).join("fuzz-corpus").join(target);
+    if let Err(error) = std::fs::create_dir_all(&found) {
+        return Outcome::Failed(format!("{}: {error}", found.display()));
+    }
+    let (found, kept) = (found.display().to_string(), format!("../crates/zonal-trust/corpus/{target}"));
+    let time = format!("-max_total_time={FUZZ_SECONDS}");
+    let mut run = of_toolchain(root, "nightly", &["fuzz", "run", target, &found, &kept, "--", &time]);
+    succeeds(run.current_dir(root.join("fuzz")))
+}
+
+/// Lines, regions and functions of the core that its own tests and those of `zonal-trust` reach.
+fn coverage(root: &Path) -> Outcome {
+    if !answers(cargo(root, ["llvm-cov", "--version"]).current_dir(root)) {
+        return Outcome::Skipped("no cargo-llvm-cov: cargo install cargo-llvm-cov".into());
+    }
+    let tests = ["-p", "zonal", "-p", "zonal-trust", "--lib", "--tests"];
+    let others = r"(zonal-|/tests|_tests|testing|rustlib|registry)";
+    succeeds(cargo(root, ["llvm-cov"]).args(tests).args(["--ignore-filename-regex", others]))
+}
+
+/// Tests the core's own tests, and those of `zonal-trust`, with one place in forty of what can be changed.
+fn mutants(root: &Path) -> Outcome {
+    if !answers(cargo(root, ["mutants", "--version"]).current_dir(root)) {
+        return Outcome::Skipped("no cargo-mutants: cargo install cargo-mutants".into());
+    }
+    let output = target_folder(root).join("mutants").display().to_string();
+    let sample = ["mutants", "-p", "zonal", "--shard", "7/40", "--sharding", "round-robin", "-o", &output];
+    let tests = ["--test-package", "zonal,zonal-trust", "--timeout", "600", "--", "--lib", "--tests"];
+    succeeds(cargo(root, sample).args(tests).env("CARGO_PROFILE_DEV_DEBUG", "0"))
 }
 
 /// Runs cargo with a sanitizer in everything, the standard library included.

@@ -22,11 +22,12 @@ use std::process::ExitCode;
 /// The commands that take arguments.
 const PLANTED: &str = "planted";
 const SOAK: &str = "soak";
+const DEEP: &str = "deep";
 
 /// Name, what it does, and the steps it runs.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
-const COMMANDS: [Command; 6] = [
+const COMMANDS: [Command; 5] = [
     (
         "test",
         "every check: format, lints, style, tests, documentation, the bare core, examples, planted faults",
@@ -34,7 +35,6 @@ const COMMANDS: [Command; 6] = [
     ),
     ("style", "only the house rules that no compiler checks", plan::style),
     ("bare", "only the proof that the core builds and runs without std and without a heap", plan::bare),
-    ("deep", "what takes longer: Miri, sanitizers, the oldest compiler, licences, packages", deep::all),
     ("bench-guard", "instructions of a pair against the golden file; takes minutes", bench_guard::compare),
     ("bench-guard --bless", "instructions of a pair into the golden file", bench_guard::bless),
 ];
@@ -64,10 +64,13 @@ fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> 
     if let Some((SOAK, options)) = arguments.split_first().map(|(first, options)| (first.as_str(), options)) {
         return Ok(deep::soak(options));
     }
+    if let Some((DEEP, words)) = arguments.split_first().map(|(first, words)| (first.as_str(), words)) {
+        return deep::chosen(words);
+    }
     let wanted = arguments.join(" ");
     let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
         let known = COMMANDS.map(|(name, ..)| name).join(", ");
-        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}, {SOAK}"));
+        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}, {SOAK}, {DEEP}"));
     };
     Ok(steps(root))
 }
@@ -79,6 +82,8 @@ fn usage() -> String {
     }
     let does = "only the proof that the lab notices faults planted in the core: all, or those named";
     text.push_str(&format!("  {:<21}{does}\n", format!("{PLANTED} [NAME...]")));
+    let does = "what takes hours: Miri, sanitizers, fuzzing, mutants and more; or steps with these words";
+    text.push_str(&format!("  {:<21}{does}\n", format!("{DEEP} [WORD...]")));
     let does = "everything at once on pools and simulated machines, for N minutes";
     text.push_str(&format!("  {:<21}{does}\n", format!("{SOAK} --minutes N")));
     text

@@ -30,6 +30,11 @@ impl Step {
     pub(crate) fn new(name: impl Into<String>, work: impl FnOnce(&Path) -> Outcome + 'static) -> Self {
         Self { name: name.into(), work: Box::new(work) }
     }
+
+    /// What is checked.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// Runs all steps and prints the summary; whether none failed.
