@@ -182,6 +182,7 @@ fn highs_of_repeats(out: u64) -> [u64; 8] {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn repeats_converge_by_halves() {
     assert_eq!(highs_of_repeats(8000), [4000, 6000, 7000, 7500, 7750, 7875, 7937, 7968]);
     // Within 5 periods a thirty-second is missing, as from any start.
