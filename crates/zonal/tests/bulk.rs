@@ -76,6 +76,7 @@ fn a_wrong_frame_stops_a_bulk_free_where_it_is() {
 
 /// The stepwise rule counts takes and gives one by one, in bulk too: batches grow and shrink as they would.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
     let config = Config { tuning: PagesetTuning::Stepwise, ..Config::default() };
     let [in_bulk, one_by_one] = [(), ()].map(|()| Plan::even(1, 1, 1 << 16).build(&config));
