@@ -80,6 +80,20 @@ fn claims_are_no_frames() {
     }
 }
 
+/// Progress that others use up, or that is only claimed, keeps a request for a small block at it for long, and
+/// one for a block above order 3 for 16 rounds.
+#[test]
+fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
+    for (of, rounds) in [(0, 1024), (3, 1024), (4, 16), (9, 16)] {
+        let (world, cache) = short_world(NodeReclaim::Off);
+        let reclaimer = liar(world, &cache, 0, 1);
+        world.controls.set_reclaimer(reclaimer.clone());
+        assert!(world.allocator.alloc(&Request::new(order(of))).is_err());
+        assert_eq!(reclaimer.calls(), rounds, "order {of}");
+        check_whole(world, &cache);
+    }
+}
+
 /// Says it has `0` frames to give up, whatever was asked.
 struct Boasts(u64);
 

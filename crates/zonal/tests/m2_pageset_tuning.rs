@@ -67,6 +67,21 @@ fn repeat_raises_high_and_spares_refills() {
 }
 
 #[test]
+fn another_tuning_starts_afresh_and_holds_from_then_on() {
+    let world = one_node(PagesetTuning::Depth);
+    repeat(&world, 8192, 8);
+    assert!(high(&world) > 4 * high_min(&world), "high {}", high(&world));
+    world.allocator.set_tuning(PagesetTuning::Fixed);
+    assert_eq!(high(&world), high_min(&world));
+    repeat(&world, 8192, 8);
+    assert_eq!(high(&world), high_min(&world));
+    world.allocator.set_tuning(PagesetTuning::Depth);
+    repeat(&world, 8192, 8);
+    assert!(high(&world) > 4 * high_min(&world), "high {}", high(&world));
+    world.check();
+}
+
+#[test]
 fn allocation_alone_never_raises_high() {
     let world = one_node(PagesetTuning::Depth);
     for _ in 0..10 {

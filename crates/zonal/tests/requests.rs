@@ -400,3 +400,46 @@ fn the_zonelist_cache_never_decides_whether_a_request_succeeds() {
         assert!(counts[0] > 0 && counts == [counts[0]; 3], "order {o}: {counts:?}");
     }
 }
+
+/// On a machine of many nodes, requests for a few of them go straight there: in the order of distance, past
+/// what is full, and nowhere else.
+#[test]
+fn a_few_nodes_of_many_serve_in_order_and_alone() {
+    const NODES: u16 = 24;
+    for zonelist_cache in [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off] {
+        let plan = Plan::with_distances(1, 1024, |from, to| 10 + 2 * from.abs_diff(to) as u8, NODES);
+        let world = plan.build(&Config { zonelist_cache, ..Config::default() });
+        let a = &world.allocator;
+        run_on(11);
+        let few = [2, 7, 15, 20];
+        let few_mask = mask(&few);
+        let mut nearest = Vec::new();
+        a.fallback_order(node(11), |node| nearest.extend(Some(node.get()).filter(|id| few.contains(id))));
+        let last = *nearest.last().unwrap();
+        for round in 0..3 {
+            let request = Ask::page().allowed(&few_mask);
+            let (blocks, error) = exhaust(&world, &request);
+            assert_eq!(shortage(error).zones as usize, few.len());
+            let mut servers: Vec<u16> = blocks.iter().map(|block| block.node.get()).collect();
+            servers.dedup();
+            assert_eq!(servers[..4], nearest, "round {round}, {zonelist_cache:?}");
+            assert!(servers[4..].iter().all(|server| few.contains(server)));
+            assert!(blocks.len() > 3 * 1024);
+            for node in a.nodes().filter(|node| !few.contains(&node.id.get())) {
+                assert_eq!(node.allocated, [PageCount::ZERO; 3], "{}", node.id);
+            }
+            // Space on one of them is found at once.
+            let (of_last, others): (Vec<Block>, Vec<Block>) =
+                blocks.into_iter().partition(|block| block.node == node(last));
+            of_last.into_iter().for_each(|block| a.free(block.first, block.order).unwrap());
+            a.drain_pagesets();
+            let block = a.alloc(&request).unwrap();
+            assert_eq!(block.node, node(last));
+            a.free(block.first, block.order).unwrap();
+            others.into_iter().for_each(|block| a.free(block.first, block.order).unwrap());
+            a.drain_pagesets();
+            world.controls.advance_ms(1100);
+            assert_eq!(a.verify().unwrap().allocated, PageCount::ZERO);
+        }
+    }
+}
