@@ -276,7 +276,7 @@ fn on_each_cpu(cpus: usize, work: impl Fn() + Sync) {
     for cpu in 0..cpus {
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let set = [1u64 << cpu % 64];
+                let set = [1u64 << (cpu % 64)];
                 // SAFETY: the call reads that many bytes; it concerns this thread only.
                 unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) };
                 work();

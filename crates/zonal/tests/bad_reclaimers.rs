@@ -94,6 +94,19 @@ fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
     }
 }
 
+/// One that says it has nothing is asked no more once it gives nothing, but not while it still gives.
+#[test]
+fn progress_counts_for_more_than_what_is_said_to_be_left() {
+    for (claimed, rounds) in [(0, 1), (1, 1024)] {
+        let (world, cache) = short_world(NodeReclaim::Off);
+        let reclaimer = Scripted::new(0, move |_, _| claimed);
+        world.controls.set_reclaimer(reclaimer.clone());
+        assert!(world.allocator.alloc(&Request::new(order(3))).is_err());
+        assert_eq!(reclaimer.calls(), rounds, "{claimed} claimed");
+        check_whole(world, &cache);
+    }
+}
+
 /// Says it has `0` frames to give up, whatever was asked.
 struct Boasts(u64);
 
