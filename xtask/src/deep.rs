@@ -126,12 +126,12 @@ fn fuzz(root: &Path, target: &str) -> Outcome {
     succeeds(run.current_dir(root.join("fuzz")))
 }
 
-/// Lines, regions and functions of the core that its own tests and those of `zonal-trust` reach.
+/// Lines, regions and functions of the core that its own tests reach.
 fn coverage(root: &Path) -> Outcome {
     if !answers(cargo(root, ["llvm-cov", "--version"]).current_dir(root)) {
         return Outcome::Skipped("no cargo-llvm-cov: cargo install cargo-llvm-cov".into());
     }
-    let tests = ["-p", "zonal", "-p", "zonal-trust", "--lib", "--tests"];
+    let tests = ["-p", "zonal", "--lib", "--tests"];
     let others = r"(zonal-|/tests|_tests|testing|rustlib|registry)";
     succeeds(cargo(root, ["llvm-cov"]).args(tests).args(["--ignore-filename-regex", others]))
 }
