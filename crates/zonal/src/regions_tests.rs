@@ -385,6 +385,22 @@ fn a_cpu_stays_at_home_and_leaves_large_blocks_whole() {
 }
 
 #[test]
+fn a_cpu_splits_the_least_among_its_own_regions() {
+    let regions = regions(shape(4 * 4096, 10, 1));
+    assert_eq!(regions.shape.count(), 4, "all of them the one CPU's own");
+    // Free: a block of order 10 at home, and one of order 9, 4 and 7 in its other regions.
+    for (region, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
+        assert!(regions.add_range(region * 4096 + (1 << free), 1 << free));
+    }
+    let take = |k: u8| regions.take(order(k), 0, || {});
+    assert_eq!(take(3), Some(2 * 4096 + 16), "a block of order 4 is split");
+    assert_eq!(take(4), Some(3 * 4096 + 128), "that of order 7 is the least now");
+    assert_eq!(take(8), Some(4096 + 512), "that of order 9");
+    assert_eq!(take(9), Some(1024), "what is left is at home");
+    assert_eq!(regions.verify(), Ok(()));
+}
+
+#[test]
 fn regions_for_every_zone() {
     let count = |frames, max_order, cpus, frames_min| {
         RegionsShape::new(&RegionsPlan {
