@@ -148,7 +148,8 @@ impl Way {
         }
         let file = std::env::temp_dir().join(format!("zonal-callgrind-{}.out", std::process::id()));
         let mut command = Command::new("valgrind");
-        command.args(["-q", "--tool=callgrind", "--toggle-collect=*measured_part*"]);
+        // In turns, for without its worker's ticks a pool does not adapt.
+        command.args(["-q", "--fair-sched=yes", "--tool=callgrind", "--toggle-collect=*measured_part*"]);
         command.arg(format!("--callgrind-out-file={}", file.display()));
         let told = output(command.arg(program).args([workload, "--simulated"]))?;
         let profile = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;

@@ -16,6 +16,7 @@ const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwi
 
 /// Takes in bulks of all sizes until nothing is left, twice, and gives all back in bulk.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn everything_comes_and_goes_in_bulk() {
     let exact = Config { misuse: Misuse::Exact, ..Config::default() };
     let quarantine = Hardening { quarantine: PageCount::new(64), ..Hardening::default() };
@@ -97,6 +98,7 @@ fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
 
 /// The depth rule sees bulk calls as the runs they are.
 #[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
 fn bulk_calls_raise_high() {
     let world = Plan::even(1, 1, 1 << 18).build(&Config::default());
     let a = &world.allocator;
