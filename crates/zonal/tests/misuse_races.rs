@@ -22,7 +22,7 @@ use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
 use zonal::{Allocator, Config, Platform, Request};
 
 /// Under Miri, a thousand times slower, one case in so many is tried.
-const ONE_IN: usize = if cfg!(miri) { 5 } else { 1 };
+const ONE_IN: usize = if cfg!(miri) { 20 } else { 1 };
 
 thread_local! {
     /// Where the thread waits after its next load of a byte, and after the next store.
