@@ -27,6 +27,11 @@ pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
 
 /// Frames of this machine's memory under a zonal allocator. Clones are handles of the same pool; the
 /// last one stops its threads, and its memory goes when the last of its [`Frames`] is gone too.
+///
+/// A child made by `fork` has a copy of the pool and of its frames, which it may read, write and let go
+/// of; but not the pool's threads, so that nothing is reclaimed in the background and the clock stands.
+/// It may take and give back only if no other thread was in the pool at the fork: that thread's locks
+/// stay held.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) core: Arc<PoolCore>,

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use std::{mem, process};
 
 use zonal::units::{NodeId, PageCount};
 
@@ -23,12 +24,14 @@ const FUTILE_REST: Duration = Duration::from_millis(4);
 pub(crate) struct Workers {
     core: Arc<PoolCore>,
     threads: Vec<JoinHandle<()>>,
+    /// Whose threads they are.
+    process: u32,
 }
 
 impl Workers {
     /// Starts all threads; those already started are stopped again if one cannot be.
     pub(crate) fn start(core: Arc<PoolCore>) -> Result<Self, PoolError> {
-        let mut workers = Self { core, threads: Vec::new() };
+        let mut workers = Self { core, threads: Vec::new(), process: process::id() };
         workers.spawn("zonal-clock".into(), run_clock)?;
         workers.spawn("zonal-tick".into(), run_tick)?;
         for worker in 0..workers.core.platform().wakes.workers() {
@@ -50,6 +53,11 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
+        if self.process != process::id() {
+            // A child made by `fork` has a copy of everything but the threads.
+            mem::take(&mut self.threads).into_iter().for_each(mem::forget);
+            return;
+        }
         self.core.platform().wakes.stop();
         for thread in self.threads.drain(..) {
             // A reclaimer may hold the last handle: then this is one of the threads, which ends
