@@ -59,7 +59,7 @@ fn all() -> Vec<Step> {
         }));
     }
     steps.push(Step::new("interleavings, twenty times as far", |root| {
-        let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings"];
+        let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
         further(root, &["-p", "zonal-trust"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
     }));
     steps.push(Step::new("histories of small worlds, one move longer", |root| {

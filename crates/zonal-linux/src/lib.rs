@@ -40,8 +40,11 @@ mod prefault;
 mod reclaimers;
 mod sequences;
 mod split;
+mod sync;
 mod topology;
 mod wake;
+#[cfg(test)]
+mod wake_tests;
 mod workers;
 pub mod workload;
 

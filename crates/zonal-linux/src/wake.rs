@@ -2,16 +2,16 @@
 //!
 //! A node's *flag* stays up until a worker takes it down, and the worker looks only afterwards at
 //! what there is to do. Nodes share a *signal* when there are more nodes than workers.
-//! Neighbours: `platform.rs` raises flags, `workers.rs` takes them down.
+//! Neighbours: `platform.rs` raises flags, `workers.rs` takes them down; `sync.rs` is what both wait by.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use zonal::units::NodeId;
 
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
+
 /// Most worker threads of a pool; with more nodes than this, a worker serves several.
-const WORKERS_MAX: usize = 64;
+pub(crate) const WORKERS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 struct Signal {
@@ -108,79 +108,5 @@ impl Signal {
         // Under the lock: a worker between its look at the flags and its wait holds it.
         let _waiting = self.lock.lock();
         self.raised.notify_all();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::AtomicU64;
-
-    fn node(id: usize) -> NodeId {
-        NodeId::new(id as u16).unwrap()
-    }
-
-    #[test]
-    fn no_wake_is_lost() {
-        const ROUNDS: u64 = if cfg!(miri) { 60 } else { 60_000 };
-        let board = WakeBoard::new([2, 5].map(node).into_iter());
-        let (work, seen) = (AtomicU64::new(0), AtomicU64::new(0));
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                while let Some(nodes) = board.take(1) {
-                    assert_eq!(nodes, [node(5)]);
-                    // Relaxed: the flag orders; release shows the other side what was seen.
-                    seen.store(work.load(Ordering::Relaxed), Ordering::Release);
-                }
-            });
-            for round in 1..=ROUNDS {
-                work.store(round, Ordering::Relaxed); // the flag orders
-                board.wake(node(5));
-                // Acquire pairs with the worker's release. Never ends if a wake is lost.
-                while round % 2 == 0 && seen.load(Ordering::Acquire) < round {
-                    std::hint::spin_loop();
-                }
-            }
-            board.stop();
-        });
-    }
-
-    #[test]
-    fn a_wake_between_look_and_wait_is_heard() {
-        let board = WakeBoard::new([node(0)].into_iter());
-        std::thread::scope(|s| {
-            // As a worker that has looked at the flags and is about to wait.
-            let mut waiting = board.signals[0].lock.lock();
-            s.spawn(|| board.wake(node(0)));
-            while !board.flags[0].up.load(Ordering::Relaxed) {
-                std::thread::yield_now(); // the value alone counts
-            }
-            // Time for a waker that would not respect the lock. Without it: never ends.
-            std::thread::sleep(Duration::from_millis(20));
-            board.signals[0].raised.wait(&mut waiting);
-        });
-    }
-
-    #[test]
-    fn raised_before_anybody_waits_and_unknown_nodes() {
-        let board = WakeBoard::new([0, 1].map(node).into_iter());
-        board.wake(node(7));
-        board.wake(node(1));
-        board.wake(node(1));
-        assert_eq!(board.take(1), Some(vec![node(1)]));
-        board.stop();
-        assert_eq!(board.take(1), None);
-        assert!(board.sleep(Duration::from_secs(3600)));
-    }
-
-    #[test]
-    fn many_nodes_share_workers() {
-        let board = WakeBoard::new((0..1000).map(node));
-        assert_eq!(board.workers(), WORKERS_MAX);
-        let served: usize = (0..board.workers()).map(|worker| board.nodes_of(worker).count()).sum();
-        assert_eq!(served, 1000);
-        board.wake(node(999));
-        board.wake(node(999 - WORKERS_MAX));
-        assert_eq!(board.take(999 % WORKERS_MAX), Some(vec![node(999 - WORKERS_MAX), node(999)]));
     }
 }
