@@ -143,12 +143,13 @@ fn mutants(root: &Path) -> Outcome {
         return Outcome::Skipped("no cargo-mutants: cargo install cargo-mutants".into());
     }
     let sample = ["--shard", "7/40", "--sharding", "round-robin"].map(str::to_owned);
-    let counted = Mutants::test(root, "mutants", &sample, &["--", "--lib"]).and_then(|first| {
+    let unit_tests = ["--timeout", "60", "--", "--lib"];
+    let counted = Mutants::test(root, "mutants", &sample, &unit_tests).and_then(|first| {
         let missed: Vec<_> = first.missed.iter().map(|name| format!("--re=^{}$", escaped(name))).collect();
         if missed.is_empty() {
             return Ok((first.caught, first));
         }
-        let all = ["--test-package", "zonal,zonal-trust", "--", "--lib", "--tests"];
+        let all = ["--timeout", "300", "--test-package", "zonal,zonal-trust", "--", "--lib", "--tests"];
         let second = Mutants::test(root, "mutants-again", &missed, &all)?;
         Ok((first.caught + second.caught, second))
     });
@@ -175,7 +176,7 @@ impl Mutants {
     /// Tests those that `which` selects with `tests`; lists and logs go into a `folder` of the target folder.
     fn test(root: &Path, folder: &str, which: &[String], tests: &[&str]) -> Result<Self, String> {
         let output = target_folder(root).join(folder);
-        let mut run = cargo(root, ["mutants", "-p", "zonal", "--timeout", "600", "-o"]);
+        let mut run = cargo(root, ["mutants", "-p", "zonal", "-o"]);
         run.arg(&output).args(which).args(tests).env("CARGO_PROFILE_DEV_DEBUG", "0");
         match run.status().map(|status| status.code()) {
             Ok(Some(0 | MUTANTS_MISSED | MUTANTS_OUT_OF_TIME)) => {}
