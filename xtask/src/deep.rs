@@ -143,13 +143,14 @@ fn mutants(root: &Path) -> Outcome {
         return Outcome::Skipped("no cargo-mutants: cargo install cargo-mutants".into());
     }
     let sample = ["--shard", "7/40", "--sharding", "round-robin"].map(str::to_owned);
-    let unit_tests = ["--timeout", "60", "--", "--lib"];
+    let unit_tests = ["--timeout", "60", "--cargo-arg=--lib"];
     let counted = Mutants::test(root, "mutants", &sample, &unit_tests).and_then(|first| {
         let missed: Vec<_> = first.missed.iter().map(|name| format!("--re=^{}$", escaped(name))).collect();
         if missed.is_empty() {
             return Ok((first.caught, first));
         }
-        let all = ["--timeout", "300", "--test-package", "zonal,zonal-trust", "--", "--lib", "--tests"];
+        let trust = ["--test-package", "zonal,zonal-trust"];
+        let all = [&["--timeout", "300", "--cargo-arg=--lib", "--cargo-arg=--tests"][..], &trust].concat();
         let second = Mutants::test(root, "mutants-again", &missed, &all)?;
         Ok((first.caught + second.caught, second))
     });
