@@ -146,12 +146,13 @@ fn mutants(root: &Path) -> Outcome {
     let unit_tests = ["--timeout", "60", "--cargo-arg=--lib"];
     let trust = ["--test-package", "zonal,zonal-trust"];
     let all_tests = [&["--timeout", "300", "--cargo-arg=--lib", "--cargo-arg=--tests"][..], &trust].concat();
-    let counted = Mutants::test(root, "mutants", &sample, &unit_tests).and_then(|mut counted| {
+    let counted = Mutants::test(root, "mutants", &sample, &unit_tests, "1").and_then(|mut counted| {
         if counted.missed.is_empty() {
             return Ok(counted);
         }
         let which: Vec<_> = counted.missed.iter().map(|name| format!("--re=^{}$", escaped(name))).collect();
-        let mut again = Mutants::test(root, "mutants-again", &which, &all_tests)?;
+        // Building all these tests takes longer than running them, unless nothing is optimised.
+        let mut again = Mutants::test(root, "mutants-again", &which, &all_tests, "0")?;
         again.missed.retain(|name| counted.missed.contains(name)); // some are selected whatever `--re` says
         counted.caught += counted.missed.len() - again.missed.len();
         counted.missed = again.missed;
@@ -177,11 +178,19 @@ struct Mutants {
 }
 
 impl Mutants {
-    /// Tests those that `which` selects with `tests`; lists and logs go into a `folder` of the target folder.
-    fn test(root: &Path, folder: &str, which: &[String], tests: &[&str]) -> Result<Self, String> {
+    /// Tests those that `which` selects with `tests`, built with a `level` of optimisation; lists and logs go into
+    /// a `folder` of the target folder.
+    fn test(
+        root: &Path,
+        folder: &str,
+        which: &[String],
+        tests: &[&str],
+        level: &str,
+    ) -> Result<Self, String> {
         let output = target_folder(root).join(folder);
         let mut run = cargo(root, ["mutants", "-p", "zonal", "-o"]);
-        run.arg(&output).args(which).args(tests).env("CARGO_PROFILE_DEV_DEBUG", "0");
+        run.arg(&output).args(which).args(tests);
+        run.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", level);
         match run.status().map(|status| status.code()) {
             Ok(Some(0 | MUTANTS_MISSED | MUTANTS_OUT_OF_TIME)) => {}
             ended => return Err(format!("cargo mutants did not come to its end: {ended:?}")),
