@@ -30,8 +30,8 @@ pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
 ///
 /// A child made by `fork` has a copy of the pool and of its frames, which it may read, write and let go
 /// of; but not the pool's threads, so that nothing is reclaimed in the background and the clock stands.
-/// It may take and give back only if no other thread was in the pool at the fork: that thread's locks
-/// stay held.
+/// It may take and give back only if no other thread was in the pool at the fork, for that thread's locks
+/// stay held; [`Pool::while_still`] keeps the pool's own threads out.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) core: Arc<PoolCore>,
@@ -157,6 +157,14 @@ impl Pool {
     /// Stops asking a reclaimer, and says whether it was registered. A call under way may still finish.
     pub fn unregister_reclaimer(&self, id: ReclaimerId) -> bool {
         self.core.platform().reclaimers.unregister(id)
+    }
+
+    /// Calls `then` while the pool's own threads rest: for a `fork` whose child goes on with the pool.
+    /// Not from a reclaimer, which one of these threads may have called: it would wait for itself.
+    pub fn while_still<R>(&self, then: impl FnOnce() -> R) -> R {
+        let _resting = self.core.still.write();
+        let _asleep = self.core.platform().wakes.hold();
+        then()
     }
 
     /// Choices for a pool.

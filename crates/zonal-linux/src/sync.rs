@@ -3,4 +3,4 @@
 
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) use parking_lot::{Condvar, Mutex};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zonal::units::NodeId;
 
-use crate::sync::{AtomicBool, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
 
 /// Most worker threads of a pool; with more nodes than this, a worker serves several.
 pub(crate) const WORKERS_MAX: usize = 64;
@@ -93,6 +93,11 @@ impl WakeBoard {
             self.stop.wait_for(&mut stopping, time);
         }
         *stopping
+    }
+
+    /// Keeps workers from looking, and wakers from waking them, while the result lives.
+    pub(crate) fn hold(&self) -> Vec<MutexGuard<'_, ()>> {
+        self.signals.iter().map(|signal| signal.lock.lock()).collect()
     }
 
     /// Ends all waits for good.

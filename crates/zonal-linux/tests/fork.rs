@@ -11,9 +11,9 @@ use zonal_linux::{Frames, Pool, PoolRequest};
 const PATIENCE: u32 = 60;
 
 /// What a child made by `fork` comes to: `Ok` when `child` returns. The child has this thread only.
-fn in_a_child(child: impl FnOnce()) -> Result<(), String> {
+fn in_a_child(pool: &Pool, child: impl FnOnce()) -> Result<(), String> {
     // SAFETY: in the child only `child` runs and then `_exit`; the C library makes its heap usable there.
-    let id = unsafe { libc::fork() };
+    let id = pool.while_still(|| unsafe { libc::fork() });
     if id == 0 {
         // SAFETY: ends this process later, and touches no memory.
         unsafe { libc::alarm(PATIENCE) };
@@ -51,7 +51,7 @@ fn a_child_goes_on_with_a_quiet_pool() {
     let mut held = pages(&pool, 100);
     stamp(&mut held, 1);
     let before = pool.verify().unwrap();
-    in_a_child(|| {
+    in_a_child(&pool, || {
         assert!(pool.verify().unwrap().balance());
         let mut more = pages(&pool, 1000);
         stamp(&mut more, 77);
@@ -86,7 +86,7 @@ fn a_child_reads_and_lets_go_whatever_others_did() {
         }
         for round in 0..100_u8 {
             stamp(&mut held, round);
-            let ended = in_a_child(|| {
+            let ended = in_a_child(&pool, || {
                 assert!(is_stamped(&held, round));
                 stamp(&mut held, round.wrapping_add(1));
                 // SAFETY: nobody uses what was moved out; the child ends by `_exit`.

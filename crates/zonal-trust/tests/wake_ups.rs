@@ -158,6 +158,18 @@ fn a_wake_up_beside_the_end_keeps_nobody() {
 }
 
 #[test]
+fn who_was_held_is_woken_later() {
+    check("a worker, a waker, both held", || {
+        let board = board();
+        let [worker, waker] = [Arc::clone(&board), Arc::clone(&board)];
+        let worker = thread::spawn(move || assert_eq!(worker.take(0), Some(vec![node(0)])));
+        let waker = thread::spawn(move || waker.wake(node(0)));
+        drop(board.hold());
+        join([worker, waker]);
+    });
+}
+
+#[test]
 fn workers_are_woken_apart() {
     check("two workers", || {
         let board = board();
