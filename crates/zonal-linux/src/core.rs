@@ -2,9 +2,9 @@
 //!
 //! Neighbours: `pool.rs` is the handle for people and owns the threads; `frames.rs` holds on to this.
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use zonal::error::ConfigError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::{Allocator, Config, Machine};

@@ -12,6 +12,7 @@ use zonal::{NodeMask, Platform};
 
 use crate::error::Warning;
 use crate::pool::Pool;
+use crate::sync::held;
 use crate::topology::Topology;
 
 /// Where a pool's memory lies.
@@ -151,7 +152,7 @@ impl Pool {
     /// When called by a reclaimer: the pool cannot be still then.
     pub fn verify(&self) -> Result<Books, VerifyError> {
         assert!(!self.core.platform().is_reclaiming(), "a pool cannot be verified while it reclaims");
-        let _still = self.core.still.write();
+        let _still = held(self.core.still.write());
         self.core.allocator().verify()
     }
 

@@ -20,6 +20,7 @@ use crate::failure::AllocFailure;
 use crate::frames::{Frames, Lease};
 use crate::platform::LinuxPlatform;
 use crate::reclaimers::ReclaimerId;
+use crate::sync::held;
 use crate::workers::Workers;
 
 /// A request to a [`Pool`].
@@ -160,9 +161,10 @@ impl Pool {
     }
 
     /// Calls `then` while the pool's own threads rest: for a `fork` whose child goes on with the pool.
-    /// Not from a reclaimer, which one of these threads may have called: it would wait for itself.
+    /// `then` must not use the pool, nor may a reclaimer call this, for one of these threads may have called it:
+    /// they would wait for themselves.
     pub fn while_still<R>(&self, then: impl FnOnce() -> R) -> R {
-        let _resting = self.core.still.write();
+        let _resting = held(self.core.still.write());
         let _asleep = self.core.platform().wakes.hold();
         then()
     }

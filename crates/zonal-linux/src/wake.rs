@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use zonal::units::NodeId;
 
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering};
+use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, held};
 
 /// Most worker threads of a pool; with more nodes than this, a worker serves several.
 pub(crate) const WORKERS_MAX: usize = 64;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Signal {
     lock: Mutex<()>,
     raised: Condvar,
@@ -39,7 +39,7 @@ impl WakeBoard {
     /// A board for `nodes`, which ascend.
     pub(crate) fn new(nodes: impl Iterator<Item = NodeId>) -> Self {
         let flags: Box<[_]> = nodes.map(|node| Flag { node, up: AtomicBool::new(false) }).collect();
-        let signals = (0..flags.len().min(WORKERS_MAX)).map(|_| Signal::default()).collect();
+        let signals = (0..flags.len().min(WORKERS_MAX)).map(|_| Signal::new()).collect();
         Self { flags, signals, stopping: Mutex::new(false), stop: Condvar::new() }
     }
 
@@ -71,9 +71,9 @@ impl WakeBoard {
     /// stopped.
     pub(crate) fn take(&self, worker: usize) -> Option<Vec<NodeId>> {
         let signal = &self.signals[worker];
-        let mut waiting = signal.lock.lock();
+        let mut waiting = held(signal.lock.lock());
         loop {
-            if *self.stopping.lock() {
+            if *held(self.stopping.lock()) {
                 return None;
             }
             // Acquire pairs with the release in `wake`.
@@ -82,36 +82,40 @@ impl WakeBoard {
             if !nodes.is_empty() {
                 return Some(nodes);
             }
-            signal.raised.wait(&mut waiting);
+            waiting = held(signal.raised.wait(waiting));
         }
     }
 
     /// Sleeps for `time`, or less when stopped; says whether it was stopped.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
-        let mut stopping = self.stopping.lock();
+        let mut stopping = held(self.stopping.lock());
         if !*stopping {
-            self.stop.wait_for(&mut stopping, time);
+            (stopping, _) = held(self.stop.wait_timeout(stopping, time));
         }
         *stopping
     }
 
     /// Keeps workers from looking, and wakers from waking them, while the result lives.
     pub(crate) fn hold(&self) -> Vec<MutexGuard<'_, ()>> {
-        self.signals.iter().map(|signal| signal.lock.lock()).collect()
+        self.signals.iter().map(|signal| held(signal.lock.lock())).collect()
     }
 
     /// Ends all waits for good.
     pub(crate) fn stop(&self) {
-        *self.stopping.lock() = true;
+        *held(self.stopping.lock()) = true;
         self.stop.notify_all();
         self.signals.iter().for_each(Signal::notify);
     }
 }
 
 impl Signal {
+    fn new() -> Self {
+        Self { lock: Mutex::new(()), raised: Condvar::new() }
+    }
+
     fn notify(&self) {
         // Under the lock: a worker between its look at the flags and its wait holds it.
-        let _waiting = self.lock.lock();
+        let _waiting = held(self.lock.lock());
         self.raised.notify_all();
     }
 }

@@ -13,6 +13,7 @@ use zonal::units::{NodeId, PageCount};
 use crate::core::PoolCore;
 use crate::error::PoolError;
 use crate::platform::CLOCK_PERIOD;
+use crate::sync::held;
 
 /// How often the allocator's tick runs; part of the tuning's rules.
 const TICK_PERIOD: Duration = Duration::from_secs(1);
@@ -81,7 +82,7 @@ fn run_clock(core: &PoolCore) {
 
 fn run_tick(core: &PoolCore) {
     while !core.platform().wakes.sleep(TICK_PERIOD) {
-        let _at_work = core.still.read();
+        let _at_work = held(core.still.read());
         core.allocator().tick();
     }
 }
@@ -97,6 +98,6 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
 }
 
 fn reclaim(core: &PoolCore, node: NodeId) -> PageCount {
-    let _at_work = core.still.read();
+    let _at_work = held(core.still.read());
     core.allocator().background_reclaim(node)
 }

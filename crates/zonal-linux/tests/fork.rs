@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
@@ -10,10 +11,14 @@ use zonal_linux::{Frames, Pool, PoolRequest};
 /// Seconds after which a child that hangs is ended.
 const PATIENCE: u32 = 60;
 
-/// What a child made by `fork` comes to: `Ok` when `child` returns. The child has this thread only.
-fn in_a_child(pool: &Pool, child: impl FnOnce()) -> Result<(), String> {
-    // SAFETY: in the child only `child` runs and then `_exit`; the C library makes its heap usable there.
-    let id = pool.while_still(|| unsafe { libc::fork() });
+/// What a child made by `fork` comes to: `Ok` when `child` returns. The child has this thread only, and the fork
+/// takes so long.
+fn in_a_child(pool: &Pool, takes: Duration, child: impl FnOnce()) -> Result<(), String> {
+    let id = pool.while_still(|| {
+        thread::sleep(takes);
+        // SAFETY: in the child only `child` runs and then `_exit`; the C library makes its heap usable there.
+        unsafe { libc::fork() }
+    });
     if id == 0 {
         // SAFETY: ends this process later, and touches no memory.
         unsafe { libc::alarm(PATIENCE) };
@@ -51,7 +56,8 @@ fn a_child_goes_on_with_a_quiet_pool() {
     let mut held = pages(&pool, 100);
     stamp(&mut held, 1);
     let before = pool.verify().unwrap();
-    in_a_child(&pool, || {
+    // Long enough for the thread that ticks each second to wait for the end of the fork.
+    in_a_child(&pool, Duration::from_millis(1300), || {
         assert!(pool.verify().unwrap().balance());
         let mut more = pages(&pool, 1000);
         stamp(&mut more, 77);
@@ -86,7 +92,7 @@ fn a_child_reads_and_lets_go_whatever_others_did() {
         }
         for round in 0..100_u8 {
             stamp(&mut held, round);
-            let ended = in_a_child(&pool, || {
+            let ended = in_a_child(&pool, Duration::ZERO, || {
                 assert!(is_stamped(&held, round));
                 stamp(&mut held, round.wrapping_add(1));
                 // SAFETY: nobody uses what was moved out; the child ends by `_exit`.

@@ -17,70 +17,16 @@ use zonal::units::NodeId;
 
 use crate::wake::WakeBoard;
 
-/// Stands for the room of this name in `zonal-linux`: loom's parts, in the manner of `parking_lot`.
+/// Stands for the room of this name in `zonal-linux`: loom's parts. Time does not pass in a model: who is not
+/// notified waits for ever.
 mod sync {
-    use std::ops::{Deref, DerefMut};
-    use std::time::Duration;
+    use std::sync::LockResult;
 
     pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().expect("no thread failed")))
-        }
-    }
-
-    /// Empty only while its holder waits.
-    pub(crate) struct MutexGuard<'m, T>(Option<loom::sync::MutexGuard<'m, T>>);
-
-    impl<T> Deref for MutexGuard<'_, T> {
-        type Target = T;
-
-        fn deref(&self) -> &T {
-            self.0.as_ref().expect("nobody waits")
-        }
-    }
-
-    impl<T> DerefMut for MutexGuard<'_, T> {
-        fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect("nobody waits")
-        }
-    }
-
-    #[derive(Debug)]
-    pub(crate) struct Condvar(loom::sync::Condvar);
-
-    impl Default for Condvar {
-        fn default() -> Self {
-            Self::new()
-        }
-    }
-
-    impl Condvar {
-        pub(crate) fn new() -> Self {
-            Self(loom::sync::Condvar::new())
-        }
-
-        pub(crate) fn notify_all(&self) {
-            self.0.notify_all();
-        }
-
-        pub(crate) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let held = guard.0.take().expect("nobody waits");
-            guard.0 = Some(self.0.wait(held).expect("no thread failed"));
-        }
-
-        /// Time does not pass in a model: who is not notified waits for ever.
-        pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _: Duration) {
-            self.wait(guard);
-        }
+    pub(crate) fn held<G>(locked: LockResult<G>) -> G {
+        locked.unwrap_or_else(|_| panic!("a thread failed"))
     }
 }
 
@@ -106,6 +52,12 @@ fn check(name: &str, scenario: fn()) {
     });
     let extent = if is_bounded { "up to four preemptions" } else { "all" };
     println!("{name}: {} interleavings, {extent}", tried.load(Relaxed));
+}
+
+/// A worker of node 0 that goes on until the end.
+fn worker(board: &Arc<WakeBoard>) -> thread::JoinHandle<()> {
+    let board = Arc::clone(board);
+    thread::spawn(move || while board.take(0).is_some() {})
 }
 
 /// Threads of a model wait for each other at its end.
@@ -136,8 +88,7 @@ fn a_worker_sees_what_was_done_before_each_wake_up() {
 fn the_end_reaches_workers_and_sleepers() {
     check("a worker, a sleeper, the end", || {
         let board = board();
-        let [worker, sleeper] = [Arc::clone(&board), Arc::clone(&board)];
-        let worker = thread::spawn(move || while worker.take(0).is_some() {});
+        let (worker, sleeper) = (worker(&board), Arc::clone(&board));
         let sleeper = thread::spawn(move || assert!(sleeper.sleep(Duration::from_secs(1))));
         board.stop();
         join([worker, sleeper]);
@@ -149,8 +100,7 @@ fn the_end_reaches_workers_and_sleepers() {
 fn a_wake_up_beside_the_end_keeps_nobody() {
     check("a worker, a waker, the end", || {
         let board = board();
-        let [worker, waker] = [Arc::clone(&board), Arc::clone(&board)];
-        let worker = thread::spawn(move || while worker.take(0).is_some() {});
+        let (worker, waker) = (worker(&board), Arc::clone(&board));
         let waker = thread::spawn(move || waker.wake(node(0)));
         board.stop();
         join([worker, waker]);
