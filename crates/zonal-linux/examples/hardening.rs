@@ -35,7 +35,7 @@ fn options() -> Vec<(&'static str, Config)> {
     let never = Faults::EveryNth(std::num::NonZeroU64::MAX);
     vec![
         ("default", Config::default()),
-        ("exact", Config { misuse: Misuse::Exact, ..Config::default() }),
+        ("checked", Config { misuse: Misuse::Checked, ..Config::default() }),
         ("quarantine of 1024 frames", hardened(Hardening { quarantine: PageCount::new(1024), ..none })),
         ("zero on allocation", hardened(Hardening { zero, ..none })),
         ("poison and verify", hardened(Hardening { poison, ..none })),

@@ -7,15 +7,15 @@
 //! Vocabulary: to *claim* a frame is to mark it as allocated; a frame that cannot be claimed is
 //! *withheld*. Neighbours: `slow_path.rs` goes on when the pageset is empty, `free.rs` is the way back.
 
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Allocator;
-use crate::config::{Faults, ZeroOn};
+use crate::config::{Faults, Misuse, ZeroOn};
 use crate::counters::{NodeItem, ZoneItem};
 use crate::cpu_local::CpuLocal;
 use crate::error::AllocError;
 use crate::events::Event;
-use crate::frame_table::{FrameState, KEPT_PAGE, allocated_page};
+use crate::frame_table::{CACHED_PAGE, FrameState, allocated_page};
 use crate::home::Home;
 use crate::node_mask::NodeMask;
 use crate::pageset::{PagesetGuard, StackId};
@@ -55,15 +55,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.claim_at_home(home, frame, kind)
     }
 
-    /// Claims a frame that was taken; there is no state of `NOTHING`.
+    /// Marks a frame that was taken as allocated; there is no state of `NOTHING`.
+    ///
+    /// Where frees are exact no frame is ever on two stacks, and so there is nothing to check.
     #[inline(always)]
     fn claim_at_home(&self, home: &Home<'m, P>, frame: u64, kind: PageKind) -> Option<Block> {
         let state = home.states.get(frame as usize)?;
         // Acquire pairs with the release of the free; a store apart is enough, as in `FrameTable`.
-        if state.load(Acquire) != KEPT_PAGE {
+        if self.misuse == Misuse::Checked && state.load(Acquire) != CACHED_PAGE {
             self.withheld_at_home(home.zone.index());
             return None;
         }
+        debug_assert!(state.load(Relaxed) == CACHED_PAGE, "frame {frame} left a pageset, but was not in it");
+        // Release: pairs with the acquire of the free's exchange.
         state.store(allocated_page(kind), Release);
         let first = Pfn::new(home.base.get().wrapping_add(frame));
         Some(Block { first, order: Order::PAGE, zone: home.zone, node: home.node })
@@ -190,7 +194,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         loop {
             let frame = guard.pop(stack, order)?;
             guard.count_kind(kind, order.pages().get() as i64, &self.nodes[zone.node].counters);
-            if !self.admit(zone, frame, FrameState::Kept(order), order, kind) {
+            if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
                 continue;
             }
             match self.tuning() {
@@ -205,7 +209,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Claims a block that left a pageset or the buddy; `false` when it must be withheld.
     #[inline]
     fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
-        if !zone.frames.claim(frame, from, order, kind) {
+        if !zone.frames.mark_allocated(frame, from, order, kind) {
             self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
             return false;
         }
@@ -282,7 +286,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
             let frame = zone.regions.take(order, zone.home(seat), leaving)?;
             self.nodes[zone.node].counters.add_total(kind.item(), pages);
-            if self.admit(zone, frame, FrameState::NotAllocated, order, kind) {
+            if self.admit(zone, frame, FrameState::Free, order, kind) {
                 return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
             }
         }

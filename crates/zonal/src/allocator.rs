@@ -9,7 +9,6 @@ use crate::carve::{Buffer, Carver};
 use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
-use crate::frame_table::FrameState;
 use crate::home::Homes;
 use crate::layout::{BufferRequest, Layout};
 use crate::machine::{FrameRange, Machine};
@@ -133,24 +132,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.set_cpu_online(seat.cpu, true);
         }
         for (zone, description) in self.zones.iter().zip(machine.zones()) {
-            let mut hole = zone.span.start;
-            for range in description.managed {
-                self.mark_absent(zone, hole, range.start);
-                self.add_frames(zone, range);
-                hole = range.end();
-            }
-            self.mark_absent(zone, hole, zone.span.end());
+            description.managed.iter().for_each(|range| self.add_frames(zone, range));
         }
         self.rebuild_lists(&held);
         self.apply_settings(&held);
         self.check_min_free(&config.watermarks)
-    }
-
-    /// Marks the frames from `from` up to `to` as not managed.
-    fn mark_absent(&self, zone: &Zone<'_, P>, from: Pfn, to: Pfn) {
-        for frame in from.get()..to.get() {
-            zone.frames.set(zone.offset(Pfn::new(frame)), FrameState::NotManaged);
-        }
     }
 
     /// Whether frames need no more on their way than a check of their state, and no request is refused on

@@ -61,7 +61,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn pop_bulk(&self, kind: PageKind, frames: &mut [Pfn]) -> usize {
         let Some((zone, seat, guard)) = self.lock_home() else { return 0 };
         let count = guard.len(StackId::PAGES).min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
-        let claim = |&frame: &u32| zone.frames.claim(frame, FrameState::Kept(Order::PAGE), Order::PAGE, kind);
+        let claim = |&frame: &u32| {
+            zone.frames.mark_allocated(frame, FrameState::Cached(Order::PAGE), Order::PAGE, kind)
+        };
         let mut came = 0;
         for (frame, place) in guard.pop_frames(count).filter(claim).zip(frames) {
             *place = zone.pfn(frame);

@@ -60,13 +60,15 @@ pub enum NodeReclaim {
 /// How wrong frees are detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Misuse {
-    /// Plain checks on free and on allocation: of racing frees of one frame, the second copy is
-    /// caught at the latest when it would be handed out, unless two CPUs take both copies in the same
-    /// instant.
+    /// One atomic exchange per free: of several racing frees of one block exactly one succeeds, and no
+    /// wrong free ever writes to the state of a frame.
     #[default]
-    Checked,
-    /// One atomic exchange a free: of racing frees of one frame exactly one succeeds.
     Exact,
+    /// Plain loads and stores. A wrong free that races with the right one is caught at the latest when
+    /// the block would be handed out again, except when two CPUs take both copies in the same instant, or
+    /// when the wrong free is preempted between its check and its store for so long that the frame
+    /// has become part of another block. Saves the exchange; for programs that are known to free correctly.
+    Checked,
 }
 
 /// Options against use after free and leaking contents; all off by default.

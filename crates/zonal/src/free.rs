@@ -12,7 +12,7 @@ use crate::counters::ZoneItem;
 use crate::cpu_local::CpuLocal;
 use crate::error::FreeError;
 use crate::events::Event;
-use crate::frame_table::{FrameState, KEPT_PAGE, allocated_page, keep_freed};
+use crate::frame_table::{CACHED_PAGE, FrameState, allocated_page, mark_freed};
 use crate::home::Home;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::PagesetTuning;
@@ -43,7 +43,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let state = home.states.get(offset as usize)?;
             let byte = state.load(Relaxed); // relaxed: the caller owns the frame if it is right
             let step = give_step(byte)?;
-            keep_freed(state, byte, KEPT_PAGE, self.misuse).ok()?;
+            mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;
             Some((step, offset as u32)) // zones span 2^32 frames at most
         };
         let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);
@@ -164,7 +164,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn give_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
-        if zone.frames.let_go(frame, order) && zone.regions.give(frame, order) {
+        if zone.frames.mark_free(frame, order) && zone.regions.give(frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
             self.clear_marks_early(zone);
         } else {
@@ -235,7 +235,7 @@ fn other_give_step(state: u8) -> Option<u64> {
 fn refusal(frame: Pfn, given: Order, state: FrameState) -> FreeError {
     match state {
         FrameState::NotManaged => FreeError::NotManaged(frame),
-        FrameState::NotAllocated | FrameState::Kept(_) => FreeError::NotAllocated(frame),
+        FrameState::Free | FrameState::Cached(_) => FreeError::NotAllocated(frame),
         FrameState::Quarantined(..) => FreeError::Quarantined(frame),
         FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
     }

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::counters::TOTAL_CELLS;
 use crate::error::ConfigError;
 use crate::events::EventCells;
-use crate::frame_table::FrameTable;
+use crate::frame_table::{FrameTable, SECTION};
 use crate::home::Homes;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZoneDescription};
 use crate::node::{Node, NodeCells};
@@ -95,7 +95,7 @@ impl<'a> Layout<'a> {
     /// Where a zone's bitmaps start, so that its blocks are aligned in them, and how many frames lie
     /// from there to its end.
     fn spanned_from_base(&self, zone: &ZoneDescription<'_>) -> (Pfn, u64) {
-        let align = 1_u64 << self.config.max_order.get().max(12);
+        let align = self.config.max_order.pages().get().max(SECTION);
         let base = Pfn::new(zone.span.start.get() & !(align - 1));
         (base, zone.span.end().get() - base.get())
     }
@@ -149,6 +149,7 @@ impl<'a> Layout<'a> {
             measure.add::<RegionCells<P>>(plan.regions.count());
             measure.add::<P::U64>(plan.regions.cells());
             measure.add::<P::U8>(plan.frames as usize);
+            measure.add::<P::U64>(FrameTable::<P>::present_words(plan.frames));
             measure.add::<P::U32>(plan.slots);
         }
         measure.total()
@@ -266,7 +267,10 @@ impl<'a> Layout<'a> {
                 carver.u64s::<P>(plan.regions.cells()),
                 &local.regions[id],
             ),
-            frames: FrameTable::new(carver.u8s::<P>(plan.frames as usize)),
+            frames: FrameTable::new(
+                carver.u8s::<P>(plan.frames as usize),
+                carver.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
+            ),
             slots: carver.u32s::<P>(plan.slots),
             own_cpus: plan.own_cpus,
             own_stacks: &local.stacks[2 * id],

@@ -76,9 +76,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(frame) = first_frame(zone, &range, |state| state != FrameState::NotManaged) {
             return Err(OnlineError::AlreadyOnline(frame));
         }
-        for frame in range.start.get()..range.end().get() {
-            zone.frames.set(zone.offset(Pfn::new(frame)), FrameState::NotAllocated);
-        }
         let was_empty = zone.managed() == PageCount::ZERO;
         self.add_frames(zone, &range);
         self.apply_settings(&held);
@@ -101,9 +98,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.drain_zone(zone);
         self.remove_frames(zone, &range)?;
-        for frame in range.start.get()..range.end().get() {
-            zone.frames.set(zone.offset(Pfn::new(frame)), FrameState::NotManaged);
-        }
+        zone.frames.remove_managed(zone.offset(range.start), range.count.get());
         self.apply_settings(&held);
         if zone.managed() == PageCount::ZERO {
             self.rebuild_lists(&held);
@@ -126,6 +121,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             contents.fill(range.start, range.count, poison);
         }
+        zone.frames.add_managed(zone.offset(range.start), count);
         let added = zone.regions.add_range(zone.offset(range.start), count);
         assert!(added, "frames that come online at {} are free already", range.start);
         zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes have a lock

@@ -198,6 +198,7 @@ impl<P: Platform> Allocator<'_, P> {
             (index(zone.marked_by, address).is_some(), Part::ZoneMarks(id)),
             (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
             (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
+            (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
         ]);
         parts
             .or_else(|| index(zone.pagesets, address).map(|at| Part::Pageset(id, CpuId::new(at as u32))))
@@ -296,7 +297,9 @@ mod tests {
             }
         }
         let zones = || allocator.zones.iter();
-        assert_eq!(bytes["frame states"], zones().map(|zone| zone.frames.states().len()).sum());
+        let of_states =
+            |zone: &Zone<'_, Native>| zone.frames.states().len() + size_of_val(zone.frames.present());
+        assert_eq!(bytes["frame states"], zones().map(of_states).sum());
         assert_eq!(bytes["slots"], zones().map(|zone| size_of_val(zone.slots)).sum());
         assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.regions.cells)).sum());
         assert_eq!(bytes["pageset"], 4 * 3 * size_of::<Pageset<Native>>(), "zones times CPUs");

@@ -46,7 +46,7 @@ impl<P: Platform> Zone<'_, P> {
         {
             return Entry::Oldest(oldest);
         }
-        if !self.frames.lock_up(frame, order, kind) {
+        if !self.frames.mark_quarantined(frame, order, kind) {
             return Entry::Withheld;
         }
         let entered = self.cells.quarantine_in.load(Relaxed);
@@ -78,7 +78,7 @@ impl<P: Platform> Zone<'_, P> {
         let kept = self.cells.quarantine_frames.load(Relaxed);
         self.cells.quarantine_frames.store(kept - order.pages().get(), Relaxed);
         self.cells.quarantine_out.store(left + 1, Relaxed);
-        Some(Quarantined { frame, order, kind: self.frames.let_out(frame, order) })
+        Some(Quarantined { frame, order, kind: self.frames.leave_quarantine(frame, order) })
     }
 
     /// Offset and order of the `at`th block that entered.

@@ -249,7 +249,7 @@ fn refill_frames<P: Platform>(
     // Pushed from the top down, so that frames are handed out in ascending order.
     let others = others.iter().flat_map(|others| others.iter().rev());
     for (word, frames) in others.chain(first) {
-        guard.push_word(word, zone.frames.keep_word(word, frames));
+        guard.push_word(word, zone.frames.mark_word_cached(word, frames));
     }
     came
 }
@@ -260,7 +260,7 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
         && let Some(word) = guard.whole_word_on_top()
     {
         guard.drop_frames(count);
-        let gone = zone.frames.let_go_word(word, !0);
+        let gone = zone.frames.mark_word_free(word, !0);
         return u64::from(gone.count_zeros()) + zone.regions.give_word(word, gone);
     }
     let (mut batch, mut strange) = (WordBatch::new(), 0);
@@ -285,7 +285,7 @@ fn drain_blocks<P: Platform>(
 /// Marks blocks on their way to the buddy; holds back those that were not kept, and counts them.
 fn let_go<P: Platform>(zone: &Zone<'_, P>, order: Order, strange: &mut u64) -> impl FnMut(&u32) -> bool {
     move |&frame| {
-        let lets = zone.frames.let_go(frame, order);
+        let lets = zone.frames.mark_free(frame, order);
         *strange += u64::from(!lets);
         lets
     }
@@ -301,7 +301,7 @@ fn refill_blocks<P: Platform>(
     want: u32,
 ) -> u32 {
     let mut keep = |frame| {
-        if zone.frames.keep(frame, order) {
+        if zone.frames.mark_cached(frame, order) {
             guard.push(stack, order, frame);
         }
     };

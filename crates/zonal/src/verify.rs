@@ -175,7 +175,7 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
     if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
         return Err(Fault::StrangeFrame(first));
     }
-    let kept_once = zone.frames.state(frame) == FrameState::Kept(order);
+    let kept_once = zone.frames.state(frame) == FrameState::Cached(order);
     if !kept_once || zone.regions.count_free(frame, order.pages().get()) != 0 {
         return Err(Fault::FrameTwice(first));
     }
@@ -185,17 +185,17 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
 /// Frames in allocated blocks and in blocks that pagesets keep: aligned, disjoint, none of them free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
     let (mut allocated, mut kept) = (0, 0);
-    let mut next = zone.offset(zone.span.start);
-    let end = u64::from(next) + zone.span.count.get();
+    let mut next = u64::from(zone.offset(zone.span.start));
+    let end = next + zone.span.count.get();
     // Blocks one after the other, of which nobody has looked yet whether they are free.
     let mut run = 0..0;
     while let Some(frame) = zone.frames.next_in_use(next).filter(|&frame| u64::from(frame) < end) {
-        next = frame + 1;
+        next = u64::from(frame) + 1;
         let first = zone.pfn(frame);
         match zone.frames.state(frame) {
             state @ (FrameState::Allocated(order, _)
             | FrameState::Quarantined(order, _)
-            | FrameState::Kept(order)) => {
+            | FrameState::Cached(order)) => {
                 let pages = order.pages().get();
                 let start = u64::from(frame);
                 if start < run.end || !first.is_aligned_to(order) {
@@ -206,12 +206,12 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                     run = start..start;
                 }
                 run.end += pages;
-                *if matches!(state, FrameState::Kept(_)) { &mut kept } else { &mut allocated } += pages;
+                *if matches!(state, FrameState::Cached(_)) { &mut kept } else { &mut allocated } += pages;
             }
             FrameState::NotManaged if zone.regions.count_free(frame, 1) != 0 => {
                 return Err(Fault::StrangeFrame(first));
             }
-            FrameState::NotManaged | FrameState::NotAllocated => {}
+            FrameState::NotManaged | FrameState::Free => {}
         }
     }
     none_is_free(zone, run)?;
@@ -270,13 +270,13 @@ mod tests {
             zone.frames.set(frame, FrameState::Allocated(Order::PAGE, PageKind::User));
             let fault = allocator.verify().err().map(|error| error.fault);
             assert_eq!(fault, Some(Fault::FrameTwice(zone.pfn(frame))));
-            zone.frames.set(frame, FrameState::NotAllocated);
+            zone.frames.set(frame, FrameState::Free);
         }
         // One within the block.
         zone.frames.set(first + 3, FrameState::Allocated(Order::PAGE, PageKind::User));
         let fault = allocator.verify().err().map(|error| error.fault);
         assert_eq!(fault, Some(Fault::BlocksOverlap(zone.pfn(first + 3))));
-        zone.frames.set(first + 3, FrameState::NotAllocated);
+        zone.frames.set(first + 3, FrameState::Free);
         allocator.free(block.first, block.order).unwrap();
         allocator.verify().unwrap();
     }

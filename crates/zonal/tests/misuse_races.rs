@@ -28,6 +28,9 @@ thread_local! {
     /// Where the thread waits after its next load of a byte, and after the next store.
     static LOADED: RefCell<Option<Arc<Barrier>>> = const { RefCell::new(None) };
     static STORED: RefCell<Option<Arc<Barrier>>> = const { RefCell::new(None) };
+    /// Met twice by the thread after its next load of a byte: what others do between lies between that
+    /// load and whatever follows it.
+    static PAUSED: RefCell<Option<Arc<Barrier>>> = const { RefCell::new(None) };
 }
 
 fn meet(barrier: Option<Arc<Barrier>>) {
@@ -46,6 +49,9 @@ impl Atomic<u8> for SlowByte {
     fn load(&self, ordering: Ordering) -> u8 {
         let value = self.0.load(ordering);
         meet(LOADED.take());
+        let paused = PAUSED.take();
+        meet(paused.clone());
+        meet(paused);
         value
     }
     fn store(&self, value: u8, ordering: Ordering) {
@@ -250,11 +256,56 @@ fn checked_withholds_the_second_copy_after_the_first_became_part_of_something_el
     }
 }
 
+/// A wrong free that is preempted between its check and its change, while the right free, a drain and
+/// a merge come through and the frame is handed out again as part of a larger block.
 #[test]
-fn checked_histories_with_races() {
-    for seed in (0..20).step_by(ONE_IN) {
-        let mut random = Random(seed);
+fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
+    for (freed, became) in [(0, 1), (0, 4), (0, 10), (1, 0), (2, 10), (3, 4), (9, 10), (10, 0)] {
         let a = build(2048, &Config::default());
+        run_on(0);
+        let block = a.alloc(&Request::new(order(freed))).unwrap();
+        let (mut mine, barrier) = (Mine::default(), Arc::new(Barrier::new(2)));
+        let mut taken = Vec::new();
+        let stale = std::thread::scope(|scope| {
+            let stale = scope.spawn({
+                let barrier = Arc::clone(&barrier);
+                let a = &a;
+                move || {
+                    run_on(1);
+                    PAUSED.set(Some(barrier));
+                    a.free(block.first, block.order)
+                }
+            });
+            barrier.wait(); // it has seen the block allocated
+            a.free(block.first, block.order).unwrap();
+            a.drain_pagesets();
+            let all = Request::new(order(became)).urgency(Urgency::Reserve);
+            while let Ok(block) = a.alloc(&all) {
+                mine.add(block);
+                taken.push(block);
+            }
+            barrier.wait();
+            stale.join().unwrap()
+        });
+        let context = format!("freed with order {freed}, now of order {became}");
+        assert!(stale.is_err(), "{context}");
+        a.verify().unwrap_or_else(|fault| panic!("{context}: {fault}"));
+        // Nothing that somebody has comes out once more, and every block is its owner's to free.
+        take_all_and_return(&a, &mut mine, &[]);
+        for block in taken {
+            mine.remove(block);
+            a.free(block.first, block.order).unwrap_or_else(|error| panic!("{context}: {error}"));
+        }
+        check_all_free(&a);
+        assert_eq!(a.events().withheld, 0, "{context}");
+    }
+}
+
+#[test]
+fn histories_with_races() {
+    for (seed, misuse) in (0..40).zip([Misuse::Checked, Misuse::Exact].into_iter().cycle()).step_by(ONE_IN) {
+        let mut random = Random(seed);
+        let a = build(2048, &Config { misuse, ..Config::default() });
         let (mut mine, mut held) = (Mine::default(), Vec::new());
         for _ in 0..400 {
             run_on(random.below(3) as u32);
@@ -263,7 +314,8 @@ fn checked_histories_with_races() {
                 1 if !held.is_empty() => {
                     let block: Block = held.swap_remove(random.below(held.len() as u64) as usize);
                     mine.remove(block);
-                    assert!(free_twice(&a, block).contains(&Ok(())));
+                    let succeeded = free_twice(&a, block).iter().filter(|result| result.is_ok()).count();
+                    assert!(succeeded == 1 || (succeeded == 2 && misuse == Misuse::Checked));
                 }
                 2..8 if !held.is_empty() => {
                     let block = held.swap_remove(random.below(held.len() as u64) as usize);
@@ -284,7 +336,7 @@ fn checked_histories_with_races() {
             a.free(block.first, block.order).unwrap();
         }
         a.drain_pagesets();
-        assert!(a.events().withheld > 0);
+        assert_eq!(a.events().withheld > 0, misuse == Misuse::Checked);
         check_all_free(&a);
     }
 }

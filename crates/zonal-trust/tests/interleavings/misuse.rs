@@ -32,6 +32,28 @@ pub(crate) fn exact_and_taken_at_once<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
+/// A wrong free beside the right one, after which the frame's pageset drains, the frame merges and is handed
+/// out as part of a larger block: whenever the wrong free was preempted, it changes nothing of that.
+pub(crate) fn stale_free<C: Checker>() {
+    let (world, frame) = world_with_a_freed_frame::<C>(Misuse::default());
+    let freed = Arc::new(AtomicU64::new(0)); // not part of the model
+    let right = Arc::clone(&freed);
+    let wrong = Arc::clone(&freed);
+    world.at_once(
+        on(0, move |world| {
+            free(world, frame, &right);
+            world.allocator().drain_pagesets();
+            let _ = world.alloc(&Request::new(Order::new(2).expect("it is small")).urgency(Urgency::Reserve));
+        }),
+        on(1, move |world| free(world, frame, &wrong)),
+    );
+    assert_eq!(freed.load(Relaxed), 1, "frees that succeeded");
+    let larger = Request::new(Order::new(2).expect("it is small")).urgency(Urgency::Reserve);
+    while world.alloc(&larger).is_ok() {}
+    world.check();
+    assert_eq!(world.allocator().events().withheld, 0);
+}
+
 /// With plain checks both may succeed. Then the second copy is withheld where it would be handed out, and
 /// reported; the books are right again from there on.
 pub(crate) fn checked<C: Checker>() {
@@ -54,6 +76,22 @@ pub(crate) fn checked<C: Checker>() {
 ///
 /// Nobody allocates meanwhile: the free of a frame that is allocated anew is none that can be told.
 fn race<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, u64) {
+    let (world, frame) = world_with_a_freed_frame::<C>(misuse);
+    let freed = Arc::new(AtomicU64::new(0)); // not part of the model
+    let also = Arc::clone(&freed);
+    world.at_once(
+        on(0, move |world| free(world, frame, &freed)),
+        on(1, {
+            let freed = Arc::clone(&also);
+            move |world| free(world, frame, &freed)
+        }),
+    );
+    let freed = also.load(Relaxed);
+    (world, freed)
+}
+
+/// A world of two CPUs whose pagesets hold little, and a frame that is allocated and no longer owned.
+fn world_with_a_freed_frame<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, Pfn) {
     let config = Config { misuse, tuning: PagesetTuning::Fixed, ..config(8) };
     let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(Nobody));
     for cpu in [1, 0] {
@@ -66,17 +104,7 @@ fn race<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, u64) {
     }
     let frame = world.page();
     world.disown(frame, Order::PAGE);
-    let freed = Arc::new(AtomicU64::new(0)); // not part of the model
-    let also = Arc::clone(&freed);
-    world.at_once(
-        on(0, move |world| free(world, frame, &freed)),
-        on(1, {
-            let freed = Arc::clone(&also);
-            move |world| free(world, frame, &freed)
-        }),
-    );
-    let freed = also.load(Relaxed);
-    (world, freed)
+    (world, frame)
 }
 
 fn free<C: Checker>(world: &World<C>, frame: Pfn, freed: &AtomicU64) {
