@@ -38,7 +38,7 @@ macro_rules! for_all_scenarios {
             exact: misuse, 4;
             exact_and_taken_at_once: misuse, 1;
             checked: misuse, 3;
-            stale_free: misuse, 2;
+            stale_free: misuse, 5;
             offline_against_allocation: memory, 1;
         }
     };
