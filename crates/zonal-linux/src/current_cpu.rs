@@ -6,10 +6,17 @@
 
 use std::ffi::{CStr, c_uint};
 
-/// Smallest registered size that holds the CPU field.
-const AREA_BYTES_MIN: c_uint = 8;
 /// Place of `cpu_id` in the area.
 const CPU_ID_OFFSET: isize = 4;
+
+/// How much of the area is used; Linux `rseq(2)`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AreaUse {
+    /// `cpu_id` is read.
+    CpuId = 8,
+    /// `rseq_cs` is written too.
+    Sequences = 16,
+}
 
 /// How to ask for the current CPU.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +40,7 @@ impl CurrentCpu {
 
     /// Finds out what this process offers.
     pub(crate) fn detect() -> Self {
-        Self { field: area_offset().map(|area| area + CPU_ID_OFFSET) }
+        Self { field: area_offset(AreaUse::CpuId).map(|area| area + CPU_ID_OFFSET) }
     }
 }
 
@@ -67,18 +74,19 @@ fn load_cpu_id(_offset: isize) -> i32 {
     -1 // the thread pointer's place is not known here
 }
 
-/// Distance of each thread's area from its thread pointer, where the C library registers areas.
+/// Distance of each thread's area from its thread pointer, where the C library registers areas that are
+/// large enough.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(crate) fn area_offset() -> Option<isize> {
+pub(crate) fn area_offset(area_use: AreaUse) -> Option<isize> {
     // SAFETY: where it exists the symbol is an `unsigned int` that is constant after start-up.
     let size: c_uint = unsafe { symbol(c"__rseq_size") }?;
     // SAFETY: likewise a `ptrdiff_t`.
     let offset: isize = unsafe { symbol(c"__rseq_offset") }?;
-    (size >= AREA_BYTES_MIN).then_some(offset)
+    (size >= area_use as c_uint).then_some(offset)
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) fn area_offset() -> Option<isize> {
+pub(crate) fn area_offset(_area_use: AreaUse) -> Option<isize> {
     None
 }
 

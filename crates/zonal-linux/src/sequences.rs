@@ -3,7 +3,9 @@
 //! A sequence is a few instructions that end in one store. When the kernel takes the thread off its
 //! CPU or sends it a signal before that store, it lets the thread go on at the sequence's *abort*
 //! instead: nothing was done, and the caller goes the long way. Another CPU keeps sequences out by the
-//! head's gate and a memory barrier that restarts those under way (`membarrier`). Where the C
+//! head's gate and a memory barrier that restarts those under way (`membarrier`). The order of accesses is
+//! that of the contract of [`Head`]. No descriptor stays behind in the area of a thread: a library that is
+//! unloaded takes its descriptors with it, and the kernel would read one at the next preemption. Where the C
 //! library registers no area, the kernel lacks the barrier, or threads stand for other CPUs than
 //! their own, all is done by [`TryLock`]. Neighbours: `sequences/` has the instructions by
 //! architecture, `current_cpu.rs` finds the area. Source: Linux `rseq(2)`, `membarrier(2)`.
@@ -16,7 +18,7 @@ use zonal::cpu_local::{CpuLocal, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VI
 use zonal::home::{Home, Homes};
 use zonal::units::CpuId;
 
-use crate::current_cpu::area_offset;
+use crate::current_cpu::{AreaUse, area_offset};
 use crate::platform::LinuxPlatform;
 
 #[cfg(target_arch = "aarch64")]
@@ -128,7 +130,7 @@ fn give_by_lock<'m>(
 impl Sequences {
     /// Sequences, where this process has them.
     pub(crate) fn detect() -> Self {
-        Self { area: area_offset().and_then(NonZeroIsize::new).filter(|_| has_barrier()) }
+        Self { area: area_offset(AreaUse::Sequences).and_then(NonZeroIsize::new).filter(|_| has_barrier()) }
     }
 
     /// Sequences with areas so far from each thread's thread pointer.
@@ -151,7 +153,7 @@ impl Sequences {
     #[inline(always)]
     pub(crate) fn current_cpu(self) -> Option<CpuId> {
         // SAFETY: `area` is that of all threads.
-        self.area.map(|area| CpuId::new(unsafe { instructions::current_cpu(area) }))
+        self.area.map(|area| CpuId::new(unsafe { instructions::current_cpu(area) } as u32))
     }
 }
 

@@ -88,7 +88,7 @@ impl<P: Platform> Head<P> {
 ///
 /// Contract: from a lock that succeeded until the gate is stored [`OPEN`], with release, no other
 /// operation on that head succeeds, and those that succeed later see all that was written before.
-/// Failing is always right.
+/// [`Head`] says what that takes. Failing is always right.
 pub trait CpuLocal<P: Platform>: Send + Sync {
     /// Takes the frame on top of the stack at the home that the caller's CPU uses; gives that home and
     /// the frame. [`NOTHING`], with any home, when the take trips or is disturbed.

@@ -2,9 +2,10 @@
 //!
 //! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
 //! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
-//! sequence go on, after the signature that it asks for. Gates are read with acquire: whoever opened
-//! one may have done so on another CPU. Area: descriptor at 8, CPU at 4. Home: head at 0, slots at
-//! 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits of the word.
+//! sequence go on, after the signature that it asks for. The descriptor is cleared at `30:` and at `50:`.
+//! `Head` says why the gate is loaded first; the load must acquire here. Area: descriptor at 8, CPU at 4.
+//! Home: head at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits
+//! of the word.
 
 use std::arch::asm;
 use std::num::NonZeroIsize;
@@ -13,18 +14,20 @@ use std::sync::atomic::AtomicU64;
 macro_rules! sequence {
     ([$($body:literal)*] [$($failed:literal)*] $($operands:tt)*) => {
         asm!(
-            "mrs {other}, tpidr_el0",
-            "add {other}, {other}, {area}",
+            "mrs {own}, tpidr_el0",
+            "add {own}, {own}, {area}",
             "adrp {t}, 40f",
             "add {t}, {t}, :lo12:40f",
-            "str {t}, [{other}, #8]",
+            "str {t}, [{own}, #8]",
             "20:",
-            "ldr {t:w}, [{other}, #4]",
+            "ldr {t:w}, [{own}, #4]",
             $($body,)*
             "30:",
+            "str xzr, [{own}, #8]",
             "b 60f",
             ".inst 0xd428bc00",
             "50:",
+            "str xzr, [{own}, #8]",
             $($failed,)*
             ".pushsection __rseq_cs, \"aw\", @progbits",
             ".balign 32",
@@ -33,6 +36,7 @@ macro_rules! sequence {
             ".quad 20b, 30b - 20b, 50b",
             ".popsection",
             "60:",
+            own = out(reg) _,
             $($operands)*
             options(nostack),
         )
@@ -87,7 +91,7 @@ pub(super) unsafe fn take(
 #[inline(always)]
 pub(super) unsafe fn give(
     area: NonZeroIsize,
-    cpu: u32,
+    cpu: u64,
     head: *const u8,
     slots: usize,
     step: u64,
@@ -112,7 +116,7 @@ pub(super) unsafe fn give(
         ] ["b {refused}"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
             step = in(reg) step, frame = in(reg) frame, t = out(reg) _, next = out(reg) _,
-            other = out(reg) _, gate = out(reg) _, refused = label { refused() },
+            gate = out(reg) _, refused = label { refused() },
         );
     }
 }
@@ -132,23 +136,23 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
             "ldar {t}, [{head}]"
             "cmn {t}, #2"
             "b.hs 50f"
-            "mov {other}, #-1"
-            "str {other}, [{head}]"
+            "mov {shut}, #-1"
+            "str {shut}, [{head}]"
         ] ["mov {t}, #-1"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) gate,
-            other = out(reg) _,
+            shut = out(reg) _,
         );
     }
     gate
 }
 
-/// The CPU that the kernel keeps in the area.
+/// The CPU that the kernel keeps in the area, of 32 bits: extended by the load, which costs nothing.
 ///
 /// # Safety
 /// `area` is the offset of the registered area.
 #[inline(always)]
-pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u32 {
-    let cpu: u32;
+pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u64 {
+    let cpu: u64;
     // SAFETY: the caller's promise. Not `pure`: the kernel changes the field under us.
     unsafe {
         asm!("mrs {tp}, tpidr_el0", "add {tp}, {tp}, {area}", "ldr {cpu:w}, [{tp}, #4]",

@@ -22,7 +22,7 @@ pub(super) unsafe fn take(_: NonZeroIsize, homes: *const AtomicU64, _: usize, _:
 /// None needed.
 pub(super) unsafe fn give(
     _: NonZeroIsize,
-    _: u32,
+    _: u64,
     _: *const u8,
     _: usize,
     _: u64,
@@ -44,6 +44,6 @@ pub(super) unsafe fn lock(_: NonZeroIsize, _: u32, _: *const u8) -> u64 {
 ///
 /// # Safety
 /// None needed.
-pub(super) unsafe fn current_cpu(_: NonZeroIsize) -> u32 {
-    u32::MAX
+pub(super) unsafe fn current_cpu(_: NonZeroIsize) -> u64 {
+    u64::from(u32::MAX)
 }

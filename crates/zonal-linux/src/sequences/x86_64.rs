@@ -2,9 +2,10 @@
 //!
 //! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
 //! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
-//! sequence go on, after the signature that it asks for. Area: descriptor at 8, CPU at 4. Home: head
-//! at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits of the
-//! word.
+//! sequence go on, after the signature that it asks for. The descriptor is cleared at `30:` and at `50:`.
+//! `Head` says why the gate is loaded first; here loads are never reordered. Area: descriptor at 8, CPU at
+//! 4. Home: head at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27
+//! bits of the word.
 
 use std::arch::asm;
 use std::num::NonZeroIsize;
@@ -18,10 +19,12 @@ macro_rules! sequence {
             "20:",
             $($body,)*
             "30:",
+            "mov qword ptr fs:[{area} + 8], 0",
             ".pushsection .text.unlikely.zonal_sequences, \"ax\", @progbits",
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
             "50:",
+            "mov qword ptr fs:[{area} + 8], 0",
             $($failed,)*
             ".popsection",
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -55,23 +58,25 @@ pub(super) unsafe fn take(
     unsafe {
         sequence!([
             "mov {t:e}, fs:[{area} + 4]"
-            "cmp {t}, {count}"
+            "cmp {t}, {count_gate}"
             "jae 50f"
             "mov {home}, [{homes} + {t} * 8]"
             "mov {head}, [{home}]"
+            "mov {count_gate}, [{head}]"
             "mov {t}, [{head} + 8]"
-            "lea {next}, [{t} + {step}]"
+            "add {next}, {t}"
             "mov {reach}, [{head} + 16]"
             "add {reach}, {next}"
-            "test [{head}], {reach}"
+            "test {count_gate}, {reach}"
             "jnz 50f"
             "mov {reach}, [{home} + 8]"
             "and {t:e}, 0x7ffffff"
             "mov {t:e}, [{reach} + {t} * 4]"
             "mov [{head} + 8], {next}"
         ] ["mov {home}, [{homes}]" "mov {t}, -1" "jmp 60f"]
-            area = in(reg) area.get(), homes = in(reg) homes, count = in(reg) count, step = in(reg) step,
-            home = out(reg) home, t = out(reg) frame, head = out(reg) _, reach = out(reg) _, next = out(reg) _,
+            area = in(reg) area.get(), homes = in(reg) homes, count_gate = inout(reg) count => _,
+            next = inout(reg) step => _, home = out(reg) home, t = out(reg) frame, head = out(reg) _,
+            reach = out(reg) _,
         );
     }
     (home, frame)
@@ -84,7 +89,7 @@ pub(super) unsafe fn take(
 #[inline(always)]
 pub(super) unsafe fn give(
     area: NonZeroIsize,
-    cpu: u32,
+    cpu: u64,
     head: *const u8,
     slots: usize,
     step: u64,
@@ -94,22 +99,23 @@ pub(super) unsafe fn give(
     // SAFETY: the caller's promise; the slot written lies beyond the stack until the word says so.
     unsafe {
         sequence!([
-            "cmp dword ptr fs:[{area} + 4], {cpu:e}"
+            "cmp dword ptr fs:[{area} + 4], {cpu_gate:e}"
             "jne 50f"
+            "mov {cpu_gate}, [{head}]"
             "mov {next}, [{head} + 8]"
             "sub {next}, {step}"
             "mov {t}, [{head} + 24]"
             "sub {t}, {next}"
-            "test [{head}], {t}"
+            "test {cpu_gate}, {t}"
             "jnz 50f"
             "mov {t:e}, {next:e}"
             "and {t:e}, 0x7ffffff"
             "mov [{slots} + {t} * 4], {frame:e}"
             "mov [{head} + 8], {next}"
         ] ["jmp {refused}"]
-            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
-            step = in(reg) step, frame = in(reg) frame, t = out(reg) _, next = out(reg) _,
-            refused = label { refused() },
+            area = in(reg) area.get(), cpu_gate = inout(reg) cpu => _, head = in(reg) head,
+            slots = in(reg) slots, step = in(reg) step, frame = in(reg) frame, t = out(reg) _,
+            next = out(reg) _, refused = label { refused() },
         );
     }
 }
@@ -137,13 +143,13 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
     gate
 }
 
-/// The CPU that the kernel keeps in the area.
+/// The CPU that the kernel keeps in the area, of 32 bits: extended by the load, which costs nothing.
 ///
 /// # Safety
 /// `area` is the offset of the registered area.
 #[inline(always)]
-pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u32 {
-    let cpu: u32;
+pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u64 {
+    let cpu: u64;
     // SAFETY: the caller's promise. Not `pure`: the kernel changes the field under us.
     unsafe {
         asm!("mov {cpu:e}, fs:[{area} + 4]", cpu = out(reg) cpu, area = in(reg) area.get(),
