@@ -2,7 +2,9 @@
 //! who owns which frame.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use zonal::units::Pfn;
@@ -78,4 +80,56 @@ pub fn stress_rounds() -> impl Iterator<Item = u64> {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     (0..).take_while(move |&round| round == 0 || until.is_some_and(|until| Instant::now() < until))
+}
+
+/// Id of the calling thread.
+pub fn thread_id() -> libc::pid_t {
+    // SAFETY: no preconditions.
+    unsafe { libc::gettid() }
+}
+
+/// CPUs that this process may use.
+pub fn allowed_cpus() -> Vec<usize> {
+    // SAFETY: an all-zero set is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the call writes that many bytes at most.
+    let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the CPUs looked for are within the set.
+    (0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+}
+
+/// Keeps the calling thread on a CPU; where that is not allowed, it stays where it is.
+pub fn pin_to(cpu: usize) {
+    move_thread(0, cpu);
+}
+
+/// Keeps a thread that lives on a CPU; where that is not allowed, it stays where it is.
+pub fn move_thread(thread: libc::pid_t, cpu: usize) {
+    // SAFETY: an all-zero set is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: CPUs of this machine are within the set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set is valid for its size.
+    unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) };
+}
+
+/// Does `work`. The calling thread then stays until all senders of `disturbers` are gone: those who hold one
+/// act on this thread by its id, which must not have ended then, nor be another's.
+pub fn work_disturbed<R>(disturbers: &Receiver<()>, work: impl FnOnce() -> R) -> R {
+    let worked = catch_unwind(AssertUnwindSafe(work));
+    assert!(disturbers.recv().is_err(), "nothing is ever sent");
+    worked.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+/// Does `work` when the result is dropped, be it by a panic.
+#[must_use]
+pub fn when_dropped(work: impl FnOnce()) -> impl Drop {
+    struct WhenDropped<F: FnOnce()>(Option<F>);
+    impl<F: FnOnce()> Drop for WhenDropped<F> {
+        fn drop(&mut self) {
+            self.0.take().into_iter().for_each(|work| work());
+        }
+    }
+    WhenDropped(Some(work))
 }

@@ -1,0 +1,187 @@
+//! A pageset that its own CPU uses while another CPU drains or folds it, each thread pinned to its CPU;
+//! and holders of pagesets' locks that migrate between two CPUs.
+//!
+//! `ZONAL_STRESS_SECONDS` makes it go on for longer. Neighbours: `sequences.rs` and `signals.rs` disturb
+//! sequences from outside, the interleavings of `zonal-trust` go through the same scenarios step by step.
+
+mod common;
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use common::{allowed_cpus, move_thread, pin_to, stress_rounds, thread_id, when_dropped, work_disturbed};
+use zonal::units::{CpuId, Order, Pfn};
+use zonal_linux::{Pool, PoolRequest};
+
+const POOL_BYTES: u64 = 64 << 20;
+/// Frames that an owner holds at most in a round: within the pageset, and past its ends.
+const HELD: [usize; 3] = [1, 3, 200];
+/// Frames that an owner allocates in a race.
+const FRAMES: usize = 1_000_000;
+
+/// What another CPU does to the owner's pagesets.
+#[derive(Clone, Copy, Debug)]
+enum Visit {
+    Drain,
+    Tick,
+}
+
+/// Races have the CPUs for themselves, one after the other.
+static CPUS: Mutex<()> = Mutex::new(());
+
+fn pool() -> Pool {
+    let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
+    if !pool.uses_sequences() {
+        eprintln!("SKIPPED: no restartable sequences here; locks are tested instead");
+    }
+    pool
+}
+
+/// Two CPUs, or `None` and a message where there is one.
+fn two_cpus() -> Option<[usize; 2]> {
+    let cpus = allowed_cpus();
+    let two = cpus.first_chunk().copied();
+    if two.is_none() {
+        eprintln!("SKIPPED: two CPUs are needed, and this process may use {cpus:?}");
+    }
+    two
+}
+
+/// Interrupts of the calling thread that restart no sequence, because the thread goes on at once: what other
+/// CPUs do in the meantime happens between two instructions.
+struct Interrupts {
+    timer: OwnedFd,
+    random: u64,
+}
+
+impl Interrupts {
+    fn new() -> Self {
+        // SAFETY: no preconditions.
+        let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
+        assert!(timer >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: just opened, and known to nobody else.
+        Self { timer: unsafe { OwnedFd::from_raw_fd(timer) }, random: 1 }
+    }
+
+    /// Expires in 1 to 5 microseconds. Nobody reads the timer, so that it interrupts and wakes no thread.
+    fn expire_soon(&mut self) {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let soon = libc::timespec { tv_sec: 0, tv_nsec: 1000 + (self.random >> 52) as libc::c_long };
+        let times = libc::itimerspec { it_interval: never, it_value: soon };
+        // SAFETY: the times outlive the call.
+        let failed =
+            unsafe { libc::timerfd_settime(self.timer.as_raw_fd(), 0, &times, std::ptr::null_mut()) };
+        assert_eq!(failed, 0);
+    }
+}
+
+/// Frames that a thread allocates between two interrupts, about.
+const FRAMES_UNDISTURBED: usize = 64;
+
+/// Allocates and frees frames, `held` at once.
+fn use_frames(pool: &Pool, held: usize, frames: usize) {
+    let mut interrupts = Interrupts::new();
+    let mut burst: Vec<Pfn> = Vec::with_capacity(held);
+    for round in 0..frames / held {
+        if round * held % FRAMES_UNDISTURBED < held {
+            interrupts.expire_soon();
+        }
+        burst.extend((0..held).map(|_| pool.alloc_raw(&PoolRequest::page()).unwrap().first));
+        for frame in burst.drain(..).rev() {
+            // SAFETY: a raw block of this function, freed once.
+            unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
+        }
+    }
+}
+
+fn check(pool: &Pool, what: &str) {
+    let books = pool.verify().unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(books.balance() && books.allocated.get() == 0, "{what}: {books:?}");
+    assert_eq!(pool.events().withheld, 0, "{what}: frames were on two stacks");
+}
+
+fn visit(pool: &Pool, visit: Visit, owner: CpuId) {
+    match visit {
+        Visit::Drain => pool.drain_pagesets(),
+        // SAFETY: ticks free nothing.
+        Visit::Tick => unsafe { pool.allocator() }.tick_cpu(owner),
+    }
+}
+
+/// An owner on one CPU, a visitor on another.
+fn race(what: Visit, held: usize, [own, other]: [usize; 2]) {
+    let pool = &pool();
+    let over = &AtomicBool::new(false);
+    let visits = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ends = when_dropped(|| over.store(true, Relaxed));
+            pin_to(own);
+            use_frames(pool, held, FRAMES);
+        });
+        let visitor = scope.spawn(move || {
+            pin_to(other);
+            // Relaxed: says only when to end.
+            let going_on = |_: &u64| !over.load(Relaxed);
+            (0..).take_while(going_on).inspect(|_| visit(pool, what, CpuId::new(own as u32))).count()
+        });
+        visitor.join().unwrap()
+    });
+    eprintln!("{what:?}, {held} held: {visits} visits");
+    check(pool, &format!("{what:?}, {held} held"));
+}
+
+#[test]
+fn remote_drains_and_ticks_keep_the_accounting_exact() {
+    let Some(cpus) = two_cpus() else { return };
+    let _alone = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in stress_rounds() {
+        for what in [Visit::Drain, Visit::Tick] {
+            HELD.into_iter().for_each(|held| race(what, held, cpus));
+        }
+    }
+}
+
+/// Three threads allocate and free; one of them is moved from CPU to CPU all the time, and so in the
+/// middle of refills and drains.
+fn race_with_moves(cpus: [usize; 2]) -> u64 {
+    let pool = &pool();
+    let over = &AtomicBool::new(false);
+    let (sender, moved) = std::sync::mpsc::channel();
+    let (disturber, disturbers) = std::sync::mpsc::channel();
+    let moves = std::thread::scope(|scope| {
+        for cpu in cpus {
+            scope.spawn(move || {
+                pin_to(cpu);
+                while !over.load(Relaxed) {
+                    use_frames(pool, 200, 2_000);
+                }
+            });
+        }
+        scope.spawn(move || {
+            work_disturbed(&disturbers, || {
+                let _ends = when_dropped(|| over.store(true, Relaxed));
+                sender.send(thread_id()).unwrap();
+                use_frames(pool, 200, FRAMES);
+            });
+        });
+        let mover = scope.spawn(move || {
+            let _disturber = disturber;
+            let moved = moved.recv().unwrap();
+            let to = |at: &u64| move_thread(moved, cpus[*at as usize % 2]);
+            (0..).take_while(|_| !over.load(Relaxed)).inspect(to).count() as u64
+        });
+        mover.join().unwrap()
+    });
+    check(pool, "a thread that migrates");
+    moves
+}
+
+#[test]
+fn lock_holders_may_migrate() {
+    let Some(cpus) = two_cpus() else { return };
+    let _alone = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    let moves: u64 = stress_rounds().map(|_| race_with_moves(cpus)).sum();
+    assert!(moves > 10, "{moves} moves");
+}
