@@ -102,8 +102,9 @@ unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
     (!found.is_null()).then(|| unsafe { found.cast::<T>().read() })
 }
 
+/// The CPU that runs the caller, by a system call; 0 where there is none.
 #[cold]
-fn ask_the_kernel() -> u32 {
+pub(crate) fn ask_the_kernel() -> u32 {
     // SAFETY: no preconditions. It fails only where the system call is missing.
     let cpu = unsafe { libc::sched_getcpu() };
     u32::try_from(cpu).unwrap_or(0)

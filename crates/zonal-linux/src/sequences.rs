@@ -18,7 +18,7 @@ use zonal::cpu_local::{CpuLocal, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VI
 use zonal::home::{Home, Homes};
 use zonal::units::CpuId;
 
-use crate::current_cpu::{AreaUse, area_offset};
+use crate::current_cpu::{AreaUse, area_offset, ask_the_kernel};
 use crate::platform::LinuxPlatform;
 
 #[cfg(target_arch = "aarch64")]
@@ -148,13 +148,22 @@ impl Sequences {
         self.area.is_some()
     }
 
-    /// The CPU of the caller where sequences are used; one that no machine has when the thread was
-    /// started behind the C library's back.
-    #[inline(always)]
+    /// The CPU of the caller where sequences are used; one that no machine has when the thread has no area
+    /// of its own, because it was started without the C library.
+    #[inline]
     pub(crate) fn current_cpu(self) -> Option<CpuId> {
         // SAFETY: `area` is that of all threads.
-        self.area.map(|area| CpuId::new(unsafe { instructions::current_cpu(area) } as u32))
+        let cpu = unsafe { instructions::current_cpu(self.area?) } as u32;
+        // Negative where the kernel keeps no number.
+        Some(CpuId::new(if cpu.cast_signed() >= 0 { cpu } else { beyond_all_cpus() }))
     }
+}
+
+/// A number that no machine has, and of each CPU another one: the allocator spreads CPUs that it does not know
+/// by their numbers.
+#[cold]
+fn beyond_all_cpus() -> u32 {
+    u32::MAX - ask_the_kernel()
 }
 
 /// `membarrier` commands and flags; Linux `membarrier(2)`.

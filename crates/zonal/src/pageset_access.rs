@@ -17,13 +17,16 @@ use crate::platform::Platform;
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Locks the pageset of the caller's CPU, at `seat`, unless somebody has it.
+    /// Locks the pageset of the caller's CPU, at `seat`, unless it is locked or that CPU has none.
     #[inline]
     pub(crate) fn own_pageset<'a>(
         &'a self,
         zone: &'a Zone<'m, P>,
         seat: Seat,
     ) -> Option<PagesetGuard<'a, P>> {
+        if !seat.exists() {
+            return None;
+        }
         let pageset = &zone.pagesets[seat.cpu.index()];
         let gate = self.platform.cpu_local().lock(seat.cpu, &pageset.head)?;
         Some(PagesetGuard::new(pageset, zone.stacks(seat), gate))

@@ -20,7 +20,8 @@ pub(crate) struct Reach<'r> {
     pub(crate) kind: PageKind,
     pub(crate) urgency: Urgency,
     pub(crate) limit: ZoneKind,
-    /// Seat of the current CPU, if that is known and online.
+    /// Seat of the current CPU; one that does not exist, with that CPU's number, if the CPU is unknown or
+    /// offline.
     pub(crate) seat: Option<Seat>,
     /// Place of the node the request comes from.
     pub(crate) from: usize,
@@ -85,14 +86,15 @@ impl<P: Platform> Allocator<'_, P> {
         }
         let reclaiming = self.platform.is_reclaiming();
         let urgency = if reclaiming { Urgency::Reserve } else { request.terms.urgency };
-        let here = self.current_seat();
+        let cpu = self.platform.current_cpu();
+        let here = self.seat(cpu);
         let from = here.map_or(0, |seat| usize::from(seat.node));
         let mut reach = Reach {
             order: request.terms.order,
             kind: request.terms.kind,
             urgency,
             limit: request.terms.zone_limit,
-            seat: here.filter(|&seat| self.is_online(seat)),
+            seat: here.filter(|&seat| self.is_online(seat)).or(Some(Seat::absent(cpu))),
             from,
             target: from,
             strict: request.is_strict(),

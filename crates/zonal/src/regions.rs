@@ -15,7 +15,7 @@ use crate::buddy_verify::BuddyFault;
 use crate::carve::{Fresh, copy_view};
 use crate::lock::Held;
 use crate::platform::{Atomic, Platform, RawLock};
-use crate::units::Order;
+use crate::units::{CpuId, Order};
 use crate::word_batch::{BATCH_MAX, WordBatch};
 
 /// Most regions of a zone: a bit each in a word.
@@ -136,6 +136,12 @@ impl<'m, P: Platform> Regions<'m, P> {
     pub(crate) fn home(&self, rank: usize, cpus: usize) -> usize {
         // In 32 bits, for division is slow, and there are few of either.
         if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
+    }
+
+    /// The home region of a CPU of which nothing but its number is known.
+    #[cold]
+    pub(crate) fn home_of_unknown(&self, cpu: CpuId) -> usize {
+        cpu.index() % self.shape.count
     }
 
     /// Takes a block of `order`, near `home` if it can be had there; gives its first frame.

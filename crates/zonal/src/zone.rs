@@ -270,6 +270,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     pub(crate) fn home(&self, seat: Option<Seat>) -> usize {
         match seat {
             Some(seat) if self.is_own(seat) => self.regions.home(seat.rank as usize, self.own_cpus),
+            Some(seat) if !seat.exists() => self.regions.home_of_unknown(seat.cpu),
             Some(seat) => self.regions.home(seat.cpu.index(), self.pagesets.len()),
             None => 0,
         }

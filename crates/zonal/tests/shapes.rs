@@ -50,6 +50,26 @@ fn unknown_cpus_are_served_past_the_pagesets() {
 }
 
 #[test]
+fn unknown_and_offline_cpus_work_in_different_parts_of_a_zone() {
+    const PART: u64 = 1 << 14; // there is a free area of this size for a quarter of a CPU
+    let world = Plan::even(1, 4, 16 * PART).build(&Config::default());
+    for cpu in 0..3 {
+        world.allocator.offline_cpu(CpuId::new(cpu)).unwrap();
+    }
+    let part_of = |cpu| {
+        run_on(cpu);
+        let block = world.allocator.alloc(&Request::page()).unwrap();
+        world.free([block]);
+        block.first.get() / PART
+    };
+    for cpus in [0..3, 4..16, u32::MAX - 15..u32::MAX] {
+        let parts: std::collections::BTreeSet<u64> = cpus.clone().map(part_of).collect();
+        assert_eq!(parts.len(), cpus.len(), "CPUs {cpus:?} use the parts {parts:?}");
+    }
+    check_all_free(&world);
+}
+
+#[test]
 fn nodes_without_memory_are_served_by_the_nearest() {
     let mut plan = Plan::with_distances(1, FRAMES, |a, b| 10 + 10 * a.abs_diff(b) as u8, 3);
     plan.zones.remove(1);
