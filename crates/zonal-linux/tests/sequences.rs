@@ -2,9 +2,12 @@
 //! threads that hop between CPUs, signals at any instruction, other CPUs that drain, CPUs that go and
 //! come. No frame may have two owners, none may be lost.
 
+mod common;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use common::{pin_to, when_dropped, work_disturbed};
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::PageKind;
 use zonal::units::{CpuId, Order, Pfn};
@@ -76,7 +79,7 @@ impl Stress {
                 return;
             }
             for &worker in workers {
-                // SAFETY: workers are joined only after this thread.
+                // SAFETY: workers do not end before this thread (`work_disturbed`).
                 unsafe { libc::pthread_kill(worker, libc::SIGUSR1) };
             }
             match round % 64 {
@@ -92,16 +95,6 @@ impl Stress {
             }
         }
     }
-}
-
-/// Keeps the calling thread on a CPU; where that is not allowed, it stays where it is.
-fn pin_to(cpu: usize) {
-    // SAFETY: an all-zero set is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: CPUs of this machine are within the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is valid for its size.
-    unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
 }
 
 extern "C" fn on_signal(_: libc::c_int) {}
@@ -122,22 +115,27 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
     let stress = Stress { pool, owners, over: AtomicBool::new(false), taken: AtomicU64::new(0) };
     std::thread::scope(|scope| {
         let (sender, names) = std::sync::mpsc::channel();
+        let mut disturber_of_all = Vec::new();
         for name in 1..=THREADS {
             let (stress, sender) = (&stress, sender.clone());
+            let (disturber, disturbers) = std::sync::mpsc::channel();
+            disturber_of_all.push(disturber);
             scope.spawn(move || {
-                // SAFETY: no preconditions.
-                sender.send(unsafe { libc::pthread_self() }).unwrap();
-                // One thread that panics ends all.
-                let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stress.work(name)));
-                stress.over.store(true, Ordering::Relaxed);
-                // The others still send signals to this thread.
-                std::thread::sleep(Duration::from_millis(50));
-                worked.unwrap();
+                work_disturbed(&disturbers, || {
+                    // One thread that panics ends all.
+                    let _ends = when_dropped(|| stress.over.store(true, Ordering::Relaxed));
+                    // SAFETY: no preconditions.
+                    sender.send(unsafe { libc::pthread_self() }).unwrap();
+                    stress.work(name);
+                });
             });
         }
         let workers: Vec<_> = names.iter().take(THREADS as usize).collect();
         let stress = &stress;
-        scope.spawn(move || stress.disturb(&workers));
+        scope.spawn(move || {
+            let _disturber_of_all = disturber_of_all;
+            stress.disturb(&workers);
+        });
         let end = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < end && !stress.over.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(10));
@@ -149,4 +147,69 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
     assert_eq!(stress.pool.events().withheld, 0, "a frame was on a stack twice");
     assert!(stress.owners.of.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
     assert!(stress.taken.load(Ordering::Relaxed) > 10_000, "the threads must have worked");
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod without_an_area {
+    use super::*;
+
+    /// Has the kernel forget the restartable-sequence area of the calling thread, as if the thread had been
+    /// started without the C library; whether it had one.
+    fn unregister_area() -> bool {
+        const SIGNATURE: u32 = if cfg!(target_arch = "aarch64") { 0xd428_bc00 } else { 0x5305_3053 };
+        const UNREGISTER: libc::c_int = 1;
+        // SAFETY: the name ends in a zero byte.
+        let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
+        // SAFETY: a `ptrdiff_t` of the C library, which is there where sequences are used.
+        let area = thread_pointer().wrapping_add_signed(unsafe { offset.cast::<isize>().read() });
+        // The size that was registered is not told: 32, or a larger one in later versions.
+        (32..=256).step_by(4).any(|bytes| {
+            // SAFETY: the area is the calling thread's own, and nothing of it is used from here on.
+            unsafe { libc::syscall(libc::SYS_rseq, area, bytes, UNREGISTER, SIGNATURE) == 0 }
+        })
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn thread_pointer() -> usize {
+        let pointer;
+        // SAFETY: the ABI keeps the thread pointer's own address at its start.
+        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly)) };
+        pointer
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn thread_pointer() -> usize {
+        let pointer;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack)) };
+        pointer
+    }
+
+    #[test]
+    fn threads_without_an_area_are_served_past_the_pagesets() {
+        let pool = &Pool::builder().size(POOL_BYTES).build().unwrap();
+        if !pool.uses_sequences() {
+            return eprintln!("SKIPPED: no restartable sequences here");
+        }
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    assert!(unregister_area(), "{}", std::io::Error::last_os_error());
+                    for _ in 0..1000 {
+                        let frames: Vec<Pfn> =
+                            (0..9).map(|_| pool.alloc_raw(&PoolRequest::page()).unwrap().first).collect();
+                        for frame in frames {
+                            // SAFETY: a raw block of this thread, freed once.
+                            unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
+                        }
+                    }
+                    pool.drain_pagesets();
+                    pool.verify().unwrap();
+                });
+            }
+        });
+        let books = pool.verify().unwrap();
+        assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
+        assert!(pool.pagesets().all(|pageset| pageset.refills == 0), "a thread without an area has no CPU");
+    }
 }

@@ -9,9 +9,10 @@ mod common;
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc;
 
-use common::{Owners, sequences, stress_rounds};
+use common::{Owners, move_thread, sequences, stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::request::{Block, PageKind};
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
@@ -78,11 +79,6 @@ fn handle_timers() {
     assert_eq!(failed, 0);
 }
 
-fn thread_id() -> libc::pid_t {
-    // SAFETY: no preconditions.
-    unsafe { libc::gettid() }
-}
-
 /// A timer that signals the calling thread while this lives.
 struct Timer(libc::timer_t);
 
@@ -118,14 +114,15 @@ struct Storm {
     owners: Owners,
     /// Threads to be moved about; 0 before they begin.
     threads: Vec<AtomicI32>,
-    over: AtomicBool,
+    /// Threads that still work.
+    at_work: AtomicU32,
 }
 
 impl Storm {
     fn new(pool: Pool) -> Self {
         let owners = Owners::new(&pool);
         let threads = (0..THREADS).map(|_| AtomicI32::new(0)).collect();
-        Self { pool, owners, threads, over: AtomicBool::new(false) }
+        Self { pool, owners, threads, at_work: AtomicU32::new(0) }
     }
 
     /// A fixed number of takes, and as many gives, in runs of random lengths.
@@ -159,19 +156,14 @@ impl Storm {
         unsafe { self.pool.free_raw(block.first, block.order) }.unwrap();
     }
 
-    /// Moves all threads to the next CPU, and again, until it is over.
+    /// Moves all threads to the next CPU, and again, until none works.
     fn move_about(&self) -> u64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let mut moves = 0;
-        while !self.over.load(Relaxed) {
+        while self.at_work.load(Relaxed) != 0 {
             for thread in self.threads.iter().map(|thread| thread.load(Relaxed)).filter(|&thread| thread != 0)
             {
-                // SAFETY: an all-zero set is the empty set.
-                let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-                // SAFETY: CPUs of this machine are within the set.
-                unsafe { libc::CPU_SET(moves as usize % cpus, &mut set) };
-                // SAFETY: the set is valid for its size; a thread that has ended is an error and no more.
-                unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) };
+                move_thread(thread, moves as usize % cpus); // none has ended (`work_disturbed`)
             }
             moves += 1;
         }
@@ -179,15 +171,23 @@ impl Storm {
     }
 
     fn run(&self, micros: i64, moving: bool) -> u64 {
-        self.over.store(false, Relaxed);
+        self.at_work.store(THREADS, Relaxed);
+        self.threads.iter().for_each(|thread| thread.store(0, Relaxed));
+        let (disturber_of_all, disturbers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel()).unzip();
         let moves = std::thread::scope(|scope| {
-            let mover = moving.then(|| scope.spawn(|| self.move_about()));
-            let workers: Vec<_> =
-                (1..=THREADS).map(|name| scope.spawn(move || self.work(name, micros))).collect();
-            let ended: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-            self.over.store(true, Relaxed);
-            ended.into_iter().for_each(|ended| ended.unwrap());
-            mover.map_or(0, |mover| mover.join().unwrap())
+            for (name, disturbers) in (1..=THREADS).zip(disturbers) {
+                scope.spawn(move || {
+                    work_disturbed(&disturbers, || {
+                        let _ends = when_dropped(|| _ = self.at_work.fetch_sub(1, Relaxed));
+                        self.work(name, micros);
+                    });
+                });
+            }
+            let mover = move || {
+                let _disturber_of_all = disturber_of_all;
+                self.move_about()
+            };
+            moving.then(|| scope.spawn(mover)).map_or(0, |mover| mover.join().unwrap())
         });
         self.owners.check_nobody(&self.pool);
         moves
