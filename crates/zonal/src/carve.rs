@@ -66,7 +66,8 @@ macro_rules! copy_view {
 }
 pub(crate) use copy_view;
 
-/// Adds up the bytes of carvings to come.
+/// Adds up the bytes of carvings to come. Sums that no address space holds stay at `usize::MAX`, which
+/// no buffer can supply.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Measure {
     bytes: usize,
@@ -77,12 +78,20 @@ impl Measure {
     pub(crate) const fn add<T>(&mut self, len: usize) {
         assert!(align_of::<T>() <= 2 * LINE);
         let align = if align_of::<T>() > LINE { align_of::<T>() } else { LINE };
-        self.bytes = self.bytes.next_multiple_of(align) + size_of::<T>() * len;
+        let start = match self.bytes.checked_next_multiple_of(align) {
+            Some(start) => start,
+            None => usize::MAX,
+        };
+        self.bytes = start.saturating_add(size_of::<T>().saturating_mul(len));
     }
 
     /// Bytes to ask for, so that the carving fits whatever line the buffer starts on.
     pub(crate) const fn total(self) -> usize {
-        if self.bytes == 0 { 0 } else { self.bytes.next_multiple_of(LINE) + 2 * LINE }
+        match self.bytes.checked_next_multiple_of(LINE) {
+            Some(0) => 0,
+            Some(bytes) => bytes.saturating_add(2 * LINE),
+            None => usize::MAX,
+        }
     }
 }
 
@@ -198,4 +207,24 @@ impl<'m, T: Copy> List<'m, T> {
 unsafe fn assume_init<T>(places: &[MaybeUninit<T>]) -> &[T] {
     // SAFETY: the caller vouches for the values; `MaybeUninit<T>` has the layout of `T`.
     unsafe { slice::from_raw_parts(places.as_ptr().cast::<T>(), places.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_address_space_holds_is_never_supplied() {
+        for len in [usize::MAX, usize::MAX / 8, usize::MAX / 8 - 10, usize::MAX / 16 + 1] {
+            let mut measure = Measure::default();
+            measure.add::<u64>(len);
+            measure.add::<u64>(len);
+            assert_eq!(measure.total(), usize::MAX, "{len}");
+        }
+        let mut measure = Measure::default();
+        assert_eq!(measure.total(), 0);
+        measure.add::<u8>(1);
+        measure.add::<u64>(1);
+        assert_eq!(measure.total(), 2 * LINE + 2 * LINE);
+    }
 }

@@ -40,7 +40,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn give_at_home(&self, first: Pfn) -> bool {
         let prepare = move |home: &Home<'m, P>| {
             let offset = first.get().wrapping_sub(home.base.get());
-            let state = home.states.get(offset as usize)?;
+            let state = home.states.get(usize::try_from(offset).ok()?)?;
             let byte = state.load(Relaxed); // relaxed: the caller owns the frame if it is right
             let step = give_step(byte)?;
             mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;

@@ -10,6 +10,10 @@ use core::fmt;
 /// configured with `NODES_SHIFT` = 10.
 pub const MAX_NODES: usize = 1024;
 
+/// Number of CPU ids the allocator can tell apart: ids are `0..MAX_CPUS`. Linux kernels are configured
+/// for at most 8192 CPUs.
+pub const MAX_CPUS: usize = 1 << 20;
+
 /// Largest order that can be configured: blocks of `2^18` frames.
 pub const MAX_ORDER_LIMIT: u8 = 18;
 
@@ -42,7 +46,7 @@ impl Pfn {
     /// When the sum exceeds `u64::MAX`.
     #[must_use]
     pub const fn plus(self, count: PageCount) -> Self {
-        Self(self.0 + count.0)
+        Self(self.0.checked_add(count.0).expect("there is no frame beyond u64::MAX"))
     }
 
     /// Frames from `start` up to this one, or `None` when `start` lies above.
@@ -81,7 +85,7 @@ impl PageCount {
     /// When the sum exceeds `u64::MAX`.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.checked_add(other.0).expect("counts of frames are at most u64::MAX"))
     }
 
     /// Difference of two counts, zero when `other` is larger.
@@ -116,7 +120,9 @@ impl Order {
     /// The smallest order whose blocks hold `count` frames, or `None` when none does.
     #[must_use]
     pub const fn holding(count: PageCount) -> Option<Self> {
-        let order = count.get().next_power_of_two().trailing_zeros();
+        // More than 2^63 frames have no power of two above them.
+        let Some(covering) = count.get().checked_next_power_of_two() else { return None };
+        let order = covering.trailing_zeros();
         if order <= MAX_ORDER_LIMIT as u32 { Some(Self(order as u8)) } else { None }
     }
 
@@ -168,10 +174,13 @@ impl NodeId {
 pub struct ZoneId(u16);
 
 impl ZoneId {
+    /// Zones that ids tell apart: one of each kind on as many nodes as there can be.
+    pub const COUNT: usize = MAX_NODES * ZoneKind::COUNT;
+
     /// The zone at `index` of the machine's list, or `None` when no machine has so many.
     #[must_use]
     pub const fn new(index: usize) -> Option<Self> {
-        if index < MAX_NODES * ZoneKind::COUNT { Some(Self(index as u16)) } else { None }
+        if index < Self::COUNT { Some(Self(index as u16)) } else { None }
     }
 
     /// Place in the machine's list of zones.
@@ -181,7 +190,7 @@ impl ZoneId {
     }
 
     pub(crate) const fn from_index(index: usize) -> Self {
-        assert!(index < MAX_NODES * ZoneKind::COUNT);
+        assert!(index < Self::COUNT);
         Self(index as u16)
     }
 }
@@ -306,10 +315,23 @@ mod tests {
     }
 
     #[test]
+    fn sums_at_the_limit() {
+        let last = PageCount::new(u64::MAX - 5);
+        assert_eq!(Pfn::new(5).plus(last), Pfn::new(u64::MAX));
+        assert_eq!(PageCount::new(5).plus(last), PageCount::new(u64::MAX));
+        std::panic::catch_unwind(|| Pfn::new(6).plus(last)).unwrap_err();
+        std::panic::catch_unwind(|| PageCount::new(6).plus(last)).unwrap_err();
+    }
+
+    #[test]
     fn bounds_of_ids_and_orders() {
         assert_eq!(Order::new(MAX_ORDER_LIMIT + 1), None);
         assert_eq!(Order::holding(PageCount::new(513)), Order::new(10));
         assert_eq!(Order::holding(PageCount::new(1)), Some(Order::PAGE));
+        assert_eq!(Order::holding(PageCount::new(1 << MAX_ORDER_LIMIT)), Order::new(MAX_ORDER_LIMIT));
+        for frames in [(1 << MAX_ORDER_LIMIT) + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
+            assert_eq!(Order::holding(PageCount::new(frames)), None, "{frames}");
+        }
         assert_eq!(NodeId::new(1024), None);
         assert_eq!(NodeId::new(1023).unwrap().index(), 1023);
     }

@@ -36,6 +36,8 @@ pub enum Fault {
     FrameTwice(Pfn),
     /// An allocated block starts inside another, or is misaligned.
     BlocksOverlap(Pfn),
+    /// A block is said to reach beyond the last frame of its zone.
+    BeyondZone(Pfn),
     /// A pageset holds a frame that is not of its zone or not managed.
     StrangeFrame(Pfn),
     /// The books of a zone do not balance: managed, then the sum of the three others.
@@ -57,6 +59,7 @@ impl fmt::Display for VerifyError {
             Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
             Fault::FrameTwice(frame) => write!(f, "frame {frame} is in two places at once"),
             Fault::BlocksOverlap(frame) => write!(f, "allocated blocks overlap at frame {frame}"),
+            Fault::BeyondZone(frame) => write!(f, "the block at frame {frame} reaches beyond the zone"),
             Fault::StrangeFrame(frame) => write!(f, "a pageset holds the strange frame {frame}"),
             Fault::Unbalanced(managed, sum) => write!(f, "{managed} frames managed, {sum} accounted for"),
             Fault::Counter(counter, counted) => write!(f, "a counter says {counter}, counted are {counted}"),
@@ -201,6 +204,9 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                 if start < run.end || !first.is_aligned_to(order) {
                     return Err(Fault::BlocksOverlap(first));
                 }
+                if end - start < pages {
+                    return Err(Fault::BeyondZone(first));
+                }
                 if start != run.end {
                     none_is_free(zone, run)?;
                     run = start..start;
@@ -238,6 +244,22 @@ mod tests {
     use crate::testing::small;
     use crate::threshold::{CounterRules, TotalsRule};
     use crate::{Config, Request};
+
+    #[test]
+    fn a_block_beyond_the_zone_is_named() {
+        let allocator = small(&Config::default(), |_| {});
+        let zone = &allocator.zones[1];
+        let last = zone.span.end().get() - 16;
+        let frame = zone.offset(Pfn::new(last));
+        zone.frames.set(frame, FrameState::Allocated(Order::new(5).unwrap(), PageKind::User));
+        let fault = allocator.verify().err().map(|error| error.fault);
+        assert_eq!(fault, Some(Fault::BlocksOverlap(Pfn::new(last))), "it is not aligned either");
+        zone.frames.set(frame, FrameState::Free);
+        let (frame, order) = (zone.offset(Pfn::new(0xc000)), Order::new(14).unwrap());
+        zone.frames.set(frame, FrameState::Allocated(order, PageKind::User));
+        let fault = allocator.verify().err().map(|error| error.fault);
+        assert_eq!(fault, Some(Fault::BeyondZone(Pfn::new(0xc000))));
+    }
 
     #[test]
     fn a_machines_total_that_lost_a_fold_is_found() {
