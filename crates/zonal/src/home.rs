@@ -144,9 +144,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// The home zone of the CPU at `seat`, or while there is no memory at all the one that may become so.
     fn first_home(&self, seat: Seat) -> Option<usize> {
-        let node = &self.nodes[usize::from(seat.node)];
-        let own_highest = (node.first_zone + node.zone_count).checked_sub(1).filter(|_| node.zone_count > 0);
-        node.home().or(own_highest)
+        let node = usize::from(seat.node);
+        let own_highest = || self.zones_by_preference(node).next().map(|zone| zone.id.index());
+        self.nodes[node].home().or_else(own_highest)
     }
 
     /// Readies a pageset and has its CPU use it.

@@ -12,7 +12,7 @@ use crate::error::ConfigError;
 use crate::events::EventCells;
 use crate::frame_table::{FrameTable, SECTION};
 use crate::home::Homes;
-use crate::machine::{Machine, NodeDescription, TopologyError, ZoneDescription};
+use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::node::{Node, NodeCells};
 use crate::pageset::{Pageset, STACKS, StackShape};
 use crate::pageset_limits::BatchRule;
@@ -86,7 +86,7 @@ impl<'a> Layout<'a> {
             return Err(ConfigError::Quarantine(config.hardening.quarantine));
         }
         let layout = Self { machine: *machine, config: *config };
-        match machine.zones().iter().find(|zone| layout.spanned_from_base(zone).1 > 1 << 32) {
+        match machine.zones().iter().find(|zone| layout.spanned_from_base(zone).1 > ZONE_FRAMES_MAX) {
             Some(zone) => Err(TopologyError::ZoneTooLarge(zone.node, zone.kind).into()),
             None => Ok(layout),
         }
@@ -251,11 +251,13 @@ impl<'a> Layout<'a> {
         local: &LocalParts<'m>,
     ) -> Zone<'m, P> {
         let plan = self.plan(zone);
+        let next = self.machine.zones().get(id + 1);
         Zone {
             id: ZoneId::from_index(id),
             node,
             node_id: zone.node,
             kind: zone.kind,
+            is_last_part: next.is_none_or(|next| (next.node, next.kind) != (zone.node, zone.kind)),
             span: zone.span,
             base: plan.base,
             cells: &carver.fresh::<P, ZoneCells<P>>(1)[0],

@@ -9,7 +9,8 @@ use crate::fallback::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
 use crate::lock::Held;
 use crate::node_mask::NodeMask;
 use crate::platform::{Atomic, Platform};
-use crate::units::{MAX_NODES, NodeId, PageCount, ZoneId};
+use crate::units::{MAX_NODES, NodeId, PageCount, ZoneId, ZoneKind};
+use crate::zone::Zone;
 
 /// The machine as the fallback rule sees it.
 struct Nodes<'a, 'm, P: Platform>(&'a Allocator<'m, P>);
@@ -36,7 +37,7 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
     }
 }
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> Allocator<'m, P> {
     /// Nodes that have memory online.
     pub(crate) fn memory_nodes(&self) -> NodeMask {
         let words = &self.shared.memory_nodes.0;
@@ -73,11 +74,18 @@ impl<P: Platform> Allocator<'_, P> {
         self.end_standing_in();
     }
 
-    /// Zones with memory of the node at a place, from the highest down.
+    /// Zones with memory of the node at a place, as [`Self::zones_by_preference`] has them.
     fn zones_downwards(&self, node: usize) -> impl Iterator<Item = ZoneId> + Clone + '_ {
-        let node = &self.nodes[node];
-        let zones = &self.zones[node.first_zone..][..node.zone_count];
-        zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO).map(|zone| zone.id)
+        let zones = self.zones_by_preference(node);
+        zones.filter(|zone| zone.managed() != PageCount::ZERO).map(|zone| zone.id)
+    }
+
+    /// All zones of the node at a place, in the sequence in which requests use them: from the highest
+    /// kind down, and the parts of a kind by ascending address.
+    pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
+        let zones = self.node_zones(node);
+        let of_kind = move |kind| zones.iter().filter(move |zone| zone.kind == kind);
+        ZoneKind::ALL.into_iter().rev().flat_map(of_kind)
     }
 
     /// Notes which nodes have memory.

@@ -2,14 +2,23 @@
 //!
 //! Plain data borrowed from the caller, checked once by [`Machine::new`] and trusted afterwards.
 //! Vocabulary: *spanned* >= *present* >= *managed* frames of a zone; a *range* is a run of managed
-//! frames. Neighbours: `layout.rs` measures a machine, `allocator.rs` takes it in.
+//! frames; the *parts* of a node's memory of one kind are its zones of that kind. Neighbours:
+//! `layout.rs` measures a machine, `allocator.rs` takes it in.
 
 use core::fmt;
 
-use crate::units::{CpuId, MAX_NODES, MAX_ORDER_LIMIT, NodeId, PageCount, Pfn, ZoneKind};
+use crate::units::{CpuId, MAX_CPUS, MAX_NODES, MAX_ORDER_LIMIT, NodeId, PageCount, Pfn, ZoneId, ZoneKind};
 
 /// Distance of a node to itself, in the units of the ACPI SLIT.
 pub const LOCAL_DISTANCE: u8 = 10;
+
+/// Frames that one zone can span at most, counted from the last multiple of `2^18` at or before its
+/// first frame: 16 TiB of 4 KiB frames. Frames of a zone are numbered in 32 bits.
+///
+/// Memory that spans more is described as several zones of one kind; [`FrameRange::zone_spans`] says
+/// where to cut it. Where addresses have 32 bits the limit is `2^30`, because the metadata of more
+/// frames would not fit.
+pub const ZONE_FRAMES_MAX: u64 = if usize::BITS < u64::BITS { 1 << 30 } else { 1 << 32 };
 
 /// A run of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +44,44 @@ impl FrameRange {
         offset
             .is_some_and(|offset| offset <= self.count && other.count <= self.count.saturating_minus(offset))
     }
+
+    /// Returns the frames that lie in both ranges, or `None` when there are none.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Option<Self> {
+        let start = self.start.max(other.start);
+        // The end of a range may be beyond the last number there is.
+        let rest = |of: &Self| of.count.saturating_minus(start.offset_from(of.start).unwrap_or_default());
+        let count = rest(self).min(rest(other));
+        (count != PageCount::ZERO).then_some(Self { start, count })
+    }
+
+    /// Cuts the range into spans that one zone each can have, ascending: the range itself if it is
+    /// small enough, else cut at multiples of [`ZONE_FRAMES_MAX`].
+    ///
+    /// Cut a span by this and what is managed in it by [`FrameRange::intersection`] with each part; then
+    /// describe the parts as zones of the same node and kind. No block is cut: the largest is `2^18` frames.
+    /// Frames beyond the last number there is are left out.
+    pub fn zone_spans(&self) -> impl Iterator<Item = Self> + Clone + use<> {
+        let last_count = PageCount::new(u64::MAX - self.start.get());
+        let mut rest = Self { start: self.start, count: self.count.min(last_count) };
+        let fits = fits_in_zone(self);
+        core::iter::from_fn(move || {
+            let room = if fits { u64::MAX } else { ZONE_FRAMES_MAX - rest.start.get() % ZONE_FRAMES_MAX };
+            let part = Self { start: rest.start, count: rest.count.min(PageCount::new(room)) };
+            if part.count == PageCount::ZERO {
+                return None;
+            }
+            rest = Self { start: part.end(), count: rest.count.saturating_minus(part.count) };
+            Some(part)
+        })
+    }
+}
+
+/// Whether one zone can span the range, whatever its largest order is: the largest block there can be
+/// decides where frames are numbered from.
+fn fits_in_zone(range: &FrameRange) -> bool {
+    let lead = range.start.get() % (1 << MAX_ORDER_LIMIT);
+    range.count.get().checked_add(lead).is_some_and(|frames| frames <= ZONE_FRAMES_MAX)
 }
 
 /// One node. Memory-less and CPU-less nodes are ordinary.
@@ -48,7 +95,13 @@ pub struct NodeDescription<'a> {
     pub distances: &'a [u8],
 }
 
-/// One zone: the memory of one kind on one node.
+/// One zone: the memory of one kind on one node, or one part of it.
+///
+/// A node has one zone of a kind as a rule. It has several, its *parts*, where the memory spans more than
+/// a zone can ([`ZONE_FRAMES_MAX`]) or where a span over all of it would be mostly hole, because
+/// metadata grows with spans. Parts are zones in every respect: each has watermarks, pagesets and
+/// counters of its own. Requests use them in ascending order of address; the lowmem reserve that
+/// their kind keeps is divided among them by size.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneDescription<'a> {
     /// The node it belongs to.
@@ -106,8 +159,10 @@ pub enum TopologyError {
     CpuTwice(CpuId),
     /// A zone names a node that is not there.
     ZoneOfUnknownNode(NodeId),
-    /// A node has two zones of one kind.
-    ZoneTwice(NodeId, ZoneKind),
+    /// A CPU id is [`MAX_CPUS`] or above.
+    CpuTooLarge(CpuId),
+    /// More zones than ids tell apart.
+    TooManyZones(usize),
     /// Two zones claim the same frame.
     ZonesOverlap {
         /// First frame claimed twice.
@@ -133,16 +188,16 @@ pub enum TopologyError {
         /// First frame of the span.
         start: Pfn,
     },
-    /// A zone spans more than 2^32 frames, counted from where its first block would begin.
+    /// A zone spans more than [`ZONE_FRAMES_MAX`] frames, counted from where its first block would begin.
     ZoneTooLarge(NodeId, ZoneKind),
-    /// Zones must be listed by ascending node and kind.
+    /// Zones must be listed by ascending node, kind and first frame.
     ZonesNotAscending(NodeId, ZoneKind),
 }
 
 impl<'a> Machine<'a> {
     /// Checks a description.
     ///
-    /// `nodes` ascend by id; `zones` ascend by node, then by kind.
+    /// `nodes` ascend by id; `zones` ascend by node, then by kind, then by first frame.
     ///
     /// # Errors
     /// The first thing found wrong, naming node, row and column, or frame.
@@ -162,7 +217,7 @@ impl<'a> Machine<'a> {
         self.nodes
     }
 
-    /// The zones, ascending by node and kind; a zone's place here is its `ZoneId`.
+    /// The zones, ascending by node, kind and first frame; a zone's place here is its `ZoneId`.
     #[must_use]
     pub const fn zones(&self) -> &'a [ZoneDescription<'a>] {
         self.zones
@@ -217,6 +272,9 @@ fn check_nodes(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
 fn check_cpus(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
     for (at, node) in nodes.iter().enumerate() {
         for (place, cpu) in node.cpus.iter().enumerate() {
+            if cpu.index() >= MAX_CPUS {
+                return Err(TopologyError::CpuTooLarge(*cpu));
+            }
             let again = node.cpus[place + 1..].contains(cpu)
                 || nodes[at + 1..].iter().any(|other| other.cpus.contains(cpu));
             if again {
@@ -228,17 +286,17 @@ fn check_cpus(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
 }
 
 fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> Result<(), TopologyError> {
+    if zones.len() > ZoneId::COUNT {
+        return Err(TopologyError::TooManyZones(zones.len()));
+    }
     for (at, zone) in zones.iter().enumerate() {
         if position(nodes, zone.node).is_none() {
             return Err(TopologyError::ZoneOfUnknownNode(zone.node));
         }
         check_span(zone)?;
         if let Some(next) = zones.get(at + 1) {
-            let (this, that) = ((zone.node, zone.kind), (next.node, next.kind));
-            if this == that {
-                return Err(TopologyError::ZoneTwice(zone.node, zone.kind));
-            }
-            if this > that {
+            let place = |zone: &ZoneDescription<'_>| (zone.node, zone.kind, zone.span.start);
+            if place(zone) > place(next) {
                 return Err(TopologyError::ZonesNotAscending(next.node, next.kind));
             }
         }
@@ -255,12 +313,10 @@ fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> 
 
 fn check_span(zone: &ZoneDescription<'_>) -> Result<(), TopologyError> {
     let FrameRange { start, count } = zone.span;
-    // The largest blocks there can be decide where frames are numbered from.
-    let lead = start.get() % (1 << MAX_ORDER_LIMIT);
     if count == PageCount::ZERO || start.get().checked_add(count.get()).is_none() {
         return Err(TopologyError::BadSpan { node: zone.node, kind: zone.kind, start });
     }
-    if count.get().saturating_add(lead) > 1 << 32 {
+    if !fits_in_zone(&zone.span) {
         return Err(TopologyError::ZoneTooLarge(zone.node, zone.kind));
     }
     Ok(())
@@ -299,9 +355,8 @@ impl fmt::Display for TopologyError {
             Self::ZoneOfUnknownNode(node) => {
                 write!(f, "a zone is on node {node}, which the machine does not have")
             }
-            Self::ZoneTwice(node, kind) => {
-                write!(f, "node {node} has two {kind} zones; one of each kind at most")
-            }
+            Self::CpuTooLarge(cpu) => write!(f, "CPU id {cpu} is too large; ids are below {MAX_CPUS}"),
+            Self::TooManyZones(count) => write!(f, "{count} zones; at most {} are possible", ZoneId::COUNT),
             Self::ZonesOverlap { frame, node } => {
                 write!(f, "a zone of node {node} overlaps another at frame {frame}; zones must be disjoint")
             }
@@ -313,10 +368,14 @@ impl fmt::Display for TopologyError {
                 write!(f, "node {node} {kind}: the span at frame {start} is empty or has no end")
             }
             Self::ZoneTooLarge(node, kind) => {
-                write!(f, "node {node} {kind} spans more than 2^32 frames, the most a zone can")
+                write!(
+                    f,
+                    "node {node} {kind} spans more than {ZONE_FRAMES_MAX} frames, the most one zone can; \
+                     describe it as several zones"
+                )
             }
             Self::ZonesNotAscending(node, kind) => {
-                write!(f, "zone {kind} of node {node} is out of order; list zones by node, then kind")
+                write!(f, "zone {kind} of node {node} is out of order; list zones by node, kind, first frame")
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::buddy_shape::BuddyShape;
 use crate::buddy_verify::BuddyFault;
 use crate::carve::{Fresh, copy_view};
 use crate::lock::Held;
+use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::units::{CpuId, Order};
 use crate::word_batch::{BATCH_MAX, WordBatch};
@@ -52,7 +53,7 @@ pub(crate) struct RegionsShape {
 /// What decides how many regions a zone of `frames` frames has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionsPlan {
-    /// From the zone's base to its end, at most `2^32`.
+    /// From the zone's base to its end, at most [`ZONE_FRAMES_MAX`].
     pub(crate) frames: u64,
     pub(crate) max_order: Order,
     /// Order from which on blocks are large ones, worth keeping whole.
@@ -68,7 +69,7 @@ impl RegionsShape {
     pub(crate) fn new(plan: &RegionsPlan) -> Self {
         let RegionsPlan { frames, max_order, large, .. } = *plan;
         let wanted = (plan.cpus.max(1) * REGIONS_PER_CPU).min(REGIONS_MAX) as u64;
-        let least = plan.frames_min.max(REGION_FRAMES_MIN).max(max_order.pages().get());
+        let least = plan.frames_min.clamp(REGION_FRAMES_MIN, ZONE_FRAMES_MAX).max(max_order.pages().get());
         let length = frames.div_ceil(wanted).max(least).next_power_of_two();
         let count = frames.div_ceil(length).max(1);
         let inner = BuddyShape::new(length.min(frames), max_order);

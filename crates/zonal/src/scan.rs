@@ -29,7 +29,8 @@ const RESTARTS: u32 = 8;
 /// What a scan does with the zonelist cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CacheUse {
-    /// There is none: one node, a strict list, switched off, or a request that ignores watermarks.
+    /// There is none: one node whose memory is not in parts, a strict list, switched off, or a request
+    /// that ignores watermarks.
     None,
     /// Not needed yet.
     Later,
@@ -99,7 +100,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let node = &allocator.nodes[reach.target];
         let mode = allocator.zonelist_cache();
         let off = mode == ZonelistCache::Off
-            || allocator.nodes.len() == 1
+            || !allocator.has_fallback()
             || reach.strict
             || reach.urgency == Urgency::Reserve;
         let class = if mode.is_published_form() {
@@ -209,7 +210,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
             return None; // skipped, not marked
         }
-        let taken = self.try_take(zone);
+        // What was freed may lie in any part.
+        let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_take(part));
         if taken.is_none() {
             let lasting = self.mark == Mark::Min || outcome == NodeReclaimOutcome::Some;
             if self.mode.is_published_form() || lasting {
@@ -236,10 +238,12 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         zone.passes(self.reach, self.mark)
     }
 
-    /// Whether node reclaim is on and near enough for `zone`.
+    /// Whether node reclaim is on and near enough for `zone`; not before the last part of the node's
+    /// memory of that kind has been looked at.
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
         self.allocator.node_reclaims()
+            && zone.is_last_part
             && self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance
     }
 
@@ -287,7 +291,21 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     }
 }
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Whether a request that one zone cannot serve may find another that is as good: on another node,
+    /// or another part of the same memory.
+    fn has_fallback(&self) -> bool {
+        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
+    }
+
+    /// The parts of a node's memory of one kind, up to and including `zone`.
+    fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
+        let end = zone.id.index() + 1;
+        let before = self.zones[..end].iter().rev();
+        let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();
+        &self.zones[end - parts..end]
+    }
+
     /// Remembers in which node's cache a zone was marked, for [`Self::clear_marks_early`].
     fn note_mark(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
         // Relaxed throughout: marks are hints, and so is the memory of them.

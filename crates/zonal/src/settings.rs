@@ -220,10 +220,15 @@ impl<P: Platform> Allocator<'_, P> {
             node.set_cpus_online(self.online_cpus(Some(place)));
             let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
             let zones = &self.zones[node.first_zone..][..node.zone_count];
-            zones.iter().for_each(|zone| managed[zone.kind.index()] = zone.managed());
             for zone in zones {
+                let of_kind = &mut managed[zone.kind.index()];
+                *of_kind = of_kind.plus(zone.managed());
+            }
+            for zone in zones {
+                let of_kind = managed[zone.kind.index()];
                 for limit in ZoneKind::ALL {
                     let reserve = watermarks.reserve(&managed, zone.kind, limit);
+                    let reserve = share_of_part(reserve, zone.managed(), of_kind);
                     zone.cells.rules.0.reserve[limit.index()].store(reserve.get(), Relaxed);
                 }
                 self.apply_to_zone(zone, &basis, online);
@@ -283,5 +288,15 @@ impl<P: Platform> Allocator<'_, P> {
             threshold
         };
         zone.counters().set_threshold(threshold, self.counters.fold);
+    }
+}
+
+/// What a zone of `managed` frames keeps of the reserve of its kind, which has `of_kind` frames on the
+/// node: all of it, unless the kind has several zones there.
+const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCount) -> PageCount {
+    match of_kind.get() {
+        0 => PageCount::ZERO,
+        // In 128 bits, because reserves and zones can be 2^32 frames and more.
+        all => PageCount::new((reserve.get() as u128 * managed.get() as u128 / all as u128) as u64),
     }
 }

@@ -139,6 +139,8 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) node: usize,
     pub(crate) node_id: NodeId,
     pub(crate) kind: ZoneKind,
+    /// Whether no other part of the same kind follows on its node.
+    pub(crate) is_last_part: bool,
     pub(crate) span: FrameRange,
     pub(crate) base: Pfn,
     pub(crate) cells: &'m ZoneCells<P>,

@@ -1,0 +1,183 @@
+//! Numbers at their limits: frames at the end of what 64 bits name, zones as large as 32 bits number,
+//! settings and ids that no machine has.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::effects::{order, pages};
+use common::{Plan, TestPlatform, node, range, run_on};
+use zonal::error::{ConfigError, FreeError};
+use zonal::machine::{NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
+use zonal::request::Urgency;
+use zonal::units::{CpuId, MAX_CPUS, Order, PageCount, Pfn, ZoneKind};
+use zonal::watermarks::WatermarkSettings;
+use zonal::{Config, Layout, Machine, Request};
+
+const FRAMES: u64 = 1 << 15;
+
+/// Where spans of [`FRAMES`] frames begin: at 0, at the end of 52-bit and 64-bit frame numbers, and where
+/// offsets of 32 bits would begin again.
+const STARTS: [u64; 7] = [
+    0,
+    (1 << 32) - FRAMES / 2,
+    1 << 32,
+    (1 << 52) - FRAMES,
+    (1 << 52) - 1,
+    u64::MAX - FRAMES - 4321,
+    u64::MAX - FRAMES,
+];
+
+fn at(start: u64, count: u64) -> Plan {
+    let mut plan = Plan::even(1, 1, FRAMES);
+    plan.zones = vec![(0, ZoneKind::Normal, start, count, vec![(start, count)])];
+    plan
+}
+
+#[test]
+fn every_frame_of_spans_at_the_ends_of_numbers_comes_and_goes() {
+    run_on(0);
+    for start in STARTS {
+        let world = at(start, FRAMES).build(&Config::default());
+        let a = &world.allocator;
+        let span = range(start, FRAMES);
+        for at in [0, 3, 5, 10].map(order) {
+            let request = Request::new(at).urgency(Urgency::Reserve);
+            let blocks = world.take_all(&request);
+            assert!(blocks.iter().all(|block| block.first.is_aligned_to(at)), "{start:#x}");
+            assert!(blocks.iter().all(|block| {
+                span.contains(&zonal::machine::FrameRange { start: block.first, count: at.pages() })
+            }));
+            let lost = u64::from(at.get() > 0 && !start.is_multiple_of(1024)) * 2 * at.pages().get();
+            assert!(blocks.len() as u64 >= (FRAMES - lost) >> at.get(), "order {at} from {start:#x}");
+            a.verify().unwrap();
+            world.free(blocks);
+        }
+        a.drain_pagesets();
+        let books = a.verify().unwrap();
+        assert_eq!((books.free, books.allocated), (pages(FRAMES), PageCount::ZERO));
+        a.offline_memory(span).unwrap();
+        a.verify().unwrap();
+        a.online_memory(span).unwrap();
+        assert_eq!(a.verify().unwrap(), books);
+    }
+}
+
+/// Frames that are as far from a zone as offsets of 32 bits reach, and all there are.
+#[test]
+fn frames_far_from_every_zone_are_refused() {
+    run_on(0);
+    for start in STARTS {
+        let world = at(start, FRAMES).build(&Config::default());
+        let block = world.allocator.alloc(&Request::page()).unwrap();
+        let far = [1_u64 << 32, 1 << 33, 1 << 52, 1 << 63, FRAMES];
+        let around = far
+            .iter()
+            .flat_map(|far| [block.first.get().wrapping_add(*far), block.first.get().wrapping_sub(*far)]);
+        let strange = around.chain([start.wrapping_sub(1), start + FRAMES, u64::MAX, 0]);
+        for frame in strange.filter(|frame| !(start..start + FRAMES).contains(frame)).map(Pfn::new) {
+            for at in [0, 1, 10, 18].map(order) {
+                assert_eq!(world.allocator.free(frame, at), Err(FreeError::NotManaged(frame)), "{start:#x}");
+            }
+            assert_eq!(world.allocator.free_bulk(&[frame]).unwrap_err().error, FreeError::NotManaged(frame));
+            assert_eq!(world.allocator.span_of(frame), None);
+            assert!(world.allocator.online_memory(range(frame.get(), 1)).is_err());
+            assert!(world.allocator.offline_memory(range(frame.get(), u64::MAX)).is_err());
+        }
+        world.free([block]);
+        world.check();
+    }
+}
+
+#[test]
+fn zones_are_as_large_as_offsets_reach_and_no_larger() {
+    let nodes = [NodeDescription { id: node(0), cpus: &[], distances: &[10] }];
+    let most = ZONE_FRAMES_MAX;
+    let spans = [
+        (0, most, true),
+        (0, most + 1, false),
+        (3 << 18, most, true),
+        (1, most - 1, true),
+        (1, most, false),
+        ((1 << 18) - 1, most - (1 << 18) + 1, true),
+        (u64::MAX - most + 1, most - 1, true),
+        (u64::MAX - most, most, false),
+        (0, u64::MAX, false),
+    ];
+    for (start, count, fits) in spans {
+        let zone = ZoneDescription {
+            node: node(0),
+            kind: ZoneKind::Normal,
+            span: range(start, count),
+            managed: &[],
+        };
+        let machine = Machine::new(&nodes, core::slice::from_ref(&zone));
+        if !fits {
+            assert_eq!(machine.unwrap_err(), TopologyError::ZoneTooLarge(node(0), ZoneKind::Normal));
+            continue;
+        }
+        for max_order in [10, 18].map(order) {
+            let layout = Layout::new(machine.as_ref().unwrap(), &Config { max_order, ..Config::default() });
+            let bytes: Vec<u64> =
+                layout.unwrap().requests::<TestPlatform>().map(|request| request.bytes as u64).collect();
+            let each = bytes.iter().sum::<u64>() as f64 / count as f64;
+            assert!((1.0..1.5).contains(&each), "{each} bytes a frame for {count} from {start:#x}");
+        }
+    }
+}
+
+#[test]
+fn cpu_ids_have_a_limit() {
+    let build = |cpu: usize| {
+        let cpus = [CpuId::new(cpu as u32)];
+        let nodes = [NodeDescription { id: node(0), cpus: &cpus, distances: &[10] }];
+        Machine::new(&nodes, &[]).map(|machine| machine.cpu_ids())
+    };
+    assert_eq!(build(MAX_CPUS - 1), Ok(MAX_CPUS));
+    for id in [MAX_CPUS, u32::MAX as usize] {
+        assert_eq!(build(id), Err(TopologyError::CpuTooLarge(CpuId::new(id as u32))));
+    }
+}
+
+#[test]
+fn settings_beyond_every_machine_are_bounded_or_refused() {
+    run_on(0);
+    for region_min in [0, 1, 4097, 1 << 32, (1 << 32) + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
+        let config = Config { region_min: PageCount::new(region_min), ..Config::default() };
+        let world = Plan::even(1, 2, FRAMES).build(&config);
+        let blocks = world.take_all(&Request::new(order(9)));
+        assert!(blocks.len() > 50, "regions of {region_min}");
+        world.check();
+        world.free(blocks);
+    }
+    for min_free in [FRAMES + 1, 1 << 52, u64::MAX] {
+        let min_free = pages(min_free);
+        let watermarks = WatermarkSettings { min_free: Some(min_free), ..WatermarkSettings::default() };
+        let config = Config { watermarks, ..Config::default() };
+        let refused = at(0, FRAMES).try_build(&config, TestPlatform(Arc::default())).err();
+        assert_eq!(refused, Some(ConfigError::MinFree { min_free, managed: pages(FRAMES) }));
+    }
+    // Marks that no zone can reach: everything is refused but the reserve's own requests.
+    let watermarks = WatermarkSettings {
+        scale_factor: u32::MAX,
+        lowmem_reserve_ratio: [1; 4],
+        ..WatermarkSettings::default()
+    };
+    let world = at(0, FRAMES).build(&Config { watermarks, ..Config::default() });
+    let blocks = world.take_all(&Request::page());
+    assert!(blocks.len() as u64 + 100 > FRAMES * 9 / 10, "only `min` keeps frames back");
+    world.free(blocks);
+    world.check();
+}
+
+#[test]
+fn orders_beyond_the_largest_are_refused_whatever_the_frame() {
+    let world = at(u64::MAX - FRAMES, FRAMES).build(&Config::default());
+    for at in (11..=18).map(order) {
+        assert!(world.allocator.alloc(&Request::new(at)).is_err());
+        let last = Pfn::new(u64::MAX - 1);
+        assert_eq!(world.allocator.free(last, at), Err(FreeError::NotAllocated(last)));
+    }
+    assert_eq!(Order::holding(PageCount::new(u64::MAX)), None);
+    world.check();
+}
