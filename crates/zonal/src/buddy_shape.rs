@@ -6,6 +6,7 @@
 
 use crate::buddy_words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::find_first::FindFirstShape;
+use crate::machine::ZONE_FRAMES_MAX;
 use crate::units::Order;
 
 /// Most levels: orders up to 6, 12 and 18.
@@ -33,9 +34,9 @@ pub(crate) struct BuddyShape {
 }
 
 impl BuddyShape {
-    /// Layout for `frames` frames, at most `2^32`, in blocks up to `max_order`.
+    /// Layout for `frames` frames, at most [`ZONE_FRAMES_MAX`], in blocks up to `max_order`.
     pub(crate) fn new(frames: u64, max_order: Order) -> Self {
-        assert!(frames <= 1 << 32);
+        assert!(frames <= ZONE_FRAMES_MAX);
         let order = u32::from(max_order.get());
         let top = (order.saturating_sub(1) / WORD_BITS_LOG2) as usize;
         assert!(top < LEVELS_MAX);
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn metadata_stays_below_the_budget() {
         for order in 10..=MAX_ORDER_LIMIT {
-            for frames in [1 << 16, 1 << 20, 1 << 28, 1 << 32] {
+            for frames in [1 << 16, 1 << 20, 1 << 28, ZONE_FRAMES_MAX] {
                 let shape = BuddyShape::new(frames, Order::new(order).unwrap());
                 assert!(shape.cells() as u64 * 8 * 100 <= frames * 15, "{frames} {order}");
             }

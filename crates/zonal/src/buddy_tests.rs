@@ -9,6 +9,7 @@ use crate::buddy_shape::BuddyShape;
 use crate::buddy_verify::BuddyFault;
 use crate::carve::Fresh;
 use crate::lock::Held;
+use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, cells};
 use crate::units::Order;
@@ -449,11 +450,12 @@ fn a_terabyte_costs_no_writes_at_level_0() {
 #[test]
 fn the_largest_zone_reaches_its_last_frame() {
     // Not a number of cells to fill in a test: the last words of the layout, at their places.
-    let shape = BuddyShape::new(1 << 32, order(18));
-    assert!(shape.has_block(u32::MAX, order(0)) && !shape.has_block(u32::MAX, order(1)));
-    assert!(shape.has_block(u32::MAX - (1 << 18) + 1, order(18)));
-    assert_eq!(shape.words(0), 1 << 26);
-    assert_eq!(shape.stretches(0, 1 << 32).count(), 1 << 14);
+    let last = (ZONE_FRAMES_MAX - 1) as u32;
+    let shape = BuddyShape::new(ZONE_FRAMES_MAX, order(18));
+    assert!(shape.has_block(last, order(0)) && !shape.has_block(last, order(1)));
+    assert!(shape.has_block(last - (1 << 18) + 1, order(18)));
+    assert_eq!(shape.words(0) as u64, ZONE_FRAMES_MAX / 64);
+    assert_eq!(shape.stretches(0, ZONE_FRAMES_MAX).count() as u64, ZONE_FRAMES_MAX >> 18);
 }
 
 #[test]

@@ -90,6 +90,9 @@ impl<P: Platform> Buddy<'_, P> {
         let base = WORD_BITS_LOG2 * level as u32;
         for word in 0..self.shape().words(level) {
             let held = self.word(level, word).load(Relaxed);
+            if held == 0 && level < 2 {
+                continue; // nothing is free, and an index may say more than there is
+            }
             if held == !0 && level < self.shape().top() {
                 return Err(BuddyFault::Unmerged { level, word });
             }

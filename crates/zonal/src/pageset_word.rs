@@ -16,8 +16,12 @@ use crate::request::PageKind;
 
 /// Bits of the room.
 const ROOM_BITS: u32 = 27;
-/// Most slots that a stack can have.
-pub(crate) const ROOM_MAX: u32 = (1 << ROOM_BITS) - 1;
+/// Largest value of the room.
+const ROOM_MAX: u32 = (1 << ROOM_BITS) - 1;
+/// Most slots that a stack can have. One less than the field holds: a take from an empty stack is
+/// computed before it is refused, and must not carry into the guard bit, which [`Limits::TAKE_NONE`]
+/// would then clear.
+pub(crate) const SLOTS_MAX: u32 = ROOM_MAX - 1;
 const LANE_BITS: u32 = 8;
 /// Lane of the blocks served from home; those before it are of the page kinds.
 pub(crate) const HOME_LANE: usize = PageKind::COUNT;
@@ -86,7 +90,7 @@ pub(crate) struct Word(u64);
 impl Word {
     /// The word of an empty stack of `slots`, all differences zero.
     pub(crate) const fn empty(slots: u32) -> Self {
-        assert!(slots <= ROOM_MAX);
+        assert!(slots <= SLOTS_MAX);
         let mut bits = slots as u64;
         let mut lane = 0;
         while lane < LANES {
@@ -191,6 +195,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_empty_stack_of_most_slots_gives_nothing() {
+        let word = Word::empty(SLOTS_MAX);
+        let limits = Limits { room_most: SLOTS_MAX, room_least: 0, kinds: 125, home: 125 };
+        for step in TAKE_STEPS {
+            let next = word.bits().wrapping_add(step);
+            assert_ne!(next.wrapping_add(limits.for_takes()) & GUARDS, 0);
+            assert_ne!(next.wrapping_add(Limits::TAKE_NONE) & GUARDS, 0);
+        }
+    }
+
     /// What the sums say, against what the limits mean, for words around all limits.
     #[test]
     fn guards_show_what_is_beyond_a_limit() {
@@ -217,8 +232,7 @@ mod tests {
                 near(&mut random, i64::from(limits.home)).min(i64::from(limits.home)),
             );
             let edge = if random.below(2) == 0 { limits.room_most } else { limits.room_least };
-            let room =
-                (i64::from(edge) + random.below(5) as i64 - 2).clamp(0, i64::from(ROOM_MAX) - 1) as u32;
+            let room = (i64::from(edge) + random.below(5) as i64 - 2).clamp(0, i64::from(SLOTS_MAX)) as u32;
             word = word.with_room(room);
 
             let beyond = room + 1 > limits.room_most

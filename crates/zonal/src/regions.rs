@@ -16,7 +16,7 @@ use crate::carve::{Fresh, copy_view};
 use crate::lock::Held;
 use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::{Atomic, Platform, RawLock};
-use crate::units::{CpuId, Order};
+use crate::units::{CpuId, MAX_CPUS, Order};
 use crate::word_batch::{BATCH_MAX, WordBatch};
 
 /// Most regions of a zone: a bit each in a word.
@@ -135,7 +135,8 @@ impl<'m, P: Platform> Regions<'m, P> {
     /// The home region of the CPU that has `rank` among `cpus`, from 0.
     #[inline]
     pub(crate) fn home(&self, rank: usize, cpus: usize) -> usize {
-        // In 32 bits, for division is slow, and there are few of either.
+        // In 32 bits, because division is slow.
+        const { assert!(MAX_CPUS as u64 * REGIONS_MAX as u64 <= u32::MAX as u64) };
         if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
     }
 

@@ -10,6 +10,7 @@ use std::vec::Vec;
 
 use crate::carve::Fresh;
 use crate::cpu_local::TryLock;
+use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::{Platform, RawLock, SpinLock};
 use crate::regions::{RegionCells, Regions, RegionsPlan, RegionsShape};
 use crate::testing::{Random, cells};
@@ -418,8 +419,8 @@ fn regions_for_every_zone() {
     assert_eq!(count((1 << 20) + 1, 10, 2, 1 << 14), 5);
     assert_eq!(count(1 << 20, 18, 2, 1 << 14), 4);
     assert_eq!(count(1 << 28, 10, 128, 1 << 14), 64);
-    assert_eq!(count(1 << 32, 10, 1, 1 << 14), 4);
-    for frames in [1, 63, 64, 4095, 4096, 4097, 70_000, (1 << 20) + 65, 1 << 32] {
+    assert_eq!(count(ZONE_FRAMES_MAX, 10, 1, 1 << 14), 4);
+    for frames in [1, 63, 64, 4095, 4096, 4097, 70_000, (1 << 20) + 65, ZONE_FRAMES_MAX] {
         for cpus in [1, 3, 64, 1000] {
             let shape = shape(frames, 10, cpus);
             assert!((1..=64).contains(&shape.count()) && shape.cells() as u64 * 8 <= frames / 4 + 4096);

@@ -6,13 +6,14 @@ mod common;
 use std::sync::Arc;
 
 use common::effects::{order, pages};
+use common::zeroed::{ZeroBytes, Zeroed};
 use common::{Plan, TestPlatform, node, range, run_on};
-use zonal::error::{ConfigError, FreeError};
+use zonal::error::{AllocError, ConfigError, FreeError};
 use zonal::machine::{NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use zonal::request::Urgency;
 use zonal::units::{CpuId, MAX_CPUS, Order, PageCount, Pfn, ZoneKind};
 use zonal::watermarks::WatermarkSettings;
-use zonal::{Config, Layout, Machine, Request};
+use zonal::{Allocator, Config, Layout, Machine, Request};
 
 const FRAMES: u64 = 1 << 15;
 
@@ -174,10 +175,59 @@ fn settings_beyond_every_machine_are_bounded_or_refused() {
 fn orders_beyond_the_largest_are_refused_whatever_the_frame() {
     let world = at(u64::MAX - FRAMES, FRAMES).build(&Config::default());
     for at in (11..=18).map(order) {
-        assert!(world.allocator.alloc(&Request::new(at)).is_err());
+        let error = AllocError::OrderTooLarge { order: at, max: Order::DEFAULT_MAX };
+        assert_eq!(world.allocator.alloc(&Request::new(at)), Err(error));
         let last = Pfn::new(u64::MAX - 1);
         assert_eq!(world.allocator.free(last, at), Err(FreeError::NotAllocated(last)));
     }
     assert_eq!(Order::holding(PageCount::new(u64::MAX)), None);
     world.check();
+}
+
+/// A zone whose last frame has the last offset that 32 bits hold, taken to that frame.
+#[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
+fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
+    run_on(0);
+    let span = range(7 << 40, ZONE_FRAMES_MAX);
+    let nodes = [NodeDescription { id: node(0), cpus: &[CpuId::new(0)], distances: &[10] }];
+    let managed = [span];
+    let zones = [ZoneDescription { node: node(0), kind: ZoneKind::Normal, span, managed: &managed }];
+    let machine = Machine::new(&nodes, &zones).unwrap();
+    let config = Config { max_order: order(18), ..Config::default() };
+    let mut bytes = ZeroBytes::default();
+    let a = Allocator::new(Zeroed, &machine, &config, |request| Some(bytes.lend(request.bytes))).unwrap();
+    let all = |at: Order| {
+        let request = Request::new(at).urgency(Urgency::Reserve);
+        let blocks = std::iter::from_fn(|| a.alloc(&request).ok().map(|block| block.first));
+        blocks.collect::<Vec<_>>()
+    };
+    let mut blocks = all(order(18));
+    assert_eq!(blocks.len() as u64, ZONE_FRAMES_MAX >> 18);
+    let last_block = blocks.pop().unwrap();
+    let last = Pfn::new(span.end().get() - 1);
+    assert_eq!(last_block.get() + (1 << 18) - 1, last.get());
+    a.free(last_block, order(18)).unwrap();
+    let mut frames = all(Order::PAGE);
+    assert_eq!((frames.len(), frames.iter().max()), (1 << 18, Some(&last)));
+    frames.retain(|&frame| frame != last);
+    a.free_bulk(&frames).unwrap();
+    blocks.into_iter().for_each(|first| a.free(first, order(18)).unwrap());
+    a.drain_pagesets();
+    let books = a.verify().unwrap();
+    assert_eq!((books.managed, books.allocated), (span.count, pages(1)));
+    // Past the end, nothing begins again at offset 0.
+    let first = span.start;
+    for frame in [span.end(), Pfn::new(first.get() - 1), first.plus(pages(1 << 33))] {
+        assert_eq!(a.free(frame, Order::PAGE), Err(FreeError::NotManaged(frame)));
+    }
+    let frame = range(last.get(), 1);
+    assert!(a.offline_memory(frame).is_err());
+    a.free(last, Order::PAGE).unwrap();
+    assert_eq!(a.free(last, Order::PAGE), Err(FreeError::NotAllocated(last)));
+    a.offline_memory(frame).unwrap();
+    assert_eq!(a.free(last, Order::PAGE), Err(FreeError::NotManaged(last)));
+    a.online_memory(frame).unwrap();
+    a.drain_pagesets();
+    assert_eq!(a.books().free, span.count);
 }

@@ -2,70 +2,11 @@
 
 mod common;
 
-use core::mem::MaybeUninit;
-use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
-
+use common::zeroed::{ZeroBytes, Zeroed};
 use common::{Plan, node, order, range, run_on};
-use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::platform::{SpinLock, ZeroedCells};
-use zonal::units::{CpuId, Moment, Order, PageCount, ZoneKind};
-use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};
-
-/// A platform whose cells may be born as zeroes.
-struct Zeroed;
-
-impl Platform for Zeroed {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = TryLock;
-
-    // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
-    const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(0)
-    }
-}
-
-/// Fresh zero bytes, which the operating system need not touch, given back at the end.
-struct ZeroBytes(Vec<(*mut u8, Bytes)>);
-
-impl ZeroBytes {
-    fn lend(&mut self, bytes: usize) -> Buffer<'static> {
-        // A larger alignment would make the allocator write the zeroes.
-        let layout = Bytes::from_size_align(bytes, 16).unwrap();
-        // SAFETY: no request is for zero bytes.
-        let start = unsafe { alloc_zeroed(layout) };
-        assert!(!start.is_null());
-        self.0.push((start, layout));
-        // SAFETY: the bytes were allocated just now and live until `self` is dropped, which every
-        // caller does after its allocator.
-        let bytes = unsafe { core::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
-        // SAFETY: they are zero.
-        unsafe { Buffer::zeroed(bytes) }
-    }
-}
-
-impl Drop for ZeroBytes {
-    fn drop(&mut self) {
-        for (start, layout) in self.0.drain(..) {
-            // SAFETY: allocated in `lend` with this layout.
-            unsafe { dealloc(start, layout) };
-        }
-    }
-}
+use zonal::units::{CpuId, Order, PageCount, ZoneKind};
+use zonal::{Allocator, Config, Machine, Request};
 
 /// A machine of `nodes` nodes with `cpus` CPUs and one zone of `frames` frames each, on zeroes.
 fn with_large(nodes: u16, cpus: u32, frames: u64, then: impl FnOnce(&Allocator<'_, Zeroed>)) {
@@ -88,7 +29,7 @@ fn with_large(nodes: u16, cpus: u32, frames: u64, then: impl FnOnce(&Allocator<'
         })
         .collect();
     let machine = Machine::new(&nodes, &zones).unwrap();
-    let mut bytes = ZeroBytes(Vec::new());
+    let mut bytes = ZeroBytes::default();
     then(&Allocator::new(Zeroed, &machine, &Config::default(), |r| Some(bytes.lend(r.bytes))).unwrap());
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
 pub mod effects;
+pub mod zeroed;
 
 use core::mem::MaybeUninit;
 use std::cell::Cell;
