@@ -205,7 +205,7 @@ fn ctrl_c_ends_the_bench_with_what_was_finished() {
 fn figures_have_units_and_goals() {
     let rows = json(&["figures", "starts", "metadata", "--peer", "none"]);
     let names: Vec<&str> = rows.iter().map(|row| text(row, "figure")).collect();
-    assert_eq!(names, ["start_1_gib", "start_64_gib", "start_1024_gib", "metadata"]);
+    assert_eq!(names, ["start_1_gib", "start_64_gib", "start_1024_gib", "start_4_gib_in_4_tib", "metadata"]);
     assert!(has_keys(&rows[0], vec!["figure", "allocator", "value", "unit"]), "{}", rows[0]);
     assert!(has_keys(&rows[3], vec!["figure", "allocator", "value", "unit", "goal"]), "{}", rows[3]);
     assert!(has_keys(&rows[3]["goal"], vec!["kind", "must", "aim", "reached"]), "{}", rows[3]);

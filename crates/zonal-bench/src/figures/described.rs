@@ -50,9 +50,12 @@ impl Platform for Described {
 }
 
 /// A machine: frames of each node, all equally far from each other, and CPUs of the first one.
+#[derive(Default)]
 pub(super) struct Description {
     pub(super) frames: Vec<u64>,
     pub(super) cpus: u32,
+    /// Absent frames that each zone spans after its managed ones.
+    pub(super) absent: u64,
 }
 
 /// An allocator and where its state lies.
@@ -81,13 +84,13 @@ impl Description {
                 distances,
             })
             .collect();
-        let ranges: Vec<FrameRange> = ranges(&self.frames);
+        let ranges: Vec<FrameRange> = ranges(&self.frames, self.absent);
         let zones: Vec<_> = ids
             .zip(&ranges)
             .map(|((node, _), range)| ZoneDescription {
                 node,
                 kind: ZoneKind::Normal,
-                span: *range,
+                span: FrameRange { count: range.count.plus(PageCount::new(self.absent)), ..*range },
                 managed: std::slice::from_ref(range),
             })
             .collect();
@@ -107,13 +110,14 @@ impl Description {
     }
 }
 
-/// Each node's frames, one after the other, each beginning where large blocks can.
-fn ranges(frames: &[u64]) -> Vec<FrameRange> {
+/// Each node's frames, one after the other with so many absent ones between them, each beginning where
+/// large blocks can.
+fn ranges(frames: &[u64], absent: u64) -> Vec<FrameRange> {
     const ALIGN: u64 = 4096;
     let mut start = ALIGN;
     let range = |&count: &u64| {
         let range = FrameRange { start: Pfn::new(start), count: PageCount::new(count) };
-        start += count.next_multiple_of(ALIGN);
+        start += (count + absent).next_multiple_of(ALIGN);
         range
     };
     frames.iter().map(range).collect()

@@ -136,7 +136,7 @@ impl Part {
                 "blocks of 2 MiB left whole by a mix of orders, and made whole again by churn"
             }
             Self::Scans => "a pair with 1 to 1023 full nodes before the one that serves",
-            Self::Starts => "time to start over 1 GiB, 64 GiB and 1 TiB",
+            Self::Starts => "time to start over 1 GiB, 64 GiB and 1 TiB, and over 4 GiB within 4 TiB",
             Self::Metadata => "bytes of metadata for each frame",
         }
     }
@@ -165,7 +165,10 @@ pub fn figures(
         match part {
             Part::Fragmentation => fragmentation::take(&entries, sizes, stop, &mut figures),
             Part::Scans => figures.rows.extend(scan::scans(sizes, stop)),
-            Part::Starts => start::starts(&entries, sizes, stop, &mut figures),
+            Part::Starts => {
+                start::starts(&entries, sizes, stop, &mut figures);
+                figures.rows.extend(start::sparse_start(sizes));
+            }
             Part::Metadata => figures.rows.extend(start::metadata(sizes)),
         }
     }

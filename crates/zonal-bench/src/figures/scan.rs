@@ -60,7 +60,7 @@ fn filled(full: u16) -> World {
     let frames = std::iter::repeat_n(SMALL, usize::from(full)).chain([LARGE]).collect();
     let min_free = Some(PageCount::new(8 * u64::from(full) + 64));
     let watermarks = WatermarkSettings { min_free, ..WatermarkSettings::default() };
-    let world = Description { frames, cpus: 1 }.start(&Config { watermarks, ..Config::default() });
+    let world = Description { frames, cpus: 1, absent: 0 }.start(&Config { watermarks, ..Config::default() });
     loop {
         let block = world.allocator.alloc(&Request::page()).expect("the large node serves");
         if block.node.get() == full {

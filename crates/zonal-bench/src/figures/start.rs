@@ -17,7 +17,18 @@ const GIB: u64 = 1 << 18;
 
 fn machine(frames: u64) -> Description {
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    Description { frames: vec![frames], cpus }
+    Description { frames: vec![frames], cpus, absent: 0 }
+}
+
+/// The time to start over 4 GiB at the beginning of a span of 4 TiB.
+pub(super) fn sparse_start(sizes: &Sizes) -> Option<Figure> {
+    let times = (0..sizes.repeats).map(|_| {
+        let machine = Description { absent: 4092 * GIB, ..machine(4 * GIB) };
+        us(|| Ok(machine.start(&Config::default()))).unwrap_or_default()
+    });
+    let median = Spread::of(times)?.median;
+    let figure = Figure::new("start_4_gib_in_4_tib", ours::NAME, median, "us");
+    Some(figure.with_goal(Goal::AtMost(1000.0, 100.0)))
 }
 
 /// Adds the times from the description of one node with this machine's CPUs to an allocator that
