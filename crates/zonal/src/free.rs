@@ -15,7 +15,7 @@ use crate::events::Event;
 use crate::frame_table::{CACHED_PAGE, FrameState, allocated_page, mark_freed};
 use crate::home::Home;
 use crate::pageset::{PagesetGuard, StackId};
-use crate::pageset_tuning::PagesetTuning;
+use crate::pageset_tuning::{PagesetTuning, words};
 use crate::pageset_word::GIVE_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::quarantine::{Entry, Quarantined};
@@ -131,7 +131,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let order = self.cached.order(stack);
         let half = u64::from(guard.len(stack)).div_ceil(2) << order.get();
         let batch = zone.pageset_limits(zone.is_own(seat)).batch;
-        self.drain(zone, guard, stack, batch.min(PageCount::new(half)));
+        let size = if self.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
+        self.drain(zone, guard, stack, size.min(PageCount::new(half)));
         guard.room(stack) > 0
     }
 
@@ -144,18 +145,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if count < self.high_now(zone, guard, seat) {
             return;
         }
-        let size = if self.tuning() == PagesetTuning::Stepwise {
+        let bar = self.high_now(zone, guard, seat);
+        if self.tuning() == PagesetTuning::Stepwise {
             let figures = self.figures(zone, guard, own);
             let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
             guard.set_high(resize.high);
-            resize.size
+            let surplus = count.saturating_minus(self.high_now(zone, guard, seat));
+            self.drain(zone, guard, stack, resize.size.max(surplus).min(count));
         } else {
-            let batch = zone.pageset_limits(own).batch;
+            let size = words::drain_size(zone.pageset_limits(own).batch);
             let single = stack == StackId::PAGES;
-            if single { PageCount::new(guard.until_whole_words(batch.get())) } else { batch }
-        };
-        let surplus = count.saturating_minus(self.high_now(zone, guard, seat));
-        self.drain(zone, guard, stack, size.max(surplus).min(count));
+            let size = if single { PageCount::new(guard.until_whole_words(size.get())) } else { size };
+            self.drain(zone, guard, stack, size.max(words::drain_least(bar, count)).min(count));
+        }
         // While large blocks are scarce, or limits fell, `high` itself follows.
         guard.set_high(self.high_limits(zone, own).clamp(guard.high()));
     }

@@ -16,6 +16,7 @@ use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, Z
 use crate::node::{Node, NodeCells};
 use crate::pageset::{Pageset, STACKS, StackShape};
 use crate::pageset_limits::BatchRule;
+use crate::pageset_tuning::words::BAR_MIN;
 use crate::pageset_word::SLOTS_MAX;
 use crate::platform::Platform;
 use crate::regions::{RegionCells, Regions, RegionsPlan, RegionsShape};
@@ -168,8 +169,8 @@ impl<'a> Layout<'a> {
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
         // At most 4 batches, less where CPUs are so many that their slots would outgrow the zone.
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
-        let foreign_depth = foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE;
-        let own_depth = (share.max(4 * batch) + SLOTS_SPARE).min(u64::from(SLOTS_MAX));
+        let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(BAR_MIN.get());
+        let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(BAR_MIN.get(), u64::from(SLOTS_MAX));
         let own = stacks(own_depth as u32, OWN_LARGE_SLOTS);
         let foreign = stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS);
         let sharing = if own_cpus == 0 { self.machine.cpu_ids() } else { own_cpus };

@@ -9,6 +9,7 @@
 
 pub(crate) mod depth;
 pub(crate) mod stepwise;
+pub(crate) mod words;
 
 pub use depth::{DepthState, Depths};
 pub use stepwise::{Decay, PagesetFigures, Resize, StepwiseState, ZoneLevel};
@@ -26,6 +27,14 @@ pub enum PagesetTuning {
     Stepwise,
     /// Never: `high` is the lower limit.
     Fixed,
+}
+
+impl PagesetTuning {
+    /// Whether refills and drains are rounded to whole words: see `words.rs`. The rule of Linux says
+    /// by itself how much moves.
+    pub(crate) const fn rounds_to_words(self) -> bool {
+        matches!(self, Self::Depth | Self::Fixed)
+    }
 }
 
 /// The least and the most that `pageset.high` may be: `min <= max`.

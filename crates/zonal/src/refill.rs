@@ -10,6 +10,7 @@ use crate::Allocator;
 use crate::counters::ZoneItem;
 use crate::events::Event;
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
+use crate::pageset_tuning::words;
 use crate::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
@@ -19,6 +20,9 @@ use crate::zone::{Seat, Shortness, Zone};
 
 /// How often a drain of another CPU's pageset is tried before that pageset is left alone.
 const DRAIN_TRIES: u32 = 32;
+
+/// Frames moved under one hold of a lock, at most; a block that is larger moves alone.
+const FRAMES_MAX: u64 = 512;
 
 /// Batches between two looks whether a zone is still short of large blocks.
 const LOOK_EVERY: u64 = 8;
@@ -39,12 +43,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let (own, home) = (zone.is_own(seat), zone.home(Some(seat)));
         let order = self.cached.order(stack);
         self.set_first_high(zone, guard, own);
-        let spare = if zone.is_reclaimed() {
-            let small_high = zone.pageset_limits(own).small_high();
-            spare.min(small_high.saturating_minus(guard.count()))
-        } else {
-            spare
-        };
+        let spare = spare.min(self.refill_most(zone, guard, seat));
         let size = self.refill_size(zone, guard, own, order).min(spare);
         let blocks = (blocks_of(size, order) as u32).min(guard.room(stack));
         if blocks == 0 {
@@ -72,6 +71,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         guard.len(stack)
     }
 
+    /// Frames that a refill may bring now, whatever lies above the watermark.
+    fn refill_most(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
+        let rounds = self.tuning().rounds_to_words();
+        if zone.is_reclaimed() {
+            let small_high = zone.pageset_limits(zone.is_own(seat)).small_high();
+            let most = words::refill_most(small_high, guard.count());
+            return if rounds { most } else { small_high.saturating_minus(guard.count()) };
+        }
+        if !rounds {
+            return PageCount::new(u64::MAX);
+        }
+        // Half a word always: larger blocks that fill the pageset are drained by the next free.
+        words::refill_most(self.high_now(zone, guard, seat), guard.count()).max(words::HALF_WORD)
+    }
+
     fn refill_size(
         &self,
         zone: &Zone<'_, P>,
@@ -79,8 +93,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         own: bool,
         order: Order,
     ) -> PageCount {
-        if self.tuning() != PagesetTuning::Stepwise {
-            return zone.pageset_limits(own).batch;
+        let (tuning, batch) = (self.tuning(), zone.pageset_limits(own).batch);
+        if tuning.rounds_to_words() && order == Order::PAGE {
+            return words::refill_size(batch);
+        }
+        if tuning != PagesetTuning::Stepwise {
+            return batch;
         }
         let figures = self.figures(zone, guard, own);
         let resize = guard.stepwise().refill(&figures, order, zone_level(zone), guard);
@@ -120,10 +138,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Frames the pageset may hold now.
+    /// The count at which the pageset drains now.
     #[inline]
     pub(crate) fn high_now(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
-        if zone.holds_pagesets_down() { self.high_held_down(zone, guard, seat) } else { guard.high() }
+        if zone.holds_pagesets_down() {
+            self.high_held_down(zone, guard, seat)
+        } else {
+            self.rounded_bar(guard.high(), guard)
+        }
+    }
+
+    /// The count at which a pageset drains whose `high` is this.
+    fn rounded_bar(&self, high: PageCount, guard: &PagesetGuard<'_, P>) -> PageCount {
+        let slots = PageCount::new(guard.page_slots().len() as u64);
+        if self.tuning().rounds_to_words() { words::bar(high, slots) } else { high }
     }
 
     /// As [`Self::high_now`]: the lower limit while large blocks are scarce, or under the stepwise
@@ -134,6 +162,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let below = zone.is_short(Shortness::BelowHigh);
         let level = if below { ZoneLevel::Below } else { ZoneLevel::Above };
         let high = figures.drain_bar(level).min(figures.limits.max());
+        let high = self.rounded_bar(high, guard);
         if zone.is_reclaimed() { high.min(zone.pageset_limits(true).small_high()) } else { high }
     }
 
@@ -152,7 +181,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             let order = self.cached.order(stack);
             while left > 0 && guard.len(stack) > 0 {
-                let blocks = (left >> order.get()).clamp(1, BATCH_MAX as u64) as u32;
+                let most = (FRAMES_MAX >> order.get()).clamp(1, BATCH_MAX as u64);
+                let blocks = (left >> order.get()).clamp(1, most) as u32;
                 let gone = self.drain_stack(zone, guard, stack, blocks.min(guard.len(stack)));
                 left = left.saturating_sub(gone.get());
             }

@@ -298,9 +298,9 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     pub(crate) fn reclaim_begins(&self) {
         if self.cells.held_down.0.fetch_add(1, Relaxed) & RECLAIMS == 0 {
-            let most = self.pageset_limits(true).small_high();
-            let large = self.pagesets.iter().filter(|pageset| pageset.count() >= most);
-            large.for_each(Pageset::let_next_give_trip);
+            // All of them: one that holds little now may be free to grow deep.
+            let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
+            used.for_each(Pageset::let_next_give_trip);
         }
     }
 
