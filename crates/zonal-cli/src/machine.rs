@@ -40,7 +40,8 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "RULE")]
     node_load: Option<NodeLoadArg>,
 
-    /// Hold predictions against what the machine's kernel reports; exit with 1 if any differs
+    /// Hold predictions against what the machine's kernel reports; exit with 1 if any differs, other than
+    /// those computed at boot, before all memory was given to the zones
     #[arg(long)]
     check: bool,
 
@@ -119,8 +120,8 @@ fn presets_help() -> String {
     )
 }
 
-/// Explains the machine asked for. Exits with 0; with 1 if asked to check and a value differs; with
-/// 2 if there is no such machine.
+/// Explains the machine asked for. Exits with 0; with 1 if asked to check and a value differs that was not
+/// computed at boot from fewer frames; with 2 if there is no such machine.
 pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     match report(args) {
         Ok((model, rules, report)) => {
@@ -131,7 +132,7 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
             };
             // A reader that has seen enough is no failure.
             let _ = io::stdout().write_all(output.as_bytes());
-            let differs = report.checks.iter().any(|check| !check.same);
+            let differs = report.checks.iter().any(zonal_machine::Check::differs);
             if args.check && differs { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
         }
         Err(message) => {

@@ -42,6 +42,57 @@ fn differences_are_shown_and_told_by_the_exit_code() {
 }
 
 #[test]
+fn values_computed_at_boot_are_no_difference() {
+    let file = oracle("../boot_memory/linux-6.12-quad-initrd.json");
+    let output = machine(&["--file", &file, "--check"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    for line in [
+        "Checks: 18 of 34 values that its kernel reported are as predicted\n",
+        "        16 as computed at boot, 0 differ\n",
+        "  as at boot             computed now       observed\n",
+        "  min node 3 DMA32       6231               5829\n",
+        "initial file system",
+        "writing vm.watermark_scale_factor",
+    ] {
+        assert!(shown.contains(line), "{line:?} is not in:\n{shown}");
+    }
+    let output = machine(&["--file", &file, "--check", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let count = |field: &str| checks.iter().filter(|check| check[field] == true).count();
+    assert_eq!((checks.len(), count("same"), count("as_at_boot")), (34, 18, 16));
+    assert_eq!(report["at_boot"]["explained"], 16);
+    assert_eq!(report["at_boot"]["zones"][1]["node"], 3);
+    // Under another node load the fallback orders differ all the same.
+    let output = machine(&["--file", &file, "--check", "--node-load", "assign"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    // One number changed, and no size of the zones at boot explains it.
+    let mut changed: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    changed["observed"]["zones"][2]["low"] = 8018.into();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("changed.json");
+    std::fs::write(&path, changed.to_string()).unwrap();
+    let output = machine(&["--file", path.to_str().unwrap(), "--check"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(!shown.contains("at boot") && shown.contains("low node 1 DMA32       7806"), "{shown}");
+}
+
+#[test]
+fn a_machine_without_zones_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("empty.json");
+    let empty = r#"{"name": "e", "page_bytes": 4096, "nodes": [{"id": 0, "cpus": [0], "distances": {"0": 10}}], "zones": []}"#;
+    std::fs::write(&path, empty).unwrap();
+    let output = machine(&["--file", path.to_str().unwrap()]);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("empty.json: zones: there is no zone; at least one is needed"), "{message}");
+}
+
+#[test]
 fn json_is_one_document_in_the_agreed_shape() {
     let output = machine(&["--preset", "quad-10-12-32", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod at_boot;
 mod capture;
 mod error;
 mod export;
@@ -21,6 +22,7 @@ mod presets;
 mod report;
 mod resolve;
 
+pub use at_boot::{AtBoot, FewerFrames};
 pub use capture::{Capture, capture, capture_live};
 pub use error::{MachineError, Problem};
 pub use kernel::{KernelVersion, Rules, VersionError};

@@ -10,6 +10,7 @@ use zonal::pageset_limits::HighRule;
 use zonal::units::{NodeId, PageCount};
 
 use crate::advice::advise;
+use crate::at_boot::{AtBoot, Machine, explain_at_boot};
 use crate::kernel::Rules;
 use crate::model::{MachineModel, Observed, ObservedZone, Presence};
 use crate::predict::{Prediction, ZonePrediction, predict};
@@ -29,6 +30,9 @@ pub struct Report {
     pub balance: Vec<Balance>,
     /// Every observed value beside the predicted one.
     pub checks: Vec<Check>,
+    /// The smaller machine at boot that explains values that differ, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_boot: Option<AtBoot>,
     /// What an administrator should know.
     pub advice: Vec<Advice>,
 }
@@ -99,6 +103,60 @@ pub struct Check {
     pub observed: Measured,
     /// Whether the two agree.
     pub same: bool,
+    /// Whether the two differ only because the kernel computed the value at boot, when it had fewer frames
+    /// ([`Report::at_boot`]). The predicted value is what it becomes when it is computed again.
+    pub as_at_boot: bool,
+    /// When a kernel computes it.
+    #[serde(skip)]
+    pub(crate) group: ValueGroup,
+}
+
+impl Check {
+    /// Whether the observed value is neither the predicted one nor that of a smaller machine at boot.
+    #[must_use]
+    pub const fn differs(&self) -> bool {
+        !self.same && !self.as_at_boot
+    }
+}
+
+/// Values that a kernel computes at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum ValueGroup {
+    /// Fallback orders, which do not depend on the number of frames.
+    Orders,
+    /// Watermarks, and from 5.14 on the limits of pagesets.
+    Watermarks,
+    /// Lowmem reserves.
+    Reserves,
+    /// The limits of pagesets, before 5.14.
+    Pagesets,
+    /// Thresholds of counters.
+    Thresholds,
+}
+
+impl ValueGroup {
+    /// The groups whose values follow from the frames of zones.
+    pub(crate) const FROM_FRAMES: [Self; 4] =
+        [Self::Watermarks, Self::Reserves, Self::Pagesets, Self::Thresholds];
+
+    /// The group of the limits of pagesets.
+    pub(crate) fn of_pagesets(rules: &Rules) -> Self {
+        if rules.high == HighRule::SixBatches { Self::Pagesets } else { Self::Watermarks }
+    }
+
+    /// What makes a kernel compute the values again, where that was seen in one.
+    pub(crate) fn recomputed_by(self, rules: &Rules) -> Option<&'static str> {
+        match self {
+            Self::Watermarks if rules.high == HighRule::SixBatches => {
+                Some("writing vm.watermark_scale_factor (the same value will do) recomputes the watermarks")
+            }
+            Self::Watermarks => Some(
+                "writing vm.watermark_scale_factor (the same value will do) recomputes the watermarks and the limits of pagesets",
+            ),
+            Self::Reserves => Some("reading or writing vm.lowmem_reserve_ratio recomputes the protections"),
+            Self::Orders | Self::Pagesets | Self::Thresholds => None,
+        }
+    }
 }
 
 /// A number, or a row of them.
@@ -135,6 +193,11 @@ pub enum Severity {
 pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
     let prediction = predict(model, rules);
     let balance = balance(model, &prediction.orders);
+    let (checks, at_boot) = model.observed.as_ref().map_or_else(Default::default, |observed| {
+        let mut checks = checks(model, rules, &prediction, observed);
+        let at_boot = explain_at_boot(&Machine { model, rules, observed, today: &prediction }, &mut checks);
+        (checks, at_boot)
+    });
     let advice = advise(model, rules, &prediction, &balance);
     let online = model.nodes.iter().zip(&prediction.orders);
     Report {
@@ -151,7 +214,8 @@ pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
             .collect(),
         zones: zones(model, rules, &prediction),
         balance,
-        checks: model.observed.as_ref().map_or_else(Vec::new, |o| checks(model, rules, &prediction, o)),
+        checks,
+        at_boot,
         advice,
     }
 }
@@ -191,13 +255,19 @@ pub(crate) fn balance(model: &MachineModel, orders: &[Vec<NodeId>]) -> Vec<Balan
     times.into_iter().map(|(node, times_nth)| Balance { node: node.get(), times_nth }).collect()
 }
 
-fn checks(model: &MachineModel, rules: &Rules, prediction: &Prediction, observed: &Observed) -> Vec<Check> {
+/// Every observed value beside the predicted one.
+pub(crate) fn checks(
+    model: &MachineModel,
+    rules: &Rules,
+    prediction: &Prediction,
+    observed: &Observed,
+) -> Vec<Check> {
     let mut checks = Vec::new();
     for (&node, order) in &observed.fallback_order {
         let Some(place) = model.place(node) else { continue };
         let ids = |order: &[NodeId]| Measured::Row(order.iter().map(|id| u64::from(id.get())).collect());
         let what = format!("fallback_order node {node}");
-        checks.push(Check::new(what, ids(&prediction.orders[place]), ids(order)));
+        checks.push(Check::new(what, ids(&prediction.orders[place]), ids(order), ValueGroup::Orders));
     }
     for zone in &observed.zones {
         let at = model.zones.binary_search_by_key(&(zone.node, zone.kind), |known| (known.node, known.kind));
@@ -213,29 +283,33 @@ fn check_zone(zone: &ObservedZone, predicted: &ZonePrediction, rules: &Rules, ch
     let ZonePrediction { watermarks, limits, .. } = predicted;
     let tuned = rules.high == HighRule::Tuned;
     let place = format!("node {} {}", zone.node, zone.kind);
-    let mut check = |name: &str, predicted: Measured, observed: Option<Measured>| {
+    let mut check = |name: &str, group, predicted: Measured, observed: Option<Measured>| {
         if let Some(observed) = observed {
-            checks.push(Check::new(format!("{name} {place}"), predicted, observed));
+            checks.push(Check::new(format!("{name} {place}"), predicted, observed, group));
         }
     };
     let one = |pages: PageCount| Measured::One(pages.get());
     let row = |pages: &[PageCount]| Measured::Row(pages.iter().map(|pages| pages.get()).collect());
-    check("min", one(watermarks.min), zone.min.map(one));
-    check("low", one(watermarks.low), zone.low.map(one));
-    check("high", one(watermarks.high), zone.high.map(one));
-    check("protection", row(&predicted.protection), zone.protection.as_ref().map(|pages| row(pages)));
-    check("batch", one(limits.batch), zone.batch.map(one));
-    check("pageset_high", one(limits.high_min), zone.pageset_high.filter(|_| !tuned).map(one));
-    check("pageset_high_min", one(limits.high_min), zone.pageset_high_min.filter(|_| tuned).map(one));
-    check("pageset_high_max", one(limits.high_max), zone.pageset_high_max.filter(|_| tuned).map(one));
+    let (marks, pagesets) = (ValueGroup::Watermarks, ValueGroup::of_pagesets(rules));
+    check("min", marks, one(watermarks.min), zone.min.map(one));
+    check("low", marks, one(watermarks.low), zone.low.map(one));
+    check("high", marks, one(watermarks.high), zone.high.map(one));
+    let protection = zone.protection.as_ref().map(|pages| row(pages));
+    check("protection", ValueGroup::Reserves, row(&predicted.protection), protection);
+    check("batch", pagesets, one(limits.batch), zone.batch.map(one));
+    let high = |pages: Option<PageCount>, has| pages.filter(|_| has).map(one);
+    check("pageset_high", pagesets, one(limits.high_min), high(zone.pageset_high, !tuned));
+    check("pageset_high_min", pagesets, one(limits.high_min), high(zone.pageset_high_min, tuned));
+    check("pageset_high_max", pagesets, one(limits.high_max), high(zone.pageset_high_max, tuned));
     let threshold = |threshold: u8| Measured::One(u64::from(threshold));
-    check("stat_threshold", threshold(predicted.stat_threshold), zone.stat_threshold.map(threshold));
+    let observed = zone.stat_threshold.map(threshold);
+    check("stat_threshold", ValueGroup::Thresholds, threshold(predicted.stat_threshold), observed);
 }
 
 impl Check {
-    fn new(what: String, predicted: Measured, observed: Measured) -> Self {
+    fn new(what: String, predicted: Measured, observed: Measured, group: ValueGroup) -> Self {
         let same = predicted == observed;
-        Self { what, predicted, observed, same }
+        Self { what, predicted, observed, same, as_at_boot: false, group }
     }
 }
 

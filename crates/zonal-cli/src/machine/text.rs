@@ -192,18 +192,56 @@ fn checks(report: &Report) -> String {
     if report.checks.is_empty() {
         return String::new();
     }
-    let differing: Vec<&Check> = report.checks.iter().filter(|check| !check.same).collect();
-    let (total, same) = (report.checks.len(), report.checks.len() - differing.len());
+    let of = |wanted: fn(&Check) -> bool| report.checks.iter().filter(move |check| wanted(check));
+    let (total, same) = (report.checks.len(), of(|check| check.same).count());
     let mut out = format!("Checks: {same} of {total} values that its kernel reported are as predicted\n");
-    if !differing.is_empty() {
-        let value = |value: &Measured| match value {
-            Measured::One(one) => one.to_string(),
-            Measured::Row(row) => in_order(row.iter().copied()),
-        };
-        let row = |check: &&Check| vec![check.what.clone(), value(&check.predicted), value(&check.observed)];
-        out += &table(&["differs", "predicted", "observed"], &[0, 1, 2], differing.iter().map(row));
+    if let Some(at_boot) = &report.at_boot {
+        let differing = of(Check::differs).count();
+        out += &format!("        {} as computed at boot, {differing} differ\n", at_boot.explained);
     }
-    out
+    out += &check_table("differs", "predicted", of(Check::differs));
+    out += &check_table("as at boot", "computed now", of(|check| check.as_at_boot));
+    out + &at_boot(report)
+}
+
+/// Checks with both values; nothing where there are none.
+fn check_table<'a>(title: &str, predicted: &str, checks: impl Iterator<Item = &'a Check>) -> String {
+    let value = |value: &Measured| match value {
+        Measured::One(one) => one.to_string(),
+        Measured::Row(row) => in_order(row.iter().copied()),
+    };
+    let row = |check: &Check| vec![check.what.clone(), value(&check.predicted), value(&check.observed)];
+    let mut rows = checks.map(row).peekable();
+    if rows.peek().is_none() {
+        return String::new();
+    }
+    table(&[title, predicted, "observed"], &[0, 1, 2], rows)
+}
+
+/// What explains values as computed at boot, and how they come to be computed again.
+fn at_boot(report: &Report) -> String {
+    let Some(at_boot) = &report.at_boot else { return String::new() };
+    let frames = |fewer: u64| format!("{fewer} frames ({})", size(fewer, report.page_bytes));
+    let zones: Vec<String> = at_boot
+        .zones
+        .iter()
+        .map(|zone| format!("{} of node {} {}", frames(zone.fewer), zone.node, zone.kind))
+        .collect();
+    let most = match at_boot.fewer_at_most {
+        most if most > at_boot.fewer => format!(" (at most {most}; watermarks are rounded)"),
+        _ => String::new(),
+    };
+    let mut text = format!(
+        "The kernel computed these values when it had at least {} fewer{most}: {}. With so many fewer, all of them follow \
+         from the rules. Memory used during boot, such as the initial file system, was given to these zones later.",
+        frames(at_boot.fewer),
+        zones.join(", "),
+    );
+    if !at_boot.recomputed_by.is_empty() {
+        text += &format!(" To have them computed from today's frames: {}.", at_boot.recomputed_by.join("; "));
+    }
+    textwrap::fill(&text, textwrap::Options::new(LINE_WIDTH).initial_indent("  ").subsequent_indent("  "))
+        + "\n"
 }
 
 fn advice(report: &Report) -> String {

@@ -1,0 +1,319 @@
+//! Finds the frames that each zone had when a kernel computed its values, by inverting the rules.
+//!
+//! All rules are nondecreasing in the frames of a zone, so a value confines them to an interval once
+//! *sharing* is known: the frames that share `min_free_kbytes`, of all zones together. Totals are
+//! tried from today's downward, so that the smallest difference is found first. Every total gives an
+//! interval for each zone (`ZoneRange`), every column of a reserve confines a sum of neighbouring
+//! zones of a node (`node_sums.rs`), and the zones must add up to the total. Totals that cannot add
+//! up are passed over; the number of steps is bounded. Neighbours: `mod.rs` checks what is found
+//! against the rules themselves.
+
+use zonal::pageset_limits::PagesetZone;
+use zonal::threshold::stat_threshold;
+use zonal::units::{PageCount, ZoneKind};
+use zonal::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
+
+use super::node_sums::{NodeSums, Range};
+use crate::kernel::Rules;
+use crate::model::{MachineModel, ObservedZone, ZoneModel};
+
+/// Cost that a search may have, in evaluations of a zone under one total.
+const EVALUATIONS_MAX: u64 = 1 << 22;
+/// Cost of inverting all rules of a zone, in the same unit.
+const INVERSION_COST: u64 = 64;
+
+/// What explains the observed values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    /// Frames fewer than today, over all zones: the least.
+    pub(super) fewer: u64,
+    /// The largest number that would do as well, as far as it is found by steps that double.
+    pub(super) fewer_at_most: u64,
+    /// Frames of each zone for `fewer`, in the order of the machine's zones.
+    pub(super) managed: Vec<PageCount>,
+}
+
+/// Searches for zones no larger than today's, and in total at least half as large, under which the rules
+/// give exactly what is `observed`. `None` if there are none, or none is found within the bound.
+pub(super) fn search(model: &MachineModel, rules: &Rules, observed: &[ObservedZone]) -> Option<Found> {
+    let inverse = Inverse::new(model, rules, observed)?;
+    let today = inverse.sharing_today();
+    let mut cost = Cost(EVALUATIONS_MAX);
+    let mut sharing = today;
+    let found = loop {
+        match inverse.solve(sharing, &mut cost)? {
+            Step::Fits(solution) => break solution,
+            Step::Next(lower) if lower >= today / 2 && lower > 0 => sharing = lower,
+            Step::Next(_) => return None,
+        }
+    };
+    let last = inverse.lowest_from(sharing, today / 2, &mut cost);
+    let managed: u64 = model.zones.iter().map(|zone| zone.managed.get()).sum();
+    let fewer = managed - found.iter().map(|pages| pages.get()).sum::<u64>();
+    Some(Found { fewer, fewer_at_most: fewer + (sharing - last), managed: found })
+}
+
+/// What is left of the bound on a search.
+struct Cost(u64);
+
+impl Cost {
+    fn pay(&mut self, evaluations: u64) -> Option<()> {
+        self.0 = self.0.checked_sub(evaluations)?;
+        Some(())
+    }
+}
+
+/// Outcome of one total.
+enum Step {
+    /// These frames of each zone explain everything.
+    Fits(Vec<PageCount>),
+    /// None do; the next total that may is this or lower.
+    Next(u64),
+}
+
+/// The rules of one machine, inverted. Invariant: `nodes` have the zones in the machine's order.
+struct Inverse<'a> {
+    model: &'a MachineModel,
+    rules: &'a Rules,
+    settings: WatermarkSettings,
+    min_free: u64,
+    nodes: Vec<NodeInverse<'a>>,
+}
+
+struct NodeInverse<'a> {
+    cpus: u32,
+    zones: Vec<ZoneInverse<'a>>,
+    /// What reserves say of sums of zones, and what is known of zones without the total.
+    sums: NodeSums,
+}
+
+struct ZoneInverse<'a> {
+    zone: &'a ZoneModel,
+    observed: Option<&'a ObservedZone>,
+    /// What is known without the total.
+    range: Range,
+}
+
+impl<'a> Inverse<'a> {
+    /// `None` if the settings leave `min_free_kbytes` open, or what is observed contradicts itself.
+    fn new(model: &'a MachineModel, rules: &'a Rules, observed: &'a [ObservedZone]) -> Option<Self> {
+        let settings = model.watermark_settings(rules);
+        let mut nodes = Vec::new();
+        for node in model.online_nodes() {
+            let found = |zone: &ZoneModel| {
+                observed.iter().find(|seen| (seen.node, seen.kind) == (zone.node, zone.kind))
+            };
+            let zones: Vec<ZoneInverse<'_>> = model
+                .zones_of(node.id)
+                .map(|zone| ZoneInverse::new(zone, found(zone), &settings, rules))
+                .collect();
+            let mut sums = NodeSums::new(zones.iter().map(|zone| (zone.zone.kind, zone.range)));
+            for zone in &zones {
+                let row = zone.observed.and_then(|seen| seen.protection);
+                let ratio = settings.lowmem_reserve_ratio[zone.zone.kind.index()];
+                if let (Some(row), true) = (row, ratio != 0) {
+                    sums.add_reserves(zone.zone.kind, &row, u64::from(ratio));
+                }
+            }
+            sums = sums.tightened()?;
+            let mut node = NodeInverse { cpus: node.cpus.len() as u32, zones, sums };
+            for zone in &mut node.zones {
+                zone.range = node.sums.of(zone.zone.kind);
+            }
+            nodes.push(node);
+        }
+        let min_free = settings.min_free?.get();
+        Some(Self { model, rules, settings, min_free, nodes })
+    }
+
+    /// Kinds of zone that share `min_free_kbytes`: all below this index.
+    fn sharing_kinds(&self) -> usize {
+        match self.rules.movable_min {
+            MovableMin::OwnMinimum => ZoneKind::Movable.index(),
+            MovableMin::Ordinary => ZoneKind::COUNT,
+        }
+    }
+
+    fn sharing_today(&self) -> u64 {
+        let zones = self.model.zones.iter().filter(|zone| zone.kind.index() < self.sharing_kinds());
+        zones.map(|zone| zone.managed.get()).sum()
+    }
+
+    /// Whether zones of `sharing` frames in total explain everything. `None` when the bound is reached.
+    fn solve(&self, sharing: u64, cost: &mut Cost) -> Option<Step> {
+        cost.pay(self.model.zones.len() as u64)?;
+        let most = self.shares_at_most(sharing);
+        if most < sharing {
+            // The bound falls with the total: nothing above it can add up.
+            return Some(Step::Next(most));
+        }
+        cost.pay(self.model.zones.len() as u64 * INVERSION_COST)?;
+        Some(self.solve_exactly(sharing).map_or(Step::Next(sharing.saturating_sub(1)), Step::Fits))
+    }
+
+    /// A total of at least `floor` that also explains everything, from one that does: the lowest, if those
+    /// that do lie side by side.
+    fn lowest_from(&self, fits: u64, floor: u64, cost: &mut Cost) -> u64 {
+        let mut does = |sharing: u64| matches!(self.solve(sharing, cost), Some(Step::Fits(_)));
+        let (mut fits, mut step) = (fits, 1);
+        while fits >= floor + step && does(fits - step) {
+            fits -= step;
+            step *= 2;
+        }
+        while step > 1 {
+            step /= 2;
+            if fits >= floor + step && does(fits - step) {
+                fits -= step;
+            }
+        }
+        fits
+    }
+
+    /// The most that all zones can have together, going by their minimum alone.
+    fn shares_at_most(&self, sharing: u64) -> u64 {
+        let shares = |zone: &&ZoneInverse<'_>| zone.zone.kind.index() < self.sharing_kinds();
+        let zones = self.nodes.iter().flat_map(|node| &node.zones).filter(shares);
+        let most = |zone: &ZoneInverse<'_>| match zone.observed.and_then(|seen| seen.min) {
+            // share = min_free * frames / sharing, rounded down
+            Some(min) if self.min_free > 0 => {
+                let below = u128::from(min.get().saturating_add(1)) * u128::from(sharing);
+                let most = below.saturating_sub(1) / u128::from(self.min_free);
+                zone.range.most.min(u64::try_from(most).unwrap_or(u64::MAX))
+            }
+            _ => zone.range.most,
+        };
+        zones.map(most).fold(0, u64::saturating_add)
+    }
+
+    fn solve_exactly(&self, sharing: u64) -> Option<Vec<PageCount>> {
+        let basis = self
+            .settings
+            .basis(std::iter::once((ZoneKind::Normal, PageCount::new(sharing))), self.model.page_bytes);
+        let kinds = self.sharing_kinds();
+        let mut nodes = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let mut sums = node.sums.clone();
+            for zone in &node.zones {
+                sums.confine(zone.zone.kind, self.invert(zone, node.cpus, &basis)?);
+            }
+            nodes.push(sums.tightened()?);
+        }
+        let totals: Vec<Range> = nodes.iter().map(|sums| sums.below(kinds)).collect();
+        let (least, most) = totals.iter().fold((0, 0), |(l, m), total| (l + total.least, m + total.most));
+        if !(least..=most).contains(&sharing) {
+            return None;
+        }
+        // What is to spare goes to the nodes that lack most already.
+        let mut spare = most - sharing;
+        let mut order: Vec<usize> = (0..nodes.len()).collect();
+        let lacks = |at: usize| self.nodes[at].managed_below(kinds) - totals[at].most;
+        order.sort_by_key(|&at| std::cmp::Reverse(lacks(at)));
+        for at in order {
+            let less = spare.min(totals[at].most - totals[at].least);
+            spare -= less;
+            nodes[at].set_below(kinds, totals[at].most - less);
+            nodes[at] = nodes[at].clone().tightened()?;
+        }
+        let fewest = nodes.iter().zip(&self.nodes).flat_map(|(sums, node)| node.choose(sums));
+        Some(fewest.collect())
+    }
+
+    /// The frames with which a zone has the values observed of it: values never fall as frames grow.
+    fn invert(&self, zone: &ZoneInverse<'_>, node_cpus: u32, basis: &WatermarkBasis) -> Option<Range> {
+        let Some(seen) = zone.observed else { return Some(zone.range) };
+        let compare = |frames: u64| self.values(zone.zone.kind, frames, node_cpus, basis, seen);
+        let Range { least, most } = zone.range;
+        let reaches = |frames: u64| compare(frames).all(|(predicted, observed)| predicted >= observed);
+        let exceeds = |frames: u64| compare(frames).any(|(predicted, observed)| predicted > observed);
+        let least = first(least, most, reaches)?;
+        let past = first(least, most, exceeds).unwrap_or(most + 1);
+        (least < past).then(|| Range { least, most: past - 1 })
+    }
+
+    /// Each value of a zone with so many frames, beside the one observed.
+    fn values(
+        &self,
+        kind: ZoneKind,
+        frames: u64,
+        node_cpus: u32,
+        basis: &WatermarkBasis,
+        seen: &ObservedZone,
+    ) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let managed = PageCount::new(frames);
+        let marks = basis.watermarks(kind, managed);
+        let online_cpus = self.model.online_cpus();
+        let sized = PagesetZone { managed, low: marks.low, node_cpus, online_cpus };
+        let limits =
+            self.rules.pagesets(self.model.settings.high_fraction).limits(&sized, self.model.page_bytes);
+        let threshold = stat_threshold(online_cpus, managed, self.model.page_bytes);
+        let values = [
+            (marks.min, seen.min),
+            (marks.low, seen.low),
+            (marks.high, seen.high),
+            (limits.batch, seen.batch),
+            (limits.high_min, seen.pageset_high.or(seen.pageset_high_min)),
+            (limits.high_max, seen.pageset_high_max),
+            (PageCount::new(u64::from(threshold)), seen.stat_threshold.map(|t| PageCount::new(u64::from(t)))),
+        ];
+        values.into_iter().filter_map(|(predicted, seen)| Some((predicted.get(), seen?.get())))
+    }
+}
+
+impl NodeInverse<'_> {
+    fn managed_below(&self, kinds: usize) -> u64 {
+        let zones = self.zones.iter().filter(|zone| zone.zone.kind.index() < kinds);
+        zones.map(|zone| zone.zone.managed.get()).sum()
+    }
+
+    /// Frames of each zone within `sums`, such that as few zones as possible lack any.
+    fn choose(&self, sums: &NodeSums) -> Vec<PageCount> {
+        let candidates = sums.extremes();
+        let lacking = |frames: &[u64; ZoneKind::COUNT]| {
+            self.zones.iter().filter(|zone| frames[zone.zone.kind.index()] < zone.zone.managed.get()).count()
+        };
+        let [first, second] = candidates;
+        let chosen = if lacking(&second) < lacking(&first) { second } else { first };
+        self.zones.iter().map(|zone| PageCount::new(chosen[zone.zone.kind.index()])).collect()
+    }
+}
+
+impl<'a> ZoneInverse<'a> {
+    fn new(
+        zone: &'a ZoneModel,
+        observed: Option<&'a ObservedZone>,
+        settings: &WatermarkSettings,
+        rules: &Rules,
+    ) -> Self {
+        let mut range = Range { least: 0, most: zone.managed.get() };
+        if let Some((min, low)) = observed.and_then(|seen| Some((seen.min?.get(), seen.low?.get()))) {
+            range = range.and(by_scale(zone.kind, min, low, settings, rules));
+        }
+        Self { zone, observed, range }
+    }
+}
+
+/// What the distance between two watermarks says of a zone: it is the larger of a quarter of the zone's
+/// share and the part of the zone that `watermark_scale_factor` names.
+fn by_scale(kind: ZoneKind, min: u64, low: u64, settings: &WatermarkSettings, rules: &Rules) -> Range {
+    const WHOLE: u64 = 10_000;
+    let (gap, scale) = (low.saturating_sub(min), u64::from(settings.scale_factor));
+    let most = (gap.saturating_add(1).saturating_mul(WHOLE) - 1).checked_div(scale).unwrap_or(u64::MAX);
+    let share_is_min = kind != ZoneKind::Movable || rules.movable_min == MovableMin::Ordinary;
+    let scaled = share_is_min && gap > min / 4;
+    let least = if scaled { gap.saturating_mul(WHOLE).checked_div(scale).unwrap_or(u64::MAX) } else { 0 };
+    Range { least, most }
+}
+
+/// The first number in `least..=most` of which `holds` is true, if it stays true from there on.
+fn first(least: u64, most: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
+    let (mut low, mut high) = (least, most.checked_add(1)?);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if holds(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    (low <= most).then_some(low)
+}

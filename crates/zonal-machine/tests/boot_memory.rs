@@ -1,0 +1,227 @@
+//! Values that a kernel computed at boot from fewer frames are told from values that differ.
+//!
+//! `tests/boot_memory` holds what Debian's kernels 6.1 and 6.12 reported right after they had booted with an
+//! initial file system of 45 MB, and after settings had been read and written.
+
+use std::fs;
+use std::path::Path;
+
+use zonal::units::{PageCount, ZoneKind};
+use zonal_machine::{KernelVersion, MachineModel, ObservedZone, Report, Rules, explain, predict};
+
+fn machines(folder: &str) -> Vec<MachineModel> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+    let files = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    files.map(|file| MachineModel::read(&file).unwrap()).collect()
+}
+
+fn captured(name: &str) -> MachineModel {
+    machines("boot_memory").into_iter().find(|model| model.name == name).unwrap()
+}
+
+fn rules_of(model: &MachineModel) -> Rules {
+    Rules::of(model.observed.as_ref().unwrap().kernel.unwrap())
+}
+
+fn report(model: &MachineModel) -> Report {
+    explain(model, &rules_of(model))
+}
+
+/// Checks that are the same, as at boot, and different.
+fn counts(report: &Report) -> [usize; 3] {
+    let count =
+        |wanted: fn(&zonal_machine::Check) -> bool| report.checks.iter().filter(|c| wanted(c)).count();
+    let counts = [count(|c| c.same), count(|c| c.as_at_boot), count(zonal_machine::Check::differs)];
+    assert_eq!(counts.iter().sum::<usize>(), report.checks.len(), "each check has one outcome");
+    counts
+}
+
+/// What the kernel of `model` would report if it had computed all values before `fewer` frames each were
+/// given to some of its zones.
+fn booted_with_fewer(model: &MachineModel, fewer: &[(usize, u64)]) -> MachineModel {
+    let mut then = model.clone();
+    for &(at, frames) in fewer {
+        then.zones[at].managed = then.zones[at].managed.saturating_minus(PageCount::new(frames));
+    }
+    let predicted = predict(&then, &rules_of(model)).zones;
+    let mut model = model.clone();
+    for seen in &mut model.observed.as_mut().unwrap().zones {
+        let at =
+            model.zones.iter().position(|zone| (zone.node, zone.kind) == (seen.node, seen.kind)).unwrap();
+        let (marks, limits) = (predicted[at].watermarks, predicted[at].limits);
+        let replace = |value: &mut Option<PageCount>, by| *value = value.and(Some(by));
+        replace(&mut seen.min, marks.min);
+        replace(&mut seen.low, marks.low);
+        replace(&mut seen.high, marks.high);
+        replace(&mut seen.batch, limits.batch);
+        replace(&mut seen.pageset_high, limits.high_min);
+        replace(&mut seen.pageset_high_min, limits.high_min);
+        replace(&mut seen.pageset_high_max, limits.high_max);
+        seen.protection = seen.protection.and(Some(predicted[at].protection));
+        seen.stat_threshold = seen.stat_threshold.and(Some(predicted[at].stat_threshold));
+    }
+    model
+}
+
+#[test]
+fn real_kernels_after_an_initial_file_system_of_45_mb() {
+    // The log of each kernel tells what it freed later: KiB of the initial file system, on node 3, and of
+    // initialisation code and gaps, on node 0.
+    for (name, outcomes, on_node_3, on_node_0) in [
+        ("linux-6.1-quad-initrd", [18, 21, 0], 45884, 2036 + 2612 + 2040 + 1892),
+        ("linux-6.12-quad-initrd", [18, 16, 0], 45884, 2028 + 4024 + 1376),
+        ("linux-6.12-quad-initrd-reserves-read", [19, 15, 0], 45884, 2028 + 4024 + 1376),
+    ] {
+        let found = report(&captured(name));
+        assert_eq!(counts(&found), outcomes, "{name}");
+        let at_boot = found.at_boot.unwrap();
+        let freed = (on_node_3 + on_node_0) / 4;
+        assert!((at_boot.fewer..=at_boot.fewer_at_most).contains(&freed), "{freed} of {at_boot:?}");
+        assert_eq!(at_boot.explained, outcomes[1]);
+        let zones: Vec<_> = at_boot.zones.iter().map(|zone| (zone.node, zone.kind)).collect();
+        assert_eq!(zones, [(0, "DMA32"), (3, "DMA32")], "{name}");
+        let near = |found: u64, freed: u64| found.abs_diff(freed / 4) < 256;
+        assert!(near(at_boot.zones[0].fewer, on_node_0), "{at_boot:?}");
+        assert!(near(at_boot.zones[1].fewer, on_node_3), "{at_boot:?}");
+        assert!(at_boot.recomputed_by[0].contains("vm.watermark_scale_factor"), "{at_boot:?}");
+    }
+}
+
+#[test]
+fn what_is_said_of_a_written_setting_came_true() {
+    // The same guest after vm.watermark_scale_factor had been written: all is as predicted.
+    let before = report(&captured("linux-6.12-quad-initrd"));
+    let after = captured("linux-6.12-quad-initrd-marks-written");
+    assert_eq!(counts(&report(&after)), [34, 0, 0]);
+    assert_eq!(report(&after).at_boot, None);
+    for (before, after) in before.checks.iter().zip(report(&after).checks) {
+        assert_eq!((&before.what, &before.predicted), (&after.what, &after.observed));
+    }
+}
+
+/// Every machine of `oracle` with some frames fewer in one zone, zone by zone: how many were explained,
+/// had too little to go by, and showed nothing.
+fn one_zone_at_a_time(fewer: u64) -> [usize; 3] {
+    let mut outcomes = [0; 3];
+    for model in machines("oracle") {
+        for at in 0..model.zones.len() {
+            if model.zones[at].managed.get() < 2 * fewer {
+                continue;
+            }
+            let found = report(&booted_with_fewer(&model, &[(at, fewer)]));
+            let Some(at_boot) = &found.at_boot else {
+                outcomes[if counts(&found)[2] > 0 { 1 } else { 2 }] += 1;
+                continue;
+            };
+            assert_eq!(counts(&found)[2], 0, "{} zone {at}: {at_boot:?}", model.name);
+            let total = at_boot.fewer..=at_boot.fewer_at_most;
+            let movable = model.zones[at].kind == ZoneKind::Movable;
+            assert!(movable || total.contains(&fewer), "{} zone {at}: {at_boot:?}", model.name);
+            outcomes[0] += 1;
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn fewer_frames_in_one_zone_are_found() {
+    let found = [300, 11_471, 60_000].map(one_zone_at_a_time);
+    // A MiB changes hardly a value on some machines, and one value is no evidence.
+    assert_eq!(found, [[691, 21, 5], [554, 0, 0], [291, 0, 0]]);
+}
+
+#[test]
+fn fewer_frames_in_several_zones_are_found() {
+    for (name, fewer) in [
+        ("quad-10-12-32", vec![(1, 1857), (4, 11_471)]),
+        ("sgi28-fattree", vec![(1, 1857), (9, 4000), (20, 20_000)]),
+        ("epyc8-nps4", vec![(1, 20_000), (2, 300), (5, 5000), (7, 900)]),
+    ] {
+        for model in machines("oracle").into_iter().filter(|model| model.name == name) {
+            let found = report(&booted_with_fewer(&model, &fewer));
+            assert_eq!(counts(&found)[2], 0, "{name}: {:?}", found.at_boot);
+            let (at_boot, total) = (found.at_boot.unwrap(), fewer.iter().map(|(_, frames)| frames).sum());
+            assert!((at_boot.fewer..=at_boot.fewer_at_most).contains(&total), "{name}: {at_boot:?}");
+        }
+    }
+}
+
+fn changed(model: &MachineModel, change: impl Fn(&mut ObservedZone)) -> MachineModel {
+    let mut model = model.clone();
+    change(model.observed.as_mut().unwrap().zones.last_mut().unwrap());
+    model
+}
+
+#[test]
+fn what_no_smaller_machine_explains_differs() {
+    let model = captured("linux-6.12-quad-initrd");
+    let up = |value: &mut Option<PageCount>, by| *value = value.map(|pages| PageCount::new(pages.get() + by));
+    let down =
+        |value: &mut Option<PageCount>, by| *value = value.map(|p| p.saturating_minus(PageCount::new(by)));
+    let changes: [(&str, MachineModel); 9] = [
+        ("one mark", changed(&model, |zone| up(&mut zone.low, 1))),
+        (
+            "marks too far apart",
+            changed(&model, |zone| [&mut zone.low, &mut zone.high].into_iter().for_each(|m| up(m, 9))),
+        ),
+        (
+            "shares that do not add up",
+            changed(&model, |zone| {
+                [&mut zone.min, &mut zone.low, &mut zone.high].into_iter().for_each(|m| up(m, 40));
+            }),
+        ),
+        (
+            "shares that leave some of the minimum",
+            changed(&model, |zone| {
+                [&mut zone.min, &mut zone.low, &mut zone.high].into_iter().for_each(|m| down(m, 40));
+            }),
+        ),
+        ("a batch", changed(&model, |zone| up(&mut zone.batch, 32))),
+        ("a threshold", changed(&model, |zone| zone.stat_threshold = Some(20))),
+        (
+            "a reserve of nothing",
+            changed(&model, |zone| zone.protection = Some([0, 0, 7, 7, 7].map(PageCount::new))),
+        ),
+        ("another scale factor", {
+            let mut model = model.clone();
+            model.settings.watermark_scale_factor = 200;
+            model
+        }),
+        ("another minimum", {
+            let mut model = model.clone();
+            model.settings.min_free_kib = model.settings.min_free_kib.map(|kib| kib * 19 / 20);
+            model
+        }),
+    ];
+    for (what, model) in changes {
+        let found = report(&model);
+        assert_eq!(found.at_boot, None, "{what}");
+        let [_, explained, differ] = counts(&found);
+        assert!(explained == 0 && differ > 10, "{what}");
+    }
+}
+
+#[test]
+fn a_lone_figure_is_no_evidence() {
+    // Some number of frames would explain any smaller reserve or threshold.
+    let model = captured("linux-6.12-quad-initrd-marks-written");
+    let threshold = changed(&model, |zone| zone.stat_threshold = Some(12));
+    let mut reserve = model;
+    reserve.observed.as_mut().unwrap().zones[0].protection =
+        Some([0, 443, 443, 443, 443].map(PageCount::new));
+    for model in [threshold, reserve] {
+        let found = report(&model);
+        assert_eq!((counts(&found), found.at_boot), ([33, 0, 1], None));
+    }
+}
+
+#[test]
+fn the_rules_of_another_version_are_not_explained_away() {
+    let versions = [(5, 10), (6, 1), (6, 12), (7, 2)].map(|(major, minor)| KernelVersion::new(major, minor));
+    for model in machines("oracle") {
+        for version in versions {
+            let found = explain(&model, &Rules::of(version));
+            assert_eq!(found.at_boot, None, "{} under the rules of {version}", model.name);
+        }
+    }
+}
