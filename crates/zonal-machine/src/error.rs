@@ -48,6 +48,17 @@ pub enum MachineError {
     /// A tree to capture from has nothing in it.
     #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", .0.display())]
     NoTree(PathBuf),
+    /// A captured tree tells of no memory.
+    #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", .0.display())]
+    NoMemory(PathBuf),
+    /// A file of a captured tree makes no sense.
+    #[error("{}: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what would be right.
+        problem: String,
+    },
     /// There is no preset of that name.
     #[error("no preset is called {name:?}; there are: {known}")]
     UnknownPreset {
@@ -66,6 +77,8 @@ pub enum Problem {
     PageBytes(u64),
     #[error("there is no node; at least one is needed")]
     NoNodes,
+    #[error("there is no zone; at least one is needed, though it need not have frames yet")]
+    NoZones,
     #[error("{0} nodes, possible ones included; at most {MAX_NODES} can be told apart")]
     TooManyNodes(usize),
     #[error("{0} is no node id; ids are 0..={max}", max = MAX_NODES - 1)]

@@ -142,6 +142,9 @@ fn row(file: &FileNode, node: NodeId, ids: &BTreeMap<NodeId, Presence>) -> Resul
 }
 
 fn zones(files: &[FileZone], online: &BTreeSet<NodeId>) -> Found<Vec<ZoneModel>> {
+    if files.is_empty() {
+        return Err(("zones".to_owned(), Problem::NoZones));
+    }
     let mut zones = Vec::with_capacity(files.len());
     for (at, file) in files.iter().enumerate() {
         let zone = zone(file, online).map_err(|(field, problem)| (format!("zones[{at}]{field}"), problem))?;

@@ -149,6 +149,79 @@ fn every_file_may_be_missing() {
     }
 }
 
+/// The whole tree with other files in place of each node's `cpulist`: `cpu_file` tells name and text for
+/// the node's CPUs.
+fn without_lists(cpu_file: impl Fn(&[u32]) -> (&'static str, String)) -> Vec<(String, String)> {
+    let model = oracle();
+    let mut files = files();
+    for node in model.online_nodes() {
+        let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.get()).collect();
+        let (name, text) = cpu_file(&cpus);
+        let directory = format!("sys/devices/system/node/node{}", node.id);
+        let at = files.iter().position(|(file, _)| *file == format!("{directory}/cpulist")).unwrap();
+        files[at] = (format!("{directory}/{name}"), text);
+    }
+    files
+}
+
+#[test]
+fn masks_stand_in_for_lists_of_cpus() {
+    let mask = |cpus: &[u32]| cpus.iter().fold(0_u64, |mask, cpu| mask | 1 << cpu);
+    for groups in [
+        |mask| format!("{mask:x}\n"),
+        |mask| format!("{mask:08x}\n"),
+        |mask| format!("00000000,00000000,{mask:08x}\n"),
+    ] {
+        let Capture { model, notes } = captured(&without_lists(|cpus| ("cpumap", groups(mask(cpus)))));
+        assert_eq!(notes, [""; 0]);
+        assert_eq!(model.nodes, captured(&files()).model.nodes);
+        assert_eq!(checks(&model), (32, vec![]));
+    }
+    // CPUs beyond the first group: 8 to 15 become 40 to 47.
+    let shifted = captured(&without_lists(|cpus| ("cpumap", format!("{:x},00000000\n", mask(cpus) << 8))));
+    let first = &shifted.model.nodes[0];
+    assert_eq!(first.cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>(), [40, 41]);
+    // Without masks as well, links tell; a list comes before a mask.
+    let linked = captured(&without_lists(|_| ("nothing", String::new())));
+    assert!(linked.notes.iter().any(|note| note.contains("node0/cpulist and cpumap are missing")));
+    let mut both = files();
+    both.push(("sys/devices/system/node/node0/cpumap".to_owned(), "nonsense".to_owned()));
+    assert_eq!(captured(&both).model.nodes, captured(&files()).model.nodes);
+}
+
+#[test]
+fn a_mask_that_is_none_is_refused_by_file() {
+    for text in ["", "\n", "0000000g\n", "0-3\n", "00000001,\n", "000000001\n"] {
+        let directory = tree(&without_lists(|_| ("cpumap", text.to_owned())));
+        let error = capture(directory.path()).unwrap_err().to_string();
+        let file = directory.path().join("sys/devices/system/node/node0/cpumap");
+        assert!(error.starts_with(&format!("{}: ", file.display())), "{error}");
+        assert!(error.ends_with("such as 00000001,0000000f") && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn a_tree_without_memory_is_refused() {
+    let mut empty = files();
+    for (file, text) in &mut empty {
+        if file == "proc/zoneinfo" {
+            *text = text
+                .lines()
+                .filter(|line| line.starts_with("Node "))
+                .map(|line| format!("{line}\n"))
+                .collect();
+        }
+    }
+    let mut without = files();
+    without.retain(|(file, _)| !file.contains("meminfo") && file != "proc/zoneinfo");
+    for files in [empty, without] {
+        let directory = tree(&files);
+        let error = capture(directory.path()).unwrap_err().to_string();
+        assert!(error.starts_with(&directory.path().display().to_string()), "{error}");
+        assert!(error.contains("no node has memory; proc/zoneinfo must show a zone"), "{error}");
+    }
+}
+
 #[test]
 fn half_a_tree_is_a_machine_too() {
     let without =

@@ -75,6 +75,7 @@ fn each_mistake_is_named() {
         ("/nodes/0/distances", json!([10, 20]), "nodes[0].distances: invalid type: sequence, expected a map"),
         ("/possible_offline", json!([1]), "possible_offline[0]: node 1 is online and possible_offline"),
         ("/possible_offline", json!([4, 4]), "possible_offline[1]: node 4 is listed twice"),
+        ("/zones", json!([]), "zones: there is no zone; at least one is needed"),
         ("/zones/1/start", json!(5000), "zones[1].start: node 1 DMA32 overlaps node 0 DMA32 at frame 5000"),
         ("/zones/1/managed", json!(1001), "zones[1]: node 1 DMA32: spanned 1000, present 1000, managed 1001"),
         ("/zones/1/node", json!(2), "zones[1].node: node 2 is not a node of the machine"),

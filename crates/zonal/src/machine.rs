@@ -157,6 +157,8 @@ pub enum TopologyError {
     },
     /// A CPU is on two nodes.
     CpuTwice(CpuId),
+    /// There is no zone at all.
+    NoZones,
     /// A zone names a node that is not there.
     ZoneOfUnknownNode(NodeId),
     /// A CPU id is [`MAX_CPUS`] or above.
@@ -288,6 +290,8 @@ fn check_cpus(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
 fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> Result<(), TopologyError> {
     if zones.len() > ZoneId::COUNT {
         return Err(TopologyError::TooManyZones(zones.len()));
+    if zones.is_empty() {
+        return Err(TopologyError::NoZones);
     }
     for (at, zone) in zones.iter().enumerate() {
         if position(nodes, zone.node).is_none() {
@@ -352,6 +356,9 @@ impl fmt::Display for TopologyError {
                 write!(f, "distance from node {row} to node {column} is {distance}; it must be 10..=255")
             }
             Self::CpuTwice(cpu) => write!(f, "CPU {cpu} is listed twice; a CPU is on one node"),
+            Self::NoZones => {
+                write!(f, "the machine has no zone; at least one is needed, though it may be empty at first")
+            }
             Self::ZoneOfUnknownNode(node) => {
                 write!(f, "a zone is on node {node}, which the machine does not have")
             }

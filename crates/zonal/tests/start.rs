@@ -68,6 +68,7 @@ fn nodes_distances_and_cpus() {
 fn zones_and_ranges() {
     use TopologyError as E;
     let kind = ZoneKind::Normal;
+    refused(&changed(|plan| plan.zones.clear()), E::NoZones);
     refused(&changed(|plan| plan.zones[2].0 = 7), E::ZoneOfUnknownNode(node(7)));
     refused(&changed(|plan| plan.zones.swap(0, 1)), E::ZonesNotAscending(node(0), kind));
     let overlap = E::ZonesOverlap { frame: Pfn::new(2 * FRAMES), node: node(1) };

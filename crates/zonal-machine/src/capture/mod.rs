@@ -1,7 +1,7 @@
 //! Captures a Linux machine from its `/proc` and `/sys`, live or copied to a directory.
 //!
 //! Nothing that is missing stops a capture: each file not found is named in a note, with what was
-//! assumed instead. Only a tree with nothing in it is an error. Neighbours: `tree.rs` reads files
+//! assumed instead. Errors are a tree that says of no memory, and a `cpumap` that is no mask. Neighbours: `tree.rs` reads files
 //! and keeps the notes, `nodes.rs`, `zoneinfo.rs` and `kernel_log.rs` understand them.
 
 mod kernel_log;
@@ -35,7 +35,8 @@ pub struct Capture {
 /// under `root`.
 ///
 /// # Errors
-/// [`MachineError::NoTree`] when nothing is there.
+/// [`MachineError::NoTree`] when nothing is there, [`MachineError::NoMemory`] when nothing tells of memory,
+/// [`MachineError::Malformed`] for a mask of CPUs that is none, and what [`MachineModel::read`] refuses.
 pub fn capture(root: &Path) -> Result<Capture, MachineError> {
     capture_tree(&Tree::new(root), Log::in_tree)
 }
@@ -43,7 +44,7 @@ pub fn capture(root: &Path) -> Result<Capture, MachineError> {
 /// Captures the running machine, with its kernel log as far as that may be read.
 ///
 /// # Errors
-/// [`MachineError::NoTree`] when neither `/proc` nor `/sys` is mounted.
+/// As [`capture`]; [`MachineError::NoTree`] when neither `/proc` nor `/sys` is mounted.
 pub fn capture_live() -> Result<Capture, MachineError> {
     capture_tree(&Tree::new(Path::new("/")), Log::of_running_kernel)
 }
@@ -53,7 +54,7 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
     if info.is_none() && !tree.has("sys/devices/system/node") && !tree.has("proc/meminfo") {
         return Err(MachineError::NoTree(tree.root().to_owned()));
     }
-    let mut topology = Topology::read(tree);
+    let mut topology = Topology::read(tree)?;
     if let Some(info) = &info {
         topology.add_nodes(&info.node_ids(), tree);
     }
@@ -74,6 +75,9 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
             (tree.page_bytes(None), topology.made_up_zones(tree), Vec::new())
         }
     };
+    if zones.is_empty() {
+        return Err(MachineError::NoMemory(tree.root().to_owned()));
+    }
     let log = log(tree, &release);
     let known: BTreeSet<u64> = topology.known_ids();
     let orders = log.fallback_orders(zones.iter().map(|zone| zone.kind));

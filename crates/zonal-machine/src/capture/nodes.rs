@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use zonal::units::MAX_NODES;
 
 use super::tree::Tree;
+use crate::error::MachineError;
 use crate::file::{FileKind, FileZone};
 use crate::model::NUMA_DEFAULT_DISTANCE;
 
@@ -24,7 +25,9 @@ struct Found {
 }
 
 impl Topology {
-    pub(super) fn read(tree: &Tree) -> Self {
+    /// # Errors
+    /// [`MachineError::Malformed`] for a `cpumap` that is no bit mask.
+    pub(super) fn read(tree: &Tree) -> Result<Self, MachineError> {
         let mut online: BTreeSet<u64> = list(tree.read(&format!("{NODES}/online")).as_deref());
         if online.is_empty() {
             online = numbered(&tree.names(NODES), "node").collect();
@@ -33,12 +36,12 @@ impl Topology {
         if online.is_empty() {
             tree.note(&format!("{NODES} is missing: all CPUs are taken to be on node 0"));
             let found = Found { cpus: all_cpus(tree), distances: None };
-            return Self { nodes: BTreeMap::from([(0, found)]), possible: BTreeSet::new() };
+            return Ok(Self { nodes: BTreeMap::from([(0, found)]), possible: BTreeSet::new() });
         }
         let mut possible = list(tree.read(&format!("{NODES}/possible")).as_deref());
         possible.retain(|id| *id < MAX_NODES as u64 && !online.contains(id));
-        let nodes = online.iter().map(|&id| (id, read_node(tree, id))).collect();
-        Self { nodes, possible }
+        let nodes = online.iter().map(|&id| Ok((id, read_node(tree, id)?))).collect::<Result<_, _>>()?;
+        Ok(Self { nodes, possible })
     }
 
     /// Adds nodes that only `proc/zoneinfo` knows of.
@@ -129,18 +132,30 @@ impl Topology {
     }
 }
 
-fn read_node(tree: &Tree, id: u64) -> Found {
+fn read_node(tree: &Tree, id: u64) -> Result<Found, MachineError> {
     let directory = format!("{NODES}/node{id}");
-    let listed = tree.read(&format!("{directory}/cpulist"));
-    let cpus = listed.map(|text| list(Some(&text)).into_iter().collect()).or_else(|| {
-        let linked: BTreeSet<u64> = numbered(&tree.names(&directory), "cpu").collect();
-        let instead = if linked.is_empty() { "no CPUs are assumed" } else { "its links to CPUs are used" };
-        tree.note(&format!("{directory}/cpulist is missing: {instead}"));
-        (!linked.is_empty()).then(|| linked.into_iter().collect())
-    });
     let row = tree.read(&format!("{directory}/distance"));
     let numbers = |text: String| text.split_whitespace().map(|word| word.parse().ok()).collect();
-    Found { cpus, distances: row.and_then(numbers) }
+    Ok(Found { cpus: node_cpus(tree, &directory)?, distances: row.and_then(numbers) })
+}
+
+/// The CPUs of a node: listed, else as a bit mask, which is all that old kernels have, else
+/// linked to.
+fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineError> {
+    if let Some(text) = tree.read(&format!("{directory}/cpulist")) {
+        return Ok(Some(list(Some(&text)).into_iter().collect()));
+    }
+    let file = format!("{directory}/cpumap");
+    if let Some(text) = tree.read(&file) {
+        let cpus = mask(&text);
+        return cpus
+            .map(Some)
+            .map_err(|problem| MachineError::Malformed { path: tree.root().join(file), problem });
+    }
+    let linked: BTreeSet<u64> = numbered(&tree.names(directory), "cpu").collect();
+    let instead = if linked.is_empty() { "no CPUs are assumed" } else { "its links to CPUs are used" };
+    tree.note(&format!("{directory}/cpulist and cpumap are missing: {instead}"));
+    Ok((!linked.is_empty()).then(|| linked.into_iter().collect()))
 }
 
 /// The CPUs of a machine without node directories.
@@ -185,9 +200,59 @@ fn list(text: Option<&str>) -> BTreeSet<u64> {
     parts.flatten().take(MOST as usize).collect()
 }
 
+/// The numbers of the bits set in a mask as Linux prints it: groups of 32 bits in hexadecimal, the most
+/// significant first, as in `00000001,0000000f`.
+fn mask(text: &str) -> Result<Vec<u64>, String> {
+    const RIGHT: &str =
+        "it must be groups of one to eight hexadecimal digits with commas between, such as 00000001,0000000f";
+    /// More than any kernel's CPUs.
+    const GROUPS_MAX: usize = (1 << 20) / 32;
+    let text = text.trim();
+    let count = text.split(',').count();
+    if count > GROUPS_MAX {
+        return Err(format!("{count} groups of 32 CPUs; there are at most {GROUPS_MAX}"));
+    }
+    let mut set = Vec::new();
+    for (at, group) in text.rsplit(',').enumerate() {
+        let digits = (1..=8).contains(&group.len()) && group.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let bits = u32::from_str_radix(group, 16).ok().filter(|_| digits);
+        let bits = bits.ok_or_else(|| {
+            let shown: String = group.chars().take(20).collect();
+            format!("{shown:?} is no part of a mask of CPUs; {RIGHT}")
+        })?;
+        set.extend((0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| at as u64 * 32 + bit));
+    }
+    Ok(set)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masks_of_cpus() {
+        assert_eq!(mask("f\n"), Ok(vec![0, 1, 2, 3]));
+        assert_eq!(mask("00000000,00000000\n"), Ok(vec![]));
+        assert_eq!(mask("3,80000000,00000001"), Ok(vec![0, 63, 64, 65]));
+        assert_eq!(mask("FF").unwrap().len(), 8);
+        for (text, what) in [
+            ("", "\"\""),
+            ("0000000g", "\"0000000g\""),
+            ("00000000,,1", "\"\""),
+            ("123456789", "\"123456789\""),
+            ("+1", "\"+1\""),
+            ("0-3", "\"0-3\""),
+            ("1 2", "\"1 2\""),
+            ("0x3", "\"0x3\""),
+            ("1,\u{661}", "\"\u{661}\""),
+        ] {
+            let problem = mask(text).unwrap_err();
+            assert!(problem.starts_with(what) && problem.contains("such as 00000001,0000000f"), "{problem}");
+        }
+        let long = vec!["0"; (1 << 15) + 1].join(",");
+        assert!(mask(&long).unwrap_err().contains("at most 32768"));
+        assert_eq!(mask(&long[2..]), Ok(vec![]));
+    }
 
     #[test]
     fn lists_of_ids() {

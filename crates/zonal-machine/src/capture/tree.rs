@@ -113,7 +113,8 @@ impl Tree {
     /// KiB of memory of all nodes together, if every node's is known.
     fn memory_of_nodes(&self) -> Option<u64> {
         let names = self.names(NODES);
-        let nodes = names.iter().filter(|name| self.has(&format!("{NODES}/{name}/cpulist")));
+        let is_node = |name: &&String| name.strip_prefix("node").is_some_and(|id| id.parse::<u64>().is_ok());
+        let nodes = names.iter().filter(is_node);
         let memory = nodes.map(|name| self.memory_kib(&format!("{NODES}/{name}/meminfo")));
         let known: Vec<u64> = memory.collect::<Option<_>>()?;
         known.into_iter().reduce(u64::saturating_add)

@@ -25,7 +25,7 @@ const OTHERS: [&str; 13] = [
     "proc/sys/vm/percpu_pagelist_fraction",
     "dmesg.txt",
     "var/log/dmesg",
-    "sys/devices/system/node/node2/cpulist",
+    "sys/devices/system/node/node2/cpumap",
     "sys/devices/system/node/node2/distance",
     "sys/devices/system/node/node2/meminfo",
     "sys/devices/system/node/node1023/cpulist",

@@ -50,7 +50,13 @@ impl Plan {
             nodes.push((node(id), (cpus..cpus + here).map(CpuId::new).collect(), distances.collect()));
             cpus += here;
             let kinds = choices.byte();
-            for kind in ZoneKind::ALL.into_iter().filter(|kind| Choices::has(kinds, kind.index() as u32)) {
+            let wanted = |kind: &ZoneKind| Choices::has(kinds, kind.index() as u32);
+            // A machine without any zone is refused.
+            for kind in ZoneKind::ALL {
+                let needed = id + 1 == count && kind == ZoneKind::Movable && zones.is_empty();
+                if !wanted(&kind) && !needed {
+                    continue;
+                }
                 let zone = zone(choices, at, node(id), kind);
                 at = zone.span.end().get() + u64::from(choices.byte()) * 8;
                 zones.push(zone);
