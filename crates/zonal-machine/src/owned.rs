@@ -1,7 +1,7 @@
 //! A machine's description as the allocator takes it, with the storage it borrows from.
 
 use zonal::machine::{FrameRange, Machine, NodeDescription, TopologyError, ZoneDescription};
-use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
+use zonal::units::{CpuId, NodeId, ZoneKind};
 
 use crate::model::{MachineModel, Presence};
 
@@ -38,7 +38,8 @@ impl OwnedMachine {
 }
 
 impl From<&MachineModel> for OwnedMachine {
-    /// Where a zone's holes lie is not known: its managed frames are taken to be its first.
+    /// Where a zone's holes lie is not known: its managed frames are taken to be its first. A zone that is
+    /// larger than the allocator's zones can be becomes several of them, one after the other.
     fn from(model: &MachineModel) -> Self {
         let online: Vec<usize> =
             (0..model.nodes.len()).filter(|&place| model.nodes[place].presence == Presence::Online).collect();
@@ -46,11 +47,10 @@ impl From<&MachineModel> for OwnedMachine {
             let row = online.iter().map(|&place| node.distances[place]).collect();
             (node.id, node.cpus.clone(), row)
         });
-        let zones = model.zones.iter().map(|zone| {
-            let span = FrameRange { start: zone.start, count: zone.spanned };
+        let zones = model.zones.iter().flat_map(|zone| {
             let managed = FrameRange { start: zone.start, count: zone.managed };
-            let ranges = if zone.managed == PageCount::ZERO { Vec::new() } else { vec![managed] };
-            (zone.node, zone.kind, span, ranges)
+            let parts = FrameRange { start: zone.start, count: zone.spanned }.zone_spans();
+            parts.map(move |span| (zone.node, zone.kind, span, Vec::from_iter(managed.intersection(&span))))
         });
         Self { nodes: nodes.collect(), zones: zones.collect() }
     }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use zonal::fallback::CpuPenalty;
 use zonal::machine::LOCAL_DISTANCE;
-use zonal::units::{CpuId, MAX_NODES, MAX_ORDER_LIMIT, NodeId, PageCount, Pfn, ZoneKind};
+use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::error::{MachineError, Problem};
 use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileSettings, FileZone};
@@ -188,9 +188,7 @@ fn zone(file: &FileZone, online: &BTreeSet<NodeId>) -> Found<ZoneModel> {
     if spanned == 0 {
         return Err((".spanned".to_owned(), Problem::ZoneEmpty { node: node.get(), kind }));
     }
-    // The allocator counts frames from where the largest block that holds the first would begin.
-    let lead = start % (1 << MAX_ORDER_LIMIT);
-    if spanned.saturating_add(lead) > 1 << 32 || start.checked_add(spanned).is_none_or(|end| end > MOST) {
+    if start.checked_add(spanned).is_none_or(|end| end > MOST) {
         let problem = Problem::ZoneTooLarge { node: node.get(), kind, start, spanned };
         return Err((".spanned".to_owned(), problem));
     }

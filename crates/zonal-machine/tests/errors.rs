@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use zonal::machine::ZoneDescription;
 use zonal_machine::{MachineModel, OwnedMachine};
 
 /// A sound machine to break.
@@ -85,7 +86,7 @@ fn each_mistake_is_named() {
             json!("HighMem"),
             "zones[1].kind: unknown variant `HighMem`, expected one of `DMA`",
         ),
-        ("/zones/1/spanned", json!(1_u64 << 33), "zones[1].spanned: node 1 DMA32 spans 8589934592 frames"),
+        ("/zones/1/spanned", json!(1_u64 << 53), "zones[1].spanned: node 1 DMA32 spans 9007199254"),
         ("/zones/1/start", json!(u64::MAX), "zones[1].spanned: node 1 DMA32 spans 1000 frames from"),
         ("/zones/1", json!({"node": 1}), "zones[1]: missing field `kind`"),
         ("/settings/lowmem_reserve_ratio", json!([256]), "settings.lowmem_reserve_ratio: 1 ratios given"),
@@ -168,20 +169,50 @@ fn whatever_is_accepted_the_allocator_accepts_too() {
 }
 
 #[test]
-fn a_zone_that_the_allocator_cannot_take_is_refused() {
-    let zone = |start: u64, spanned: u64| json!({"node": 1, "kind": "DMA32", "start": start, "spanned": spanned, "present": 0, "managed": 0});
-    let largest = 1_u64 << 32;
-    // Frames are counted from where the largest block would begin, so that little more than 2^32 fit.
-    let text = broken("/zones/1", zone((1 << 33) + 1, largest));
-    assert!(text.contains("zones[1].spanned: ") && text.contains("2^32 frames"), "{text}");
-    let text = broken("/zones/1", zone(8000, 0));
+fn a_zone_of_no_frames_or_beyond_all_frames_is_refused() {
+    let text = broken("/zones/1", zone_of_node_1(8000, 0));
     assert!(text.contains("zones[1].spanned: node 1 DMA32 spans no frame"), "{text}");
-    for (start, spanned) in [(1 << 33, largest), ((1 << 33) + 1, largest - 1), (8000, 1)] {
-        let mut file = duo();
-        file["zones"][1] = zone(start, spanned);
-        let model = MachineModel::from_json(&file.to_string(), "duo.json").unwrap();
-        assert_eq!(OwnedMachine::from(&model).with(|machine| machine.zones().len()), Ok(2));
+    for (start, spanned) in [((1_u64 << 52) - 10, 11), (1, (1 << 52) + 1), (u64::MAX, u64::MAX)] {
+        let text = broken("/zones/1", zone_of_node_1(start, spanned));
+        assert!(text.contains("zones[1].spanned: ") && text.contains("below frame 2^52"), "{text}");
     }
+}
+
+/// The allocator counts frames of a zone from where the largest block would begin, up to 2^32.
+#[test]
+fn a_zone_larger_than_the_allocators_zones_becomes_several() {
+    let largest = 1_u64 << 32;
+    let spans = [
+        (1 << 33, largest, 1),
+        ((1 << 33) + 1, largest - 1, 1),
+        ((1 << 33) + 1, largest, 2),
+        (8000, 1, 1),
+        (8000, 40 << 28, 3),
+        ((1 << 52) - (40 << 28), 40 << 28, 3),
+    ];
+    for (start, spanned, parts) in spans {
+        let mut file = duo();
+        file["zones"][1] = zone_of_node_1(start, spanned);
+        let model = MachineModel::from_json(&file.to_string(), "duo.json").unwrap();
+        let check = |machine: &zonal::Machine<'_>| {
+            let [_, zones @ ..] = machine.zones() else { panic!("there are zones") };
+            assert_eq!(zones.len(), parts, "{spanned} frames from {start}");
+            let sum = |count: fn(&ZoneDescription<'_>) -> u64| zones.iter().map(count).sum::<u64>();
+            assert_eq!(sum(|zone| zone.span.count.get()), spanned);
+            // Nine of ten frames of the zone are managed: its first.
+            let managed =
+                |zone: &ZoneDescription<'_>| zone.managed.iter().map(|range| range.count.get()).sum();
+            assert_eq!(sum(managed), spanned * 9 / 10);
+            assert_eq!(zones[0].span.start.get(), start);
+        };
+        OwnedMachine::from(&model).with(check).unwrap();
+    }
+}
+
+/// Zone DMA32 of node 1 with these frames, of which nine of ten are managed.
+fn zone_of_node_1(start: u64, spanned: u64) -> Value {
+    let managed = (u128::from(spanned) * 9 / 10) as u64;
+    json!({"node": 1, "kind": "DMA32", "start": start, "spanned": spanned, "present": managed, "managed": managed})
 }
 
 #[test]

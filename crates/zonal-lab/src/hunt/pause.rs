@@ -97,7 +97,7 @@ impl Yard<'_, '_, '_, '_> {
     /// All frames are free, and no block is smaller than it must be.
     fn check_all_free(&self) -> Result<(), String> {
         let max = self.allocator().max_order();
-        for (zone, model) in self.allocator().zones().zip(&self.ground.machine.model.zones) {
+        for zone in self.allocator().zones() {
             let (node, kind) = (zone.node, zone.kind);
             if zone.free != zone.managed || zone.in_pagesets != PageCount::ZERO {
                 return Err(format!(
@@ -105,10 +105,11 @@ impl Yard<'_, '_, '_, '_> {
                     zone.free, zone.managed, zone.in_pagesets
                 ));
             }
-            let all = FrameRange { start: model.start, count: model.managed };
-            if self.offline.borrow().iter().any(|gone| all.contains(gone)) {
+            if self.offline.borrow().iter().any(|gone| zone.span.contains(gone)) {
                 continue;
             }
+            // What is managed are the first frames of the span.
+            let all = FrameRange { start: zone.span.start, count: zone.managed };
             let size = max.pages().get();
             let end = (all.start.get() + all.count.get()) / size;
             let expected = end.saturating_sub(all.start.get().div_ceil(size));

@@ -138,10 +138,10 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
 
     fn look(&self, marks: &[(NodeId, Watermarks)]) -> Vec<Seen> {
         let (allocator, model) = (self.hands.sim.allocator, &self.hands.sim.machine.model);
-        let zone_node = |id: zonal::units::ZoneId| model.zones[id.index()].node;
+        let zone_nodes: Vec<NodeId> = allocator.zones().map(|zone| zone.node).collect();
         let mut seen = Vec::new();
         for (node, (id, marks)) in allocator.nodes().zip(marks) {
-            let kept = allocator.pagesets().filter(|pageset| zone_node(pageset.zone) == *id);
+            let kept = allocator.pagesets().filter(|pageset| zone_nodes[pageset.zone.index()] == *id);
             let kept: u64 = kept.map(|pageset| pageset.count.get()).sum();
             let taken: u64 = node.allocated.iter().map(|pages| pages.get()).sum();
             let free = model.managed_of(*id).get().saturating_sub(taken + kept);
