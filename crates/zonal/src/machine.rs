@@ -290,6 +290,7 @@ fn check_cpus(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
 fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> Result<(), TopologyError> {
     if zones.len() > ZoneId::COUNT {
         return Err(TopologyError::TooManyZones(zones.len()));
+    }
     if zones.is_empty() {
         return Err(TopologyError::NoZones);
     }
