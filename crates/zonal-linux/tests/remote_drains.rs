@@ -9,6 +9,7 @@ mod common;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use common::{allowed_cpus, move_thread, pin_to, stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::units::{CpuId, Order, Pfn};
@@ -81,8 +82,7 @@ impl Interrupts {
 const FRAMES_UNDISTURBED: usize = 64;
 
 /// Allocates and frees frames, `held` at once.
-fn use_frames(pool: &Pool, held: usize, frames: usize) {
-    let mut interrupts = Interrupts::new();
+fn use_frames(pool: &Pool, held: usize, frames: usize, interrupts: &mut Interrupts) {
     let mut burst: Vec<Pfn> = Vec::with_capacity(held);
     for round in 0..frames / held {
         if round * held % FRAMES_UNDISTURBED < held {
@@ -118,7 +118,7 @@ fn race(what: Visit, held: usize, [own, other]: [usize; 2]) {
         scope.spawn(move || {
             let _ends = when_dropped(|| over.store(true, Relaxed));
             pin_to(own);
-            use_frames(pool, held, FRAMES);
+            use_frames(pool, held, FRAMES, &mut Interrupts::new());
         });
         let visitor = scope.spawn(move || {
             pin_to(other);
@@ -143,45 +143,51 @@ fn remote_drains_and_ticks_keep_the_accounting_exact() {
     }
 }
 
-/// Three threads allocate and free; one of them is moved from CPU to CPU all the time, and so in the
-/// middle of refills and drains.
-fn race_with_moves(cpus: [usize; 2]) -> u64 {
+/// Migrations of a holder in a race, each about at a time of its own.
+const MIGRATIONS: u32 = 2_000;
+/// How long a holder runs on the owner's CPU: it gets as far as it gets.
+const RUN: Duration = Duration::from_micros(25);
+/// Frames that the owner allocates after a migration, one by one.
+const FRAMES_AFTER: usize = 400;
+
+/// A thread refills and drains the owner's pageset under its lock. When the owner wakes up, that thread is
+/// preempted somewhere in there, and goes on on another CPU while the owner pops and pushes.
+fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
     let pool = &pool();
     let over = &AtomicBool::new(false);
-    let (sender, moved) = std::sync::mpsc::channel();
+    let (sender, holder) = std::sync::mpsc::channel();
     let (disturber, disturbers) = std::sync::mpsc::channel();
-    let moves = std::thread::scope(|scope| {
-        for cpu in cpus {
-            scope.spawn(move || {
-                pin_to(cpu);
-                while !over.load(Relaxed) {
-                    use_frames(pool, 200, 2_000);
-                }
-            });
-        }
+    std::thread::scope(|scope| {
         scope.spawn(move || {
             work_disturbed(&disturbers, || {
-                let _ends = when_dropped(|| over.store(true, Relaxed));
                 sender.send(thread_id()).unwrap();
-                use_frames(pool, 200, FRAMES);
+                let mut frames = [Pfn::new(0); 500];
+                while !over.load(Relaxed) {
+                    let came = pool.alloc_bulk_raw(&PoolRequest::page(), &mut frames).unwrap();
+                    // SAFETY: raw blocks of this function, freed once.
+                    unsafe { pool.free_bulk_raw(&frames[..came]) }.unwrap();
+                }
             });
         });
-        let mover = scope.spawn(move || {
+        scope.spawn(move || {
             let _disturber = disturber;
-            let moved = moved.recv().unwrap();
-            let to = |at: &u64| move_thread(moved, cpus[*at as usize % 2]);
-            (0..).take_while(|_| !over.load(Relaxed)).inspect(to).count() as u64
+            let _ends = when_dropped(|| over.store(true, Relaxed));
+            pin_to(own);
+            let (holder, mut interrupts) = (holder.recv().unwrap(), Interrupts::new());
+            for _ in 0..MIGRATIONS {
+                move_thread(holder, own);
+                std::thread::sleep(RUN); // waits for nothing, but lets the holder run
+                move_thread(holder, other);
+                use_frames(pool, 1, FRAMES_AFTER, &mut interrupts);
+            }
         });
-        mover.join().unwrap()
     });
-    check(pool, "a thread that migrates");
-    moves
+    check(pool, "a holder that migrates");
 }
 
 #[test]
 fn lock_holders_may_migrate() {
     let Some(cpus) = two_cpus() else { return };
     let _alone = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
-    let moves: u64 = stress_rounds().map(|_| race_with_moves(cpus)).sum();
-    assert!(moves > 10, "{moves} moves");
+    stress_rounds().for_each(|_| race_with_a_migrating_holder(cpus));
 }
