@@ -108,20 +108,57 @@ impl Item for NodeItem {
 
 const _: () = assert!(ZoneItem::ALL.len() <= FOLDS && NodeItem::ALL.len() <= FOLDS);
 
-/// The threshold of one zone or node. Read by each update: it should lie beside what is rarely written.
+/// The thresholds of one zone or node. Read by each update: it should lie beside what is rarely written.
 ///
-/// Invariant: `overstep <= most / 2`, but while they change.
+/// One cell holds all that the threshold in force depends on, so that neither of those who change it
+/// can undo what the other did: settings replace the values, background reclaim counts itself in
+/// and out.
+///
+/// | bits | what |
+/// |---|---|
+/// | 0..8, 8..16 | threshold and overstep at rest |
+/// | 16..24, 24..32 | threshold and overstep under pressure |
+/// | 32..64 | background workers awake |
+///
+/// Invariant: `overstep <= threshold / 2` in both pairs.
 #[repr(C)]
-pub(crate) struct ThresholdCells<P: Platform> {
-    /// The largest difference that stays on a CPU; with zero every count goes to the totals.
-    most: P::U64,
-    /// How far beyond zero a step of one that exceeds it leaves a difference.
-    overstep: P::U64,
+pub(crate) struct ThresholdCells<P: Platform>(P::U64);
+
+/// One background worker awake.
+const AWAKE: u64 = 1 << 32;
+
+/// The thresholds of a zone: with zero every count goes to the totals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Thresholds {
+    /// At rest.
+    pub(crate) rest: u8,
+    /// While background reclaim of the node is awake.
+    pub(crate) pressed: u8,
+}
+
+/// A threshold with its overstep: how far beyond zero a step of one that exceeds it leaves a difference.
+#[derive(Clone, Copy)]
+struct InForce(u64);
+
+impl InForce {
+    const fn most(self) -> u8 {
+        self.0 as u8
+    }
+
+    const fn overstep(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
 }
 
 impl<P: Platform> ThresholdCells<P> {
     pub(crate) fn fresh() -> Self {
-        Self { most: P::U64::new(0), overstep: P::U64::new(0) }
+        Self(P::U64::new(0))
+    }
+
+    #[inline]
+    fn in_force(&self) -> InForce {
+        let word = self.0.load(Relaxed);
+        InForce(if word < AWAKE { word } else { word >> 16 })
     }
 }
 
@@ -199,7 +236,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     #[inline]
     pub(crate) fn leave_all(&self, items: [I; 2], difference: i64, amount: i64, most: i64) -> i64 {
         let sum = difference + amount;
-        let left = kept_of(sum, amount, most, || self.overstep().min(most / 2));
+        let left = kept_of(sum, amount, most, self.overstep().min(most / 2));
         if left != sum {
             items.into_iter().for_each(|item| self.fold_lane(item.lane(), sum - left));
         }
@@ -209,13 +246,14 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// What stays on a CPU of a difference that has become `sum` by counting `amount`.
     #[inline]
     pub(crate) fn kept_of(&self, sum: i64, amount: i64) -> i64 {
-        kept_of(sum, amount, self.threshold.most.load(Relaxed) as i64, || self.overstep())
+        let threshold = self.threshold.in_force();
+        kept_of(sum, amount, i64::from(threshold.most()), i64::from(threshold.overstep()))
     }
 
     /// How far beyond zero a step of one that exceeds the threshold leaves a difference.
     #[inline]
     pub(crate) fn overstep(&self) -> i64 {
-        self.threshold.overstep.load(Relaxed) as i64
+        i64::from(self.threshold.in_force().overstep())
     }
 
     /// A CPU's difference of one item.
@@ -265,22 +303,36 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         folds.store(folds.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Sets the threshold under a rule.
-    pub(crate) fn set_threshold(&self, most: u8, fold: FoldRule) {
-        assert!(most <= MAX_STAT_THRESHOLD, "a threshold of {most} does not fit its lane");
-        let overstep = match fold {
-            FoldRule::Overstep => most / 2,
-            FoldRule::ToZero => 0,
+    /// Sets the thresholds under a rule, whoever is awake. One caller at a time.
+    pub(crate) fn set_thresholds(&self, thresholds: Thresholds, fold: FoldRule) {
+        let pair = |most: u8| {
+            assert!(most <= MAX_STAT_THRESHOLD, "a threshold of {most} does not fit its lane");
+            let overstep = match fold {
+                FoldRule::Overstep => most / 2,
+                FoldRule::ToZero => 0,
+            };
+            u64::from(most) | u64::from(overstep) << 8
         };
-        // Apart: who sees but one of them leaves a difference that the threshold before allowed.
-        self.threshold.most.store(u64::from(most), Relaxed);
-        self.threshold.overstep.store(u64::from(overstep), Relaxed);
+        let values = pair(thresholds.rest) | pair(thresholds.pressed) << 16;
+        // An addition leaves the count above as it is, also when it changes at the same time.
+        let before = self.threshold.0.load(Relaxed) % AWAKE;
+        self.threshold.0.fetch_add(values.wrapping_sub(before), Relaxed);
+    }
+
+    /// Counts a background worker that wakes: thresholds are those under pressure from now on.
+    pub(crate) fn pressure_begins(&self) {
+        self.threshold.0.fetch_add(AWAKE, Relaxed);
+    }
+
+    /// Counts a background worker that rests.
+    pub(crate) fn pressure_ends(&self) {
+        self.threshold.0.fetch_add(AWAKE.wrapping_neg(), Relaxed);
     }
 
     /// The threshold in force.
     #[inline]
     pub(crate) fn threshold(&self) -> u8 {
-        self.threshold.most.load(Relaxed) as u8
+        self.threshold.in_force().most()
     }
 
     /// The total without the differences; it can be below zero for a moment.
@@ -327,11 +379,11 @@ fn not_negative(count: i64) -> u64 {
 /// What stays on a CPU of a difference that has become `sum` by counting `amount`, when `most` may stay. A
 /// step of one beyond that oversteps to the other side; of any other amount beyond it nothing stays.
 #[inline]
-fn kept_of(sum: i64, amount: i64, most: i64, overstep: impl Fn() -> i64) -> i64 {
+fn kept_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
     match amount {
         0 => sum,
-        1 if sum > most => -overstep(),
-        -1 if sum < -most => overstep(),
+        1 if sum > most => -overstep,
+        -1 if sum < -most => overstep,
         1 | -1 => sum,
         _ if -most <= sum && sum <= most => sum,
         _ => 0,

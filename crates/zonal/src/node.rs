@@ -3,7 +3,7 @@
 //! Vocabulary: the *home* zone of a node is the first of its zonelist, the one that unconstrained
 //! requests of its CPUs try first: its own highest zone, or a neighbour's if it has no memory. Neighbours: `zone.rs`, `zonelist.rs`.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::carve::{Fresh, copy_view};
 use crate::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
@@ -152,11 +152,6 @@ impl<'m, P: Platform> Node<'m, P> {
     /// The background worker rests.
     pub(crate) fn background_ends(&self) {
         self.cells.awake.swap(0, AcqRel); // pairs with the next `background_begins`
-    }
-
-    /// Whether background reclaim is at work.
-    pub(crate) fn is_background_awake(&self) -> bool {
-        self.cells.awake.load(Acquire) != 0 // sees the thresholds the worker set
     }
 
     /// Becomes the one caller at node reclaim of this node, until the turn is dropped.

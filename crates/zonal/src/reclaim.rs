@@ -79,7 +79,7 @@ struct Awake<'a, 'm, P: Platform> {
 impl<P: Platform> Drop for Awake<'_, '_, P> {
     fn drop(&mut self) {
         self.allocator.nodes[self.place].background_ends();
-        self.allocator.apply_pressure(self.place);
+        self.allocator.pressure_ends(self.place);
     }
 }
 
@@ -111,7 +111,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return PageCount::ZERO;
         }
         let _awake = Awake { allocator: self, place };
-        self.apply_pressure(place);
+        self.pressure_begins(place);
         let freed = self.reclaim_to_high(place);
         node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());

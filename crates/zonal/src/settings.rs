@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Allocator;
 use crate::carve::Fresh;
 use crate::config::{Config, NodeReclaim, ZonelistCache};
-use crate::counters::TOTAL_CELLS;
+use crate::counters::{TOTAL_CELLS, Thresholds};
 use crate::error::ConfigError;
 use crate::lock::Held;
 use crate::pageset_limits::{PagesetRules, PagesetZone};
@@ -235,7 +235,8 @@ impl<P: Platform> Allocator<'_, P> {
             }
             let of = |zone: &Zone<'_, P>| self.counters.threshold(online, zone.managed(), self.page_bytes);
             let largest = zones.iter().map(of).max().unwrap_or(0);
-            node.counters.set_threshold(largest, self.counters.fold);
+            let thresholds = Thresholds { rest: largest, pressed: largest };
+            node.counters.set_thresholds(thresholds, self.counters.fold);
         }
         self.reclamp_pagesets();
     }
@@ -263,31 +264,23 @@ impl<P: Platform> Allocator<'_, P> {
             rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
             rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
         }
-        let threshold = self.counters.threshold(online, managed, self.page_bytes);
-        let mark = drift_mark(online, threshold, &marks).map_or(0, PageCount::get);
-        rules.drift_mark.store(mark, Relaxed);
-        self.set_threshold(zone, online, threshold);
+        let rest = self.counters.threshold(online, managed, self.page_bytes);
+        let mark = drift_mark(online, rest, &marks);
+        rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
+        // Small where drift could hide that the zone crosses `min`.
+        let pressed = mark.map_or(rest, |_| self.counters.under_pressure(rest, online, &marks));
+        zone.counters().set_thresholds(Thresholds { rest, pressed }, self.counters.fold);
     }
 
-    /// Sets the thresholds of a node's zones as its background reclaim wakes or rests: by default small
-    /// while drift could hide that a zone crosses `min`.
-    pub(crate) fn apply_pressure(&self, node: usize) {
-        let online = self.online_cpus(None);
-        for zone in &self.zones[self.nodes[node].first_zone..][..self.nodes[node].zone_count] {
-            let threshold = self.counters.threshold(online, zone.managed(), self.page_bytes);
-            self.set_threshold(zone, online, threshold);
-        }
+    /// The thresholds of a node's zones are those under pressure from now on: its background reclaim
+    /// wakes.
+    pub(crate) fn pressure_begins(&self, node: usize) {
+        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
     }
 
-    fn set_threshold(&self, zone: &Zone<'_, P>, online: u32, threshold: u8) {
-        let drifts = zone.cells.rules.0.drift_mark.load(Relaxed) != 0;
-        let presses = drifts && self.nodes[zone.node].is_background_awake();
-        let threshold = if presses {
-            self.counters.under_pressure(threshold, online, &zone.watermarks())
-        } else {
-            threshold
-        };
-        zone.counters().set_threshold(threshold, self.counters.fold);
+    /// The thresholds of a node's zones are those at rest again.
+    pub(crate) fn pressure_ends(&self, node: usize) {
+        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
     }
 }
 

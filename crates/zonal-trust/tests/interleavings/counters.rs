@@ -3,7 +3,7 @@
 //! Neighbours: `world.rs`.
 
 use zonal::threshold::{CounterRules, ThresholdRule};
-use zonal::units::CpuId;
+use zonal::units::{CpuId, NodeId};
 
 use crate::interleavings::checker::Checker;
 use crate::interleavings::world::{Nobody, World, config, on};
@@ -54,4 +54,29 @@ fn readings_are_within_bounds<C: Checker>(world: &World<C>) {
     assert!(snapshot <= ALLOCATED_MAX + drift, "{snapshot} allocated");
     let free = world.allocator().free_approximate().get();
     assert!(free <= 32 + drift, "{free} free");
+}
+
+/// Background reclaim wakes and rests while a CPU goes: the thresholds at the end are those of the
+/// CPUs that are left, at rest.
+pub(crate) fn pressure_against_changes<C: Checker>() {
+    let world = World::<C>::new(&[(&[0, 1], 32)], &config(8), Box::new(Nobody));
+    let threshold = |world: &World<C>| {
+        let zone = world.allocator().zones().next().expect("there is a zone");
+        zone.stat_threshold
+    };
+    assert_eq!(threshold(&world), 4, "2 * fls(2 CPUs)");
+    world.at_once(
+        on(0, |world| {
+            let node = NodeId::new(0).expect("it is small");
+            world.allocator().background_reclaim(node);
+        }),
+        on(1, move |world| {
+            world.allocator().offline_cpu(CpuId::new(1)).expect("it is online");
+            assert_eq!(threshold(world), 2, "2 * fls(1 CPU), which drifts too little to matter");
+        }),
+    );
+    assert_eq!(threshold(&world), 2, "at rest as well");
+    world.allocator().online_cpu(CpuId::new(1)).expect("it is offline");
+    assert_eq!(threshold(&world), 4, "as at first");
+    world.check_to_the_last_frame();
 }

@@ -32,6 +32,7 @@ macro_rules! for_all_scenarios {
             blocks_beside_batches: pagesets, 1;
             offline_in_use: pagesets, 2;
             folds_against_readings: counters, 1;
+            pressure_against_changes: counters, 2;
             published_marks_and_wipes: zonelists, 1;
             marks_and_wipes_by_reason: zonelists, 1;
             no_wake_up_is_lost: reclaim, 1;

@@ -30,7 +30,11 @@ impl<const CPUS: usize> Zone<CPUS> {
     }
 
     fn set_threshold(&self, threshold: u8) {
-        self.counters().set_threshold(threshold, self.fold);
+        self.set_thresholds(threshold, threshold);
+    }
+
+    fn set_thresholds(&self, rest: u8, pressed: u8) {
+        self.counters().set_thresholds(Thresholds { rest, pressed }, self.fold);
     }
 
     fn counters(&self) -> Zoned<'_> {
@@ -126,6 +130,27 @@ fn the_largest_threshold_fits_and_zero_keeps_nothing() {
 #[should_panic(expected = "a threshold of 126")]
 fn a_threshold_beyond_the_lane_is_refused() {
     Zone::<1>::new(0).set_threshold(MAX_STAT_THRESHOLD + 1);
+}
+
+#[test]
+fn thresholds_and_workers_change_without_undoing_each_other() {
+    let zone = Zone::<1>::new(0);
+    let (counters, in_force) =
+        (zone.counters(), || (zone.counters().threshold(), zone.counters().overstep()));
+    zone.set_thresholds(40, 3);
+    assert_eq!(in_force(), (40, 20));
+    counters.pressure_begins();
+    assert_eq!(in_force(), (3, 1));
+    zone.set_thresholds(125, 10);
+    assert_eq!(in_force(), (10, 5), "still awake");
+    counters.pressure_begins(); // the next worker, before the last one has counted itself out
+    counters.pressure_ends();
+    assert_eq!(in_force(), (10, 5), "one is awake");
+    zone.set_thresholds(0, 125);
+    counters.pressure_ends();
+    assert_eq!(in_force(), (0, 0));
+    zone.set_thresholds(7, 7);
+    assert_eq!(in_force(), (7, 3));
 }
 
 #[test]
