@@ -7,8 +7,12 @@ use std::path::Path;
 
 use toml::Table;
 
+/// The crate that tests of every crate may use.
+const TESTING: &str = "zonal-testing";
+
 /// Each crate of the house and the crates of the house it may use.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
+    (TESTING, &[]),
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
     ("zonal-linux", &["zonal", "zonal-machine"]),
@@ -49,7 +53,8 @@ fn check(manifest: &str) -> Result<Vec<String>, String> {
     };
     let mut wrong = Vec::new();
     for (kind, used) in dependencies(&manifest) {
-        if ARROWS.iter().any(|(known, _)| *known == used) && !allowed.contains(&used.as_str()) {
+        let for_tests = used == TESTING && kind == "dev-dependencies";
+        if !for_tests && ARROWS.iter().any(|(known, _)| *known == used) && !allowed.contains(&used.as_str()) {
             wrong.push(format!("`{name}` must not use `{used}`"));
         }
         if name == "zonal" && kind != "dev-dependencies" {
@@ -100,6 +105,16 @@ mod tests {
     fn the_core_uses_nothing() {
         assert!(of("zonal", "[dev-dependencies]\nproptest = \"1\"").is_empty());
         assert_eq!(of("zonal", "[dependencies]\nspin = \"0.9\"").len(), 1);
+    }
+
+    #[test]
+    fn tests_of_every_crate_may_use_what_tests_share() {
+        let uses = |kind: &str| format!("[{kind}]\nzonal-testing.workspace = true");
+        for name in ["zonal", "zonal-cli", "xtask"] {
+            assert!(of(name, &uses("dev-dependencies")).is_empty());
+            assert!(!of(name, &uses("dependencies")).is_empty());
+        }
+        assert_eq!(of("zonal-testing", "[dev-dependencies]\nzonal.workspace = true").len(), 1);
     }
 
     #[test]

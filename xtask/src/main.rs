@@ -3,7 +3,7 @@
 //! Vocabulary: a *step* is one check with a name, a time and an outcome; a step whose tools this
 //! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
 //! `bare.rs` shows that the core stands without std, `planted.rs` that faults of it are noticed,
-//! `deep.rs` is for now and then, `bench_guard.rs` counts instructions; `style.rs`,
+//! `skips.rs` shows what tests left out, `deep.rs` is for now and then, `bench_guard.rs` counts instructions; `style.rs`,
 //! `arrows.rs` and `inventory.rs` read the sources.
 
 mod arrows;
@@ -13,6 +13,7 @@ mod deep;
 mod inventory;
 mod plan;
 mod planted;
+mod skips;
 mod steps;
 mod style;
 

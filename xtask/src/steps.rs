@@ -1,12 +1,15 @@
 //! Running steps one after another: name, output as it comes, time, and a summary at the end.
 //!
 //! A failed step does not stop the others: one run tells everything that is wrong. The last line
-//! printed is `N passed, N failed`, for scripts. Neighbours: `plan.rs` makes the steps.
+//! printed begins with `N passed, N failed`, for scripts; `, N tests skipped: ...` follows where tests
+//! left something out (`skips.rs`). Neighbours: `plan.rs` makes the steps.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use crate::skips;
 
 /// How a step ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +55,12 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     }
     let count = |wanted: fn(&Outcome) -> bool| done.iter().filter(|(_, _, outcome)| wanted(outcome)).count();
     let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
-    println!("{} passed, {failed} failed", count(|outcome| *outcome == Outcome::Passed));
+    let skipped = skips::take(root);
+    for (name, why) in &skipped {
+        println!("skipped             {name}: {why}");
+    }
+    let passed = count(|outcome| *outcome == Outcome::Passed);
+    println!("{passed} passed, {failed} failed{}", skips::in_summary(&skipped));
     failed == 0
 }
 
@@ -68,7 +76,7 @@ fn summary_line(name: &str, time: Duration, outcome: &Outcome) -> String {
 /// A call of the cargo that runs this program, in the workspace's root.
 pub(crate) fn cargo<I: IntoIterator<Item: AsRef<OsStr>>>(root: &Path, arguments: I) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(arguments);
+    command.current_dir(root).args(arguments).env(skips::VARIABLE, skips::file(root));
     command
 }
 

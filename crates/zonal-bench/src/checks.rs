@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_linux::workload::{Latencies, PageSource, Plan, Workload, run};
+use zonal_testing::skipped;
 
 use crate::contender::Ready;
 use crate::{Bench, Entry, floors, harness, peers, zonal, zonal_locked};
@@ -94,7 +95,7 @@ fn survives(entry: &Entry) {
     let name = entry.name();
     let ready = match entry.make(FRAMES) {
         Ok(ready) => ready,
-        Err(why) => return eprintln!("SKIPPED: {name}: {why}"),
+        Err(why) => return skipped!("{name}: {why}"),
     };
     for workload in workloads().filter(|workload| entry.has_orders() || *workload != Workload::Orders) {
         for threads in [1, 2, 3] {

@@ -120,7 +120,7 @@ mod tests {
     fn more_work_is_more_instructions() {
         let counting = Counting::detect();
         if let Some(why) = counting.why_not() {
-            eprintln!("SKIPPED: instructions cannot be counted here: {why}");
+            zonal_testing::skipped!("instructions cannot be counted here: {why}");
             return;
         }
         let count = |work: u64| {

@@ -130,13 +130,13 @@ mod tests {
     fn both_ways_name_the_cpu_a_thread_is_pinned_to() {
         let ways = [CurrentCpu::detect(), CurrentCpu { field: None }];
         if ways[0].field.is_none() {
-            eprintln!("SKIPPED: no restartable-sequence area here; only sched_getcpu is tested");
+            zonal_testing::skipped!("no restartable-sequence area here; only sched_getcpu is tested");
         }
         for cpu in 0..std::thread::available_parallelism().unwrap().get() {
             let pinned = std::thread::spawn(move || pin_to(cpu).map(|()| ways.map(CurrentCpu::read)));
             match pinned.join().unwrap() {
                 Ok(read) => assert_eq!(read, [cpu as u32; 2]),
-                Err(e) => eprintln!("SKIPPED: cannot run on CPU {cpu}: {e}"),
+                Err(e) => zonal_testing::skipped!("cannot run on CPU {cpu}: {e}"),
             }
         }
     }

@@ -280,7 +280,7 @@ pub(crate) mod tests {
         unsafe { byte(&mapping, 4096).write(7) };
         match mapping.populate(0, 2 << 20) {
             Ok(()) => assert_eq!(resident(&mapping), 2 << 20),
-            Err(e) => eprintln!("SKIPPED: this kernel cannot populate: {e}"),
+            Err(e) => zonal_testing::skipped!("this kernel cannot populate: {e}"),
         }
         // SAFETY: as above.
         assert_eq!(unsafe { byte(&mapping, 4096).read() }, 7);
@@ -298,7 +298,7 @@ pub(crate) mod tests {
         assert!(mapping.bind(nowhere).is_err());
         match mapping.bind(NodeId::new(0).unwrap()) {
             Ok(()) => mapping.touch(0, 2 << 20),
-            Err(e) => eprintln!("SKIPPED: this kernel does not bind memory: {e}"),
+            Err(e) => zonal_testing::skipped!("this kernel does not bind memory: {e}"),
         }
     }
 

@@ -311,7 +311,7 @@ mod tests {
     fn a_missing_reserve_is_a_warning_and_works() {
         let (memory, warnings) = memory(&[1 << 20], HugePages::Explicit);
         if memory.zones()[0].populated {
-            eprintln!("SKIPPED: this machine has 2048 huge pages in reserve");
+            zonal_testing::skipped!("this machine has 2048 huge pages in reserve");
             return;
         }
         assert!(warnings.iter().any(|one| matches!(one, Warning::NoExplicitHugePages { needed: 2048, .. })));

@@ -12,6 +12,7 @@ use seccompiler::{
 };
 use zonal::error::AllocError;
 use zonal_linux::{HugePages, Pool, PoolBuilder, PoolError, PoolRequest, Prefault, Warning};
+use zonal_testing::skipped;
 
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 64 * MIB;
@@ -90,7 +91,7 @@ fn can_filter() -> bool {
         scope.spawn(|| seccompiler::apply_filter(&harmless.filter()).is_ok()).join().unwrap()
     });
     if !installed {
-        eprintln!("SKIPPED: this kernel installs no filters of system calls");
+        skipped!("this kernel installs no filters of system calls");
     }
     installed
 }

@@ -1,21 +1,23 @@
 //! Children made by `fork`: what they may do with a pool of their parent. One test, since it forks.
 
+use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
+use zonal_testing::{eventually, skipped};
 
 /// Seconds after which a child that hangs is ended.
 const PATIENCE: u32 = 60;
 
-/// What a child made by `fork` comes to: `Ok` when `child` returns. The child has this thread only, and the fork
-/// takes so long.
-fn in_a_child(pool: &Pool, takes: Duration, child: impl FnOnce()) -> Result<(), String> {
+/// What a child made by `fork` comes to: `Ok` when `child` returns. The child has this thread only; `before` is
+/// done while the pool's own threads rest, right before the fork.
+fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Result<(), String> {
     let id = pool.while_still(|| {
-        thread::sleep(takes);
+        before();
         // SAFETY: in the child only `child` runs and then `_exit`; the C library makes its heap usable there.
         unsafe { libc::fork() }
     });
@@ -37,6 +39,31 @@ fn in_a_child(pool: &Pool, takes: Duration, child: impl FnOnce()) -> Result<(), 
     }
 }
 
+/// Waits until the thread that ticks each second has slept its second and waits for the end of the rest: its
+/// system call is then a wait without a time limit. Where the kernel does not show that, it is said.
+fn wait_for_the_tick() {
+    let named =
+        |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "zonal-tick\n");
+    let find = || fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()).find(named);
+    let mut tick = None;
+    // A thread gives itself its name, a little after its start. There is one pool.
+    eventually("the thread that ticks", || {
+        tick = find();
+        tick.is_some()
+    });
+    let call = tick.unwrap().join("syscall");
+    if let Err(error) = fs::read_to_string(&call) {
+        return skipped!("the fork does not wait for the tick: {}: {error}", call.display());
+    }
+    eventually("a tick that waits for the end of the rest", || {
+        let call = fs::read_to_string(&call).unwrap();
+        let mut fields = call.split_whitespace();
+        let is_wait = fields.next() == Some(&libc::SYS_futex.to_string());
+        // The arguments are the word, the operation, its value, and where the time limit stands.
+        is_wait && fields.nth(3) == Some("0x0")
+    });
+}
+
 fn stamp(frames: &mut [Frames], seed: u8) {
     frames.iter_mut().zip((0..=u8::MAX).cycle()).for_each(|(frame, at)| frame.fill(seed.wrapping_add(at)));
 }
@@ -56,8 +83,7 @@ fn a_child_goes_on_with_a_quiet_pool() {
     let mut held = pages(&pool, 100);
     stamp(&mut held, 1);
     let before = pool.verify().unwrap();
-    // Long enough for the thread that ticks each second to wait for the end of the fork.
-    in_a_child(&pool, Duration::from_millis(1300), || {
+    in_a_child(&pool, wait_for_the_tick, || {
         assert!(pool.verify().unwrap().balance());
         let mut more = pages(&pool, 1000);
         stamp(&mut more, 77);
@@ -92,12 +118,16 @@ fn a_child_reads_and_lets_go_whatever_others_did() {
         }
         for round in 0..100_u8 {
             stamp(&mut held, round);
-            let ended = in_a_child(&pool, Duration::ZERO, || {
-                assert!(is_stamped(&held, round));
-                stamp(&mut held, round.wrapping_add(1));
-                // SAFETY: nobody uses what was moved out; the child ends by `_exit`.
-                drop(unsafe { std::ptr::read(&raw const pool) });
-            });
+            let ended = in_a_child(
+                &pool,
+                || (),
+                || {
+                    assert!(is_stamped(&held, round));
+                    stamp(&mut held, round.wrapping_add(1));
+                    // SAFETY: nobody uses what was moved out; the child ends by `_exit`.
+                    drop(unsafe { std::ptr::read(&raw const pool) });
+                },
+            );
             if ended.is_err() {
                 stop.store(true, Ordering::Relaxed);
             }

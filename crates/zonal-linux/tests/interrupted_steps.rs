@@ -19,6 +19,7 @@ use tracer::{Stop, Traced};
 use zonal::request::PageKind;
 use zonal::units::{Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
+use zonal_testing::skipped;
 
 /// Says to the test that it is the child.
 const CHILD: &str = "ZONAL_TEST_TRACED_CHILD";
@@ -237,11 +238,11 @@ fn every_instruction_of_every_sequence_can_be_the_last() {
         .unwrap();
     let Some(trace) = start(&mut child) else {
         child.wait().unwrap();
-        return eprintln!("SKIPPED: no restartable sequences here");
+        return skipped!("no restartable sequences here");
     };
     if let Err(why) = trace.traced.break_at(&[trace.sequences[0].0]) {
         child.kill().unwrap();
-        return eprintln!("SKIPPED: no breakpoints of the processor here: {why}");
+        return skipped!("no breakpoints of the processor here: {why}");
     }
     for _ in stress_rounds() {
         let (reached, interrupted) = trace.interrupt_all();

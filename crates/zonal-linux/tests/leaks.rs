@@ -3,11 +3,11 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use zonal::reclaim::Reclaimer;
 use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
+use zonal_testing::{eventually, within_patience};
 
 /// Threads of pools.
 fn pool_threads() -> usize {
@@ -18,13 +18,7 @@ fn pool_threads() -> usize {
 
 /// All threads of pools have ended. The kernel lists a thread for a moment after it was joined.
 fn assert_no_pool_threads() {
-    for _ in 0..1000 {
-        if pool_threads() == 0 {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(pool_threads(), 0);
+    eventually("the end of all threads of pools", || pool_threads() == 0);
 }
 
 fn is_mapped(address: usize) -> bool {
@@ -57,9 +51,7 @@ fn ends_with_its_last_handle() {
     let first = pool();
     let second = first.clone();
     // A thread gives itself its name, a little after its start.
-    while pool_threads() != 5 {
-        thread::yield_now();
-    }
+    eventually("five named threads of a pool", || pool_threads() == 5);
     drop(first);
     assert_eq!(pool_threads(), 5);
     let address = second.alloc(&PoolRequest::page()).unwrap().as_ptr() as usize;
@@ -115,20 +107,19 @@ fn a_reclaimer_may_drop_the_last_handle() {
     // The workers were woken below `low`, or are now; whoever asks the cache gets the handle.
     pool.alloc(&PoolRequest::page()).ok();
     drop(pool);
-    while cache.0.lock().unwrap().is_some() {
-        cache.reclaim(NodeId::default(), PageCount::new(1));
-    }
+    // Nobody need have asked the cache; then it is asked here.
+    cache.reclaim(NodeId::default(), PageCount::new(1));
+    assert!(cache.0.lock().unwrap().is_none());
     drop(held);
-    while pool_threads() > 0 {
-        thread::yield_now();
-    }
+    assert_no_pool_threads();
     assert!(!is_mapped(address));
 }
 
 #[test]
 fn nothing_stays_behind() {
-    ends_with_its_last_handle();
-    frames_outlive_their_pool();
-    threads_that_use_it_keep_it();
-    a_reclaimer_may_drop_the_last_handle();
+    // Whatever waits in these for the end of a thread would wait for good if the thread did not end.
+    within_patience("ends_with_its_last_handle", ends_with_its_last_handle);
+    within_patience("frames_outlive_their_pool", frames_outlive_their_pool);
+    within_patience("threads_that_use_it_keep_it", threads_that_use_it_keep_it);
+    within_patience("a_reclaimer_may_drop_the_last_handle", a_reclaimer_may_drop_the_last_handle);
 }

@@ -12,6 +12,7 @@ use zonal_linux::{
     Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, Warning,
     ZoneShare,
 };
+use zonal_testing::skipped;
 
 const MIB: u64 = 1 << 20;
 
@@ -98,7 +99,7 @@ fn large_pools_cost_nothing_until_used() {
             frames[4096] = 1;
             assert_eq!(frames.as_ptr().align_offset(2 << 20), 0);
         }
-        Err(PoolError::TooLarge { .. }) => eprintln!("SKIPPED: this machine has less than 8 GiB available"),
+        Err(PoolError::TooLarge { .. }) => skipped!("this machine has less than 8 GiB available"),
         Err(error) => panic!("{error}"),
     }
 }
@@ -287,7 +288,7 @@ fn presets_can_be_emulated() {
     for preset in zonal_machine::PRESETS {
         let model = zonal_machine::preset(preset.name).unwrap();
         if model.nodes.len() > 64 {
-            eprintln!("SKIPPED: {} takes a minute in a test build", preset.name);
+            skipped!("{} takes a minute in a test build", preset.name);
             continue;
         }
         let size = 16 * MIB * model.nodes.len() as u64;
@@ -334,8 +335,10 @@ fn memory_leaves_and_comes_back_empty() {
 fn explicit_huge_pages_work_or_warn() {
     let pool = Pool::builder().size(64 << 20).huge_pages(HugePages::Explicit).build().unwrap();
     let fell_back = pool.warnings().iter().any(|one| matches!(one, Warning::NoExplicitHugePages { .. }));
-    if !fell_back {
-        eprintln!("SKIPPED: this machine has huge pages in reserve; the fallback is not tested");
+    if fell_back {
+        skipped!("this machine has no huge pages in reserve; only the fallback is tested");
+    } else {
+        skipped!("this machine has huge pages in reserve; the fallback is not tested");
     }
     let mut frames = pool.alloc(&PoolRequest::new(order(9))).unwrap();
     frames.fill(3);

@@ -16,6 +16,7 @@ use common::{Owners, move_thread, sequences, stress_rounds, thread_id, when_drop
 use zonal::request::{Block, PageKind};
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
+use zonal_testing::skipped;
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 3;
@@ -201,7 +202,7 @@ fn signals_and_moves_cost_no_frame() {
     let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
     let used = pool.uses_sequences();
     if !used {
-        eprintln!("SKIPPED: no restartable sequences here; locks are tested instead");
+        skipped!("no restartable sequences here; locks are tested instead");
     }
     let (storm, locked) = (Storm::new(pool), Storm::new(locked));
     for round in stress_rounds() {

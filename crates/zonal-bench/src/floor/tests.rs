@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use zonal::units::{Order, Pfn};
 use zonal_linux::workload::PageSource;
+use zonal_testing::skipped;
 
 use super::stock::{Access, BULK};
 use super::*;
@@ -17,7 +18,7 @@ fn kinds(depth: usize) -> Vec<(&'static str, Stock)> {
     let mut kinds = vec![(NAMES[1], Stock::new(FRAMES, depth).unwrap())];
     match in_sequences(FRAMES, depth) {
         Ok(floor) => kinds.push((NAMES[0], floor.0)),
-        Err(why) => eprintln!("SKIPPED: restartable sequences: {why}"),
+        Err(why) => skipped!("restartable sequences: {why}"),
     }
     kinds
 }
@@ -83,7 +84,7 @@ fn frames_left_on_another_cpu_are_found() {
             on_source(kind, &stock, |source, _| {
                 for cpu in [0, 1, 0] {
                     if sched_setaffinity(None, &only(cpu)).is_err() {
-                        eprintln!("SKIPPED: there is no CPU {cpu}");
+                        skipped!("there is no CPU {cpu}");
                         continue;
                     }
                     let frames = {

@@ -1,0 +1,112 @@
+//! What tests of all crates share: skips that show in the summary, and waits that end.
+//!
+//! A test that cannot check something on this machine calls [`skipped!`] and goes on or returns: libtest
+//! counts it as passed either way and hides what it printed. The line is therefore also appended to the
+//! file that [`SKIPS_FILE`] names, which `cargo xtask` sets, reads and prints with its summary.
+#![forbid(unsafe_code)]
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The environment variable that names the file to which skips are appended.
+pub const SKIPS_FILE: &str = "ZONAL_SKIPS_FILE";
+/// How long [`eventually`] waits: far longer than anything it waits for takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Time between two looks of [`eventually`].
+const POLL_PERIOD: Duration = Duration::from_millis(2);
+
+/// Says that the calling test leaves something out, and why; takes what `format!` takes.
+#[macro_export]
+macro_rules! skipped {
+    ($($why:tt)+) => {
+        $crate::record_skip(module_path!(), &format!($($why)+))
+    };
+}
+
+/// Prints one line for a skip and appends it to the file of skips; [`skipped!`] is the way to call it.
+///
+/// # Panics
+/// When there is such a file and it cannot be written.
+pub fn record_skip(module: &str, why: &str) {
+    let test = thread::current().name().filter(|name| *name != "main").unwrap_or("a test").to_owned();
+    let program = module.split("::").next().unwrap_or(module);
+    let line = format!("SKIPPED: {program}: {test}: {}\n", why.replace('\n', " "));
+    eprint!("{line}");
+    let Some(file) = std::env::var_os(SKIPS_FILE) else { return };
+    // One write of a short line at the end of the file: lines of tests that run at once stay whole.
+    let opened = OpenOptions::new().create(true).append(true).open(&file);
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.unwrap_or_else(|error| panic!("{SKIPS_FILE} {}: {error}", file.display()));
+}
+
+/// Waits until `holds`, which is looked at again and again.
+///
+/// # Panics
+/// When it does not hold within two minutes; `what` names it.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(POLL_PERIOD);
+    }
+}
+
+/// Does `work` on a thread of its own and gives what it returns.
+///
+/// # Panics
+/// When `work` does, or when it is not done within two minutes; `what` names it. Its thread goes on then.
+pub fn within_patience<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
+    let thread = thread::Builder::new().name(what.to_owned()).spawn(work).expect("a thread can be started");
+    eventually(what, || thread.is_finished());
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn waits_end_when_it_holds() {
+        let looks = Cell::new(0);
+        eventually("three looks", || {
+            looks.set(looks.get() + 1);
+            looks.get() == 3
+        });
+        assert_eq!(looks.get(), 3);
+        assert_eq!(within_patience("work", || 7), 7);
+    }
+
+    #[test]
+    #[should_panic(expected = "of the work")]
+    fn a_panic_of_the_work_is_the_callers() {
+        within_patience("work", || panic!("of the work"));
+    }
+
+    /// The file is that of a child process, because the environment is shared by all tests of this one.
+    #[test]
+    fn skips_are_appended_to_the_file() {
+        const CHILD: &str = "ZONAL_TESTING_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            skipped!("no {} here", "flux");
+            skipped!("two\nlines");
+            return;
+        }
+        let file = std::env::temp_dir().join(format!("zonal-skips-{}", std::process::id()));
+        std::fs::write(&file, "before\n").unwrap();
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::skips_are_appended_to_the_file"])
+            .env(CHILD, "1")
+            .env(SKIPS_FILE, &file)
+            .output()
+            .unwrap();
+        assert!(child.status.success());
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let line = |why| format!("SKIPPED: zonal_testing: tests::skips_are_appended_to_the_file: {why}\n");
+        assert_eq!(text, format!("before\n{}{}", line("no flux here"), line("two lines")));
+    }
+}

@@ -1,0 +1,89 @@
+//! What tests left out: they append a line each to a file, since libtest counts them as passed.
+//!
+//! A line is `SKIPPED: program: test: why`, written by `zonal-testing`. Neighbours: `steps.rs` names the
+//! file to every cargo it starts and prints what was left out with its summary.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::steps::target_folder;
+
+/// The environment variable by which `zonal-testing` finds the file.
+pub(crate) const VARIABLE: &str = "ZONAL_SKIPS_FILE";
+/// How a line begins.
+const BEGINNING: &str = "SKIPPED: ";
+
+/// A test, as program and name, and what it left out.
+type Skip = (String, String);
+
+/// The file of this run, as an absolute path: tests run in folders of their own.
+pub(crate) fn file(root: &Path) -> PathBuf {
+    let file = target_folder(root).join(format!("skips-{}.txt", std::process::id()));
+    std::path::absolute(&file).unwrap_or(file)
+}
+
+/// What was left out so far, each once, in order. The file is gone then.
+pub(crate) fn take(root: &Path) -> BTreeSet<Skip> {
+    take_from(&file(root))
+}
+
+fn take_from(file: &Path) -> BTreeSet<Skip> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    std::fs::remove_file(file).ok(); // it is there only if something was left out
+    parse(&text)
+}
+
+fn parse(text: &str) -> BTreeSet<Skip> {
+    let skip = |line: &str| {
+        let mut parts = line.strip_prefix(BEGINNING)?.splitn(3, ": ");
+        let (program, test, why) = (parts.next()?, parts.next()?, parts.next()?);
+        Some((format!("{program} {test}"), why.to_owned()))
+    };
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines.map(|line| skip(line).unwrap_or_else(|| ("a test".to_owned(), line.to_owned()))).collect()
+}
+
+/// The end of the summary's last line: how many tests left something out, and which.
+pub(crate) fn in_summary(skips: &BTreeSet<Skip>) -> String {
+    let tests: BTreeSet<&str> = skips.iter().map(|(test, _)| test.as_str()).collect();
+    let names: Vec<&str> = tests.iter().copied().collect();
+    match names.len() {
+        0 => String::new(),
+        1 => format!(", 1 test skipped: {}", names[0]),
+        count => format!(", {count} tests skipped: {}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skips_are_listed_once_and_counted_by_test() {
+        let text = "SKIPPED: denied: maps: no filters: none\nSKIPPED: pool: huge: no reserve\n\n\
+            SKIPPED: denied: maps: no filters: none\nSKIPPED: pool: huge: no second reserve\n";
+        let skips = parse(text);
+        let found: Vec<_> = skips.iter().map(|(test, why)| (test.as_str(), why.as_str())).collect();
+        let huge = "pool huge";
+        assert_eq!(
+            found,
+            [("denied maps", "no filters: none"), (huge, "no reserve"), (huge, "no second reserve")]
+        );
+        assert_eq!(in_summary(&skips), ", 2 tests skipped: denied maps, pool huge");
+        assert_eq!(in_summary(&parse("SKIPPED: pool: huge: no reserve\n")), ", 1 test skipped: pool huge");
+        assert_eq!(in_summary(&parse("")), "");
+    }
+
+    #[test]
+    fn a_line_of_another_form_is_shown_too() {
+        assert_eq!(parse("torn line\n").into_iter().next().unwrap().1, "torn line");
+    }
+
+    #[test]
+    fn the_file_goes_when_it_is_read() {
+        let file = std::env::temp_dir().join(format!("zonal-xtask-skips-{}", std::process::id()));
+        std::fs::write(&file, "SKIPPED: pool: huge: no reserve\n").unwrap();
+        assert_eq!(take_from(&file).len(), 1);
+        assert_eq!(take_from(&file).len(), 0);
+    }
+}
