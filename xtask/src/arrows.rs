@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
     ("zonal-linux", &["zonal", "zonal-machine"]),
-    ("zonal-bench", &["zonal", "zonal-machine", "zonal-linux"]),
+    ("zonal-bench", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-lab", &["zonal", "zonal-machine"]),
     ("zonal-cli", &["zonal", "zonal-machine", "zonal-linux", "zonal-bench", "zonal-lab"]),
     ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),

@@ -25,7 +25,7 @@
 //!
 //! Allocators from elsewhere join in as an [`Entry`] over their own [`Contender`]. Start reading at
 //! `bench.rs`; `contender.rs` is what is measured, `peers` and `floor` are whom beside, `figures` are
-//! measures that are no time of a pair.
+//! measures that are no time of a pair, [`mechanisms`] measures each of the five mechanisms off and on.
 
 mod bench;
 mod chart;
@@ -36,6 +36,7 @@ mod counting;
 mod figures;
 mod floor;
 mod harness;
+pub mod mechanisms;
 mod ours;
 mod peers;
 mod report;

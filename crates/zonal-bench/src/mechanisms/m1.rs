@@ -1,0 +1,216 @@
+//! M1: what full nodes cost that lie before the one that serves, and what a stale full bit costs.
+//!
+//! Gain: node 0 has the CPU; it and the nearest nodes are filled to their low watermark, and the last
+//! node serves. A page is allocated and freed under each mode of the zonelist cache. Cost: a near
+//! node gets memory back some time after it was marked full; pages that still come from farther away
+//! within the next second are counted. Source: Jackson 2006, Linux 9276b1bc96a1.
+
+use std::sync::atomic::AtomicBool;
+
+use zonal::config::ZonelistCache;
+use zonal::units::PageCount;
+use zonal::watermarks::WatermarkSettings;
+use zonal::{Block, Config, Request};
+
+use super::world::{
+    Access, Node, SECOND_NS, Shared, Single, World, cpu_time_ns, machine, run_on, with_worlds,
+};
+use super::{Findings, Measure, Mechanism, Sizes, stops};
+use crate::spread::Spread;
+
+pub(super) const MATTERS: &str = "programs outgrow their node on a machine with many nodes: without it, every \
+    page probes every full zone again.";
+pub(super) const DOES_NOT_MATTER: &str = "the own node has memory left: its pageset serves, and no zone is \
+    probed.";
+
+/// What is compared.
+const MODES: [(&str, ZonelistCache); 3] =
+    [("off", ZonelistCache::Off), ("published", ZonelistCache::Published), ("on", ZonelistCache::On)];
+
+/// Frames of a node that is filled, and of the one that serves.
+const SMALL: u64 = 1 << 10;
+const LARGE: u64 = 1 << 18;
+/// Pages allocated and freed after a change of mode, so that full bits are set.
+const WARM_UP: u32 = 200;
+
+/// Frames of each node where full bits go stale, and pages that a CPU there frees.
+const STALE_FRAMES: u64 = 1 << 14;
+const FREED: usize = 6000;
+/// Pages that are allocated within a second of that.
+const ALLOCATED: usize = 2000;
+/// Moments at which memory comes back, in parts of the second that a full bit lasts.
+const MOMENTS: u64 = 10;
+
+/// Measures gain and cost.
+pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
+    let mut probes = Vec::new();
+    let mut times = Vec::new();
+    for &full in &sizes.full_nodes {
+        let found = past_full(full, sizes, stop)?;
+        probes.push(Measure::gain(
+            format!("zones_probed_past_{full}_full"),
+            format!("zones probed past {full} full nodes"),
+            "zones",
+            found.iter().map(|past| past.zones).collect(),
+        ));
+        times.push(Measure::gain(
+            format!("pair_past_{full}_full"),
+            format!("ns for a page past {full} full nodes"),
+            "ns",
+            found.iter().map(|past| past.ns).collect(),
+        ));
+    }
+    let farther = MODES.map(|(_, mode)| farther_than_need_be(mode));
+    let cost = Measure::cost(
+        "pages_from_farther_than_need_be",
+        "% of pages from farther than need be",
+        "%",
+        farther.to_vec(),
+    );
+    let setup = format!(
+        "One CPU on the nearest of up to {} full nodes of {} MiB; the next one, of {} MiB, serves. Cost: a near \
+         node gets memory back after it was found full; pages of the next second.",
+        sizes.full_nodes.iter().max().copied().unwrap_or_default(),
+        SMALL >> 8,
+        LARGE >> 8,
+    );
+    Some(Findings {
+        mechanism: Mechanism::M1,
+        setup,
+        variants: MODES.map(|(name, _)| name).to_vec(),
+        measures: probes.into_iter().chain(times).chain([cost]).collect(),
+    })
+}
+
+/// A page past full nodes under one mode.
+#[derive(Clone, Copy, Debug)]
+struct PastFull {
+    /// Zones probed for each page.
+    zones: f64,
+    /// CPU time of allocating a page and freeing it.
+    ns: f64,
+}
+
+/// The same for each mode; the modes take turns in every round.
+fn past_full(full: u16, sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<PastFull>> {
+    run_on(0);
+    with_worlds::<Single, _>(&machine_of(full), &[config_of(full)], |worlds| {
+        let world = &worlds[0];
+        fill_up_to(world, full);
+        let mut found = MODES.map(|_| (0.0, Vec::new()));
+        for _ in 0..sizes.rounds {
+            if stops(stop) {
+                return None;
+            }
+            for ((_, mode), (zones, times)) in MODES.iter().zip(&mut found) {
+                world.set_zonelist_cache(*mode);
+                pairs(world, WARM_UP);
+                let (probes, start) = (world.events().probes, cpu_time_ns());
+                pairs(world, sizes.pairs);
+                times.push((cpu_time_ns() - start) as f64 / f64::from(sizes.pairs));
+                *zones = (world.events().probes - probes) as f64 / f64::from(sizes.pairs);
+            }
+        }
+        let past = |(zones, times)| Spread::of(times).map(|times| PastFull { zones, ns: times.median });
+        found.into_iter().map(past).collect()
+    })
+}
+
+/// `full` small nodes with the CPU on the first, then the large one, then another that is not needed:
+/// a machine with one node has no zonelist cache.
+fn machine_of(full: u16) -> zonal_machine::MachineModel {
+    let node = |frames| Node { cpus: 0, frames };
+    let small = std::iter::repeat_n(node(SMALL), full.into());
+    let mut nodes: Vec<Node> = small.chain([node(LARGE), node(SMALL)]).collect();
+    nodes[0].cpus = 1;
+    machine(&nodes, |_, _| 20)
+}
+
+/// Watermarks of a few frames for each node.
+fn config_of(full: u16) -> Config {
+    let min_free = Some(PageCount::new(8 * u64::from(full) + 64));
+    let watermarks = WatermarkSettings { min_free, ..WatermarkSettings::default() };
+    Config { watermarks, ..Config::default() }
+}
+
+/// Takes pages until node `full` serves.
+fn fill_up_to<A: Access>(world: &World<'_, A>, full: u16) {
+    while page(world).node.get() != full {}
+}
+
+fn page<A: Access>(world: &World<'_, A>) -> Block {
+    world.alloc(&Request::page()).expect("a node of the emulated machine has memory")
+}
+
+fn pairs<A: Access>(world: &World<'_, A>, count: u32) {
+    for _ in 0..count {
+        let block = page(world);
+        world.free(std::hint::black_box(block).first, block.order).expect("the block was allocated");
+    }
+}
+
+/// Percent of pages that come from a farther node although a nearer one has memory again: within a
+/// second of that, averaged over the moments at which it can happen.
+fn farther_than_need_be(mode: ZonelistCache) -> f64 {
+    let farther: usize = (0..MOMENTS).map(|moment| farther_after(mode, moment)).sum();
+    100.0 * farther as f64 / (MOMENTS as usize * ALLOCATED) as f64
+}
+
+/// Pages from node 2 in the second after node 1 has got memory back.
+fn farther_after(mode: ZonelistCache, moment: u64) -> usize {
+    let near = Node { cpus: 1, frames: STALE_FRAMES };
+    let machine =
+        machine(&[near, near, Node { cpus: 0, ..near }], |from, to| 10 + 2 * from.abs_diff(to) as u8);
+    let config = Config { zonelist_cache: mode, ..config_of(3) };
+    with_worlds::<Shared, _>(&machine, &[config], |worlds| {
+        let world = &worlds[0];
+        run_on(1);
+        let mut held: Vec<Block> = (0..FREED).map(|_| page(world)).collect();
+        run_on(0);
+        fill_up_to(world, 2);
+        // A full second later the next scan wipes the full bits and finds both nodes full again.
+        world.platform().advance_ns(SECOND_NS + 1);
+        page(world);
+        world.platform().advance_ns((2 * moment + 1) * SECOND_NS / (2 * MOMENTS));
+        run_on(1);
+        held.drain(..).for_each(|block| world.free(block.first, block.order).expect("it was allocated"));
+        run_on(0);
+        let mut farther = 0;
+        for _ in 0..ALLOCATED {
+            world.platform().advance_ns(SECOND_NS / ALLOCATED as u64);
+            farther += usize::from(page(world).node.get() == 2);
+        }
+        farther
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_probed_grow_with_full_nodes_only_without_the_cache() {
+        let sizes = Sizes { rounds: 1, pairs: 500, ..Sizes::for_this_machine() };
+        for full in [0, 3, 15, 63, 255] {
+            let found = past_full(full, &sizes, &AtomicBool::new(false)).unwrap();
+            let [off, published, on] = [0, 1, 2].map(|at| found[at].zones);
+            let walk = if full == 0 { 0.0 } else { f64::from(full) + 1.0 };
+            assert_eq!(off, walk, "{full} full nodes, off");
+            assert_eq!(published, walk.min(2.0), "{full} full nodes, published");
+            assert!(on <= 2.0, "{full} full nodes, on: {on}");
+        }
+    }
+
+    #[test]
+    fn stale_full_bits_cost_half_the_pages_as_published_and_none_by_default() {
+        let [off, published, on] = MODES.map(|(_, mode)| farther_than_need_be(mode));
+        assert_eq!(off, 0.0);
+        assert!((49.0..=51.0).contains(&published), "{published} % as published");
+        assert!(on < 1.0, "{on} % by default");
+    }
+
+    #[test]
+    fn an_interrupted_measurement_returns_nothing() {
+        assert!(measure(&Sizes::for_this_machine(), &AtomicBool::new(true)).is_none());
+    }
+}

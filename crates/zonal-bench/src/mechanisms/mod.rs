@@ -1,0 +1,195 @@
+//! The five mechanisms, each off and on: what changes in counts and times, and what it costs.
+//!
+//! Everything is measured with the allocator that ships, on emulated machines (`world.rs`) that run
+//! natively; what needs more CPUs than a machine has comes from the simulator and is labelled
+//! simulated. `m1.rs` and others like it set up and measure one mechanism each and return plain data.
+//! Neighbours: `zonal mechanisms` renders it.
+
+mod m1;
+mod world;
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A mechanism of the allocator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mechanism {
+    /// The zonelist cache.
+    M1,
+}
+
+impl Mechanism {
+    /// All of them, in order.
+    pub const ALL: [Self; 1] = [Self::M1];
+
+    /// The name on the command line and in documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::M1 => "M1",
+        }
+    }
+
+    /// What it does, in a line.
+    #[must_use]
+    pub const fn summary(self) -> &'static str {
+        match self {
+            Self::M1 => "zonelist cache: skip zones found full within the last second",
+        }
+    }
+
+    /// Who published it, and when.
+    #[must_use]
+    pub const fn source(self) -> &'static str {
+        match self {
+            Self::M1 => "Jackson 2006",
+        }
+    }
+
+    /// What follows "it matters when", up to the end of the sentence.
+    #[must_use]
+    pub const fn matters(self) -> &'static str {
+        match self {
+            Self::M1 => m1::MATTERS,
+        }
+    }
+
+    /// What follows "it does not matter when", up to the end of the sentence.
+    #[must_use]
+    pub const fn does_not_matter(self) -> &'static str {
+        match self {
+            Self::M1 => m1::DOES_NOT_MATTER,
+        }
+    }
+}
+
+/// What a measure speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// What the mechanism is meant to improve.
+    Gain,
+    /// What it may make worse.
+    Cost,
+}
+
+/// One figure, measured for every variant.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measure {
+    /// Name for scripts.
+    pub metric: String,
+    /// Name for people.
+    pub label: String,
+    /// Unit of the values.
+    pub unit: &'static str,
+    /// Gain or cost.
+    pub kind: Kind,
+    /// Whether a simulated machine ran, and not this one.
+    pub simulated: bool,
+    /// A value for each of [`Findings::variants`], in their order.
+    pub values: Vec<f64>,
+}
+
+impl Measure {
+    /// A figure of the side that the mechanism improves.
+    fn gain(
+        metric: impl Into<String>,
+        label: impl Into<String>,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) -> Self {
+        let (metric, label) = (metric.into(), label.into());
+        Self { metric, label, unit, kind: Kind::Gain, simulated: false, values }
+    }
+
+    /// A figure of what the mechanism costs.
+    fn cost(
+        metric: impl Into<String>,
+        label: impl Into<String>,
+        unit: &'static str,
+        values: Vec<f64>,
+    ) -> Self {
+        Self { kind: Kind::Cost, ..Self::gain(metric, label, unit, values) }
+    }
+}
+
+/// What was found out about one mechanism.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Findings {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// What was set up, a sentence or two.
+    pub setup: String,
+    /// What was compared, the mechanism switched off first.
+    pub variants: Vec<&'static str>,
+    /// Gains, then costs.
+    pub measures: Vec<Measure>,
+}
+
+/// More CPUs than this are not used: the metadata of emulated machines grows with them.
+const CPUS_MAX: usize = 64;
+
+/// How much work the measurements do.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    /// Rounds of each timed figure; the median counts.
+    pub rounds: usize,
+    /// CPUs that work at the same time where several do.
+    pub cpus: NonZeroU32,
+    /// Full nodes before the one that serves (M1).
+    pub full_nodes: Vec<u16>,
+    /// Pages allocated and freed in a round (M1).
+    pub pairs: u32,
+}
+
+impl Sizes {
+    /// Work of less than a minute on two cores, with a CPU for each of this machine's, up to 64.
+    #[must_use]
+    pub fn for_this_machine() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(CPUS_MAX) as u32);
+        Self {
+            rounds: 9,
+            cpus: NonZeroU32::new(cpus).unwrap_or(NonZeroU32::MIN),
+            full_nodes: vec![0, 3, 15, 63, 255],
+            pairs: 10_000,
+        }
+    }
+}
+
+/// How far the measurements are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is measured next.
+    pub mechanism: Mechanism,
+    /// Mechanisms that are done.
+    pub done: usize,
+    /// Mechanisms in all.
+    pub total: usize,
+}
+
+/// Measures `mechanisms` one after the other until `stop` becomes true; one that was not finished by
+/// then is left out.
+///
+/// # Panics
+/// When the allocator breaks, or the host has no memory for the emulated machines.
+pub fn measure(
+    mechanisms: &[Mechanism],
+    sizes: &Sizes,
+    stop: &AtomicBool,
+    mut on_progress: impl FnMut(Progress),
+) -> Vec<Findings> {
+    let mut all = Vec::new();
+    for (done, &mechanism) in mechanisms.iter().enumerate() {
+        on_progress(Progress { mechanism, done, total: mechanisms.len() });
+        let found = match mechanism {
+            Mechanism::M1 => m1::measure(sizes, stop),
+        };
+        let Some(found) = found else { break };
+        all.push(found);
+    }
+    all
+}
+
+/// Whether the caller wants the measurements to end.
+fn stops(stop: &AtomicBool) -> bool {
+    stop.load(Ordering::Relaxed) // nothing but the flag itself is read
+}

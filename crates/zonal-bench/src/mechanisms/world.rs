@@ -1,0 +1,210 @@
+//! Emulated machines that run natively: the allocator that ships, on the cores of this machine.
+//!
+//! Nodes, CPUs and frames are only described; there is no memory behind the frames. A thread states
+//! which CPU it is, so one thread can stand for many CPUs in a fixed order. The measurement moves the
+//! clock. Every lock counts how often it is acquired. Neighbours: `m1.rs` to `m5.rs` measure here.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+use zonal::cpu_local::{CpuLocal, OneCpu, Pinned, TryLock};
+use zonal::layout::Layout;
+use zonal::platform::{RawLock, SpinLock};
+use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
+use zonal::{Allocator, Buffer, Config, Platform};
+use zonal_machine::{MachineModel, NodeModel, OwnedMachine, Presence, Settings, ZoneModel};
+
+/// Nanoseconds of a second.
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+/// Tries of a spinning lock before the waiter yields its core, whose holder may be preempted.
+const SPINS: u32 = 200;
+/// Frames that each node's memory is aligned to: the largest block, several times.
+const ALIGN: u64 = 1 << 12;
+
+thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+    static LOCKED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Makes the calling thread CPU `cpu` of every emulated machine.
+pub(super) fn run_on(cpu: u32) {
+    CPU.set(cpu);
+}
+
+/// CPU time that the calling thread has used so far, in nanoseconds. Waiting for a core does not count,
+/// spinning does.
+pub(super) fn cpu_time_ns() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * SECOND_NS + used.tv_nsec as u64
+}
+
+/// A spin lock that counts its acquisitions on the thread that acquires it.
+pub(super) struct CountedLock(SpinLock);
+
+impl RawLock for CountedLock {
+    fn new() -> Self {
+        Self(SpinLock::new())
+    }
+
+    fn lock(&self) {
+        let mut tries = 0_u32;
+        while !self.try_lock() {
+            tries += 1;
+            if tries.is_multiple_of(SPINS) {
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        let locked = self.0.try_lock();
+        LOCKED.set(LOCKED.get() + u64::from(locked));
+        locked
+    }
+
+    fn unlock(&self) {
+        self.0.unlock();
+    }
+}
+
+/// How the CPUs of an emulated machine access their pagesets.
+pub(super) trait Access: Send + Sync + Sized + 'static {
+    /// The core's implementation of it.
+    type Local: CpuLocal<Native<Self>>;
+    /// Its only value.
+    const LOCAL: Self::Local;
+}
+
+/// One thread on a machine with one CPU: plain loads and stores.
+pub(super) struct Single;
+
+impl Access for Single {
+    type Local = Pinned;
+    const LOCAL: Pinned = Pinned(OneCpu);
+}
+
+/// Any number of threads and CPUs: one atomic exchange an operation.
+pub(super) struct Shared;
+
+impl Access for Shared {
+    type Local = TryLock;
+    const LOCAL: TryLock = TryLock;
+}
+
+/// The platform: native atomics, and what a measurement controls.
+pub(super) struct Native<A: Access> {
+    local: A::Local,
+    now_ns: AtomicU64,
+}
+
+impl<A: Access> Native<A> {
+    fn new() -> Self {
+        // Wiping is due once a second since 0: start later, so that the first scan finds it due.
+        Self { local: A::LOCAL, now_ns: AtomicU64::new(10 * SECOND_NS) }
+    }
+
+    /// Moves the clock on.
+    pub(super) fn advance_ns(&self, ns: u64) {
+        self.now_ns.fetch_add(ns, Ordering::Relaxed); // only the measurement moves it
+    }
+}
+
+impl<A: Access> Platform for Native<A> {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = CountedLock;
+    type CpuLocal = A::Local;
+
+    #[inline]
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(CPU.get())
+    }
+
+    #[inline]
+    fn cpu_local(&self) -> &A::Local {
+        &self.local
+    }
+
+    #[inline]
+    fn now(&self) -> Moment {
+        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // a hint for all who read it
+    }
+}
+
+/// An allocator over an emulated machine.
+pub(super) type World<'m, A> = Allocator<'m, Native<A>>;
+
+/// A node of an emulated machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    /// CPUs on it; ids go on from node to node.
+    pub(super) cpus: u32,
+    /// Its frames, all managed.
+    pub(super) frames: u64,
+}
+
+/// A machine of 4 KiB pages with one zone on each of `nodes`.
+pub(super) fn machine(nodes: &[Node], distance: impl Fn(usize, usize) -> u8) -> MachineModel {
+    let (mut cpu, mut frame) = (0, ALIGN);
+    let (mut models, mut zones) = (Vec::new(), Vec::new());
+    for (at, node) in nodes.iter().enumerate() {
+        let id = NodeId::new(at as u16).expect("an emulated machine has at most 1024 nodes");
+        models.push(NodeModel {
+            id,
+            presence: Presence::Online,
+            cpus: (cpu..cpu + node.cpus).map(CpuId::new).collect(),
+            distances: (0..nodes.len()).map(|to| if to == at { 10 } else { distance(at, to) }).collect(),
+        });
+        let frames = PageCount::new(node.frames);
+        zones.push(ZoneModel {
+            node: id,
+            kind: ZoneKind::Normal,
+            start: Pfn::new(frame),
+            spanned: frames,
+            present: frames,
+            managed: frames,
+        });
+        cpu += node.cpus;
+        frame += node.frames.next_multiple_of(ALIGN);
+    }
+    MachineModel {
+        name: "emulated".to_owned(),
+        page_bytes: 1 << crate::PAGE_SHIFT,
+        nodes: models,
+        zones,
+        settings: Settings::default(),
+        observed: None,
+    }
+}
+
+/// Calls `work` with an allocator over `model` for each of `configs`.
+///
+/// # Panics
+/// When a configuration does not fit the machine.
+pub(super) fn with_worlds<A: Access, R>(
+    model: &MachineModel,
+    configs: &[Config],
+    work: impl FnOnce(&[World<'_, A>]) -> R,
+) -> R {
+    let owned = OwnedMachine::from(model);
+    let buffers_of = |config: &Config| -> Vec<Box<[MaybeUninit<u8>]>> {
+        let sizes = owned.with(|machine| {
+            let layout = Layout::new(machine, config).expect("the configuration fits");
+            layout.requests::<Native<A>>().map(|request| request.bytes).collect::<Vec<_>>()
+        });
+        let sizes = sizes.expect("an emulated machine is valid");
+        sizes.into_iter().map(Box::new_uninit_slice).collect()
+    };
+    let mut buffers: Vec<_> = configs.iter().map(buffers_of).collect();
+    let worlds = configs.iter().zip(&mut buffers).map(|(config, buffers)| {
+        let mut buffers = buffers.iter_mut();
+        let next = move |_| buffers.next().map(|bytes| Buffer::uninit(bytes));
+        let world = owned.with(move |machine| Allocator::new(Native::new(), machine, config, next));
+        world.expect("an emulated machine is valid").expect("the configuration fits")
+    });
+    work(&worlds.collect::<Vec<_>>())
+}
