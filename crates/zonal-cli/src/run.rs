@@ -64,9 +64,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "HOW", default_value = "on")]
     zonelist_cache: CacheArg,
 
-    /// Reclaim nearby nodes before falling back to others
-    #[arg(long, value_name = "SWITCH", default_value = "off")]
-    node_reclaim: SwitchArg,
+    /// Reclaim nearby nodes before falling back to others: on, off, or a value of Linux's
+    /// zone_reclaim_mode (0 to 7)
+    #[arg(long, value_name = "MODE", value_parser = values::node_reclaim, default_value = "off")]
+    node_reclaim: NodeReclaim,
 
     /// Split this machine into N emulated nodes
     #[arg(long, value_name = "N", value_parser = values::fake_nodes, allow_hyphen_values = true,
@@ -99,12 +100,6 @@ enum CacheArg {
     Published,
     CacheFirst,
     Original,
-    Off,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum SwitchArg {
-    On,
     Off,
 }
 
@@ -178,7 +173,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
 fn resolve(args: &RunArgs) -> Result<Options, Failure> {
     let mut config = Config { tuning: args.tuning.into(), ..Config::default() };
     config.zonelist_cache = args.zonelist_cache.into();
-    config.node_reclaim = args.node_reclaim.into();
+    config.node_reclaim = args.node_reclaim;
     let topology = match (&args.machine, args.fake_nodes) {
         (Some(file), _) => {
             let model = MachineModel::read(file).map_err(Failure::bad_input)?;
@@ -294,15 +289,6 @@ impl From<CacheArg> for ZonelistCache {
             CacheArg::CacheFirst => Self::CacheFirst,
             CacheArg::Original => Self::Original,
             CacheArg::Off => Self::Off,
-        }
-    }
-}
-
-impl From<SwitchArg> for NodeReclaim {
-    fn from(arg: SwitchArg) -> Self {
-        match arg {
-            SwitchArg::On => Self::On,
-            SwitchArg::Off => Self::Off,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use zonal::config::NodeReclaim;
 use zonal::units::{MAX_NODES, NodeId};
 
 /// Longest run: a year.
@@ -68,6 +69,18 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         return Err(format!("{text} seconds are more than a year"));
     }
     Ok(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)))
+}
+
+/// A mode of node reclaim: a switch, or Linux's number.
+pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
+    match text.trim() {
+        "on" => Ok(NodeReclaim::ON),
+        "off" => Ok(NodeReclaim::OFF),
+        number => {
+            let mode = number.parse().map_err(|_| format!("`{text}` is no mode; write on, off or 0 to 7"))?;
+            NodeReclaim::from_mode(mode).map_err(|error| error.to_string())
+        }
+    }
 }
 
 /// Nodes such as `0,2-3`.
@@ -198,6 +211,17 @@ mod tests {
 
     fn ids(nodes: &[u16]) -> Nodes {
         Nodes(nodes.iter().map(|&node| id(node)).collect())
+    }
+
+    #[test]
+    fn modes_of_node_reclaim() {
+        for (text, mode) in [("on", 1), ("off", 0), ("0", 0), ("1", 1), ("7", 7), (" 5 ", 5)] {
+            assert_eq!(node_reclaim(text).map(NodeReclaim::mode), Ok(mode), "{text}");
+        }
+        assert_eq!(node_reclaim("9").unwrap_err(), "zone_reclaim_mode is 9; allowed values are 0 to 7");
+        for text in ["", "ON", "yes", "-1", "8", "4294967296"] {
+            node_reclaim(text).unwrap_err();
+        }
     }
 
     #[test]

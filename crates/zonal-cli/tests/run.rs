@@ -149,7 +149,7 @@ fn every_workload_and_setting_runs() {
         assert_eq!(result["books"]["balanced"], true, "{workload}");
     }
     let settings =
-        ["--tuning", "stepwise", "--zonelist-cache", "published", "--node-reclaim", "on", "--seed", "9"];
+        ["--tuning", "stepwise", "--zonelist-cache", "published", "--node-reclaim", "5", "--seed", "9"];
     assert_eq!(json(&[&["run", "orders", "--node", "0"], &settings[..]].concat())["books"]["balanced"], true);
 }
 

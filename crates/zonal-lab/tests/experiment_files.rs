@@ -78,10 +78,10 @@ fn variants_lie_over_cases_and_cases_over_parts_and_all_over_the_machines_settin
     assert_eq!(before.config.counters.totals, TotalsRule::AndMachine);
     assert_eq!(after.config.counters, Default::default());
     assert_eq!(before.config.node_load, NodeLoad::Assign);
-    assert_eq!(before.config.node_reclaim, NodeReclaim::Off);
-    assert_eq!(plan.runs[0].config.node_reclaim, NodeReclaim::On);
+    assert_eq!(before.config.node_reclaim, NodeReclaim::OFF);
+    assert_eq!(plan.runs[0].config.node_reclaim, NodeReclaim::ON);
     // The hog says nothing of node reclaim, so the machine's own setting holds.
-    assert_eq!(plan.runs[8].config.node_reclaim, NodeReclaim::On);
+    assert_eq!(plan.runs[8].config.node_reclaim, NodeReclaim::ON);
     assert_eq!(plan.runs[8].config.node_load, NodeLoad::default());
     assert_eq!(before.config.min_unmapped_percent, 3);
     assert_eq!(before.config.watermarks.min_free, Some(PageCount::new(512)));

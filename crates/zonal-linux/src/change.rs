@@ -11,7 +11,7 @@ use zonal::error::{ConfigError, OnlineError, PolicyError};
 use zonal::machine::FrameRange;
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::policy::{Policy, WeightTable};
-use zonal::units::{CpuId, NodeId};
+use zonal::units::{CpuId, NodeId, PageCount};
 use zonal::watermarks::WatermarkSettings;
 
 use crate::cpu_map::ActingCpu;
@@ -84,12 +84,36 @@ impl Pool {
         self.core.allocator().online_memory(range)
     }
 
-    /// Takes frames out and gives their memory back to the kernel.
+    /// Takes frames out and gives their memory back to the kernel. Reclaimers are asked for frames of the
+    /// range that are in use, as long as fewer are after each time.
     ///
     /// # Errors
-    /// When the range is not within one zone, not all online, or in use; or when the kernel does not
-    /// take the memory.
+    /// When the range is not within one zone, not all online, or still in use; or when the kernel does
+    /// not take the memory.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OfflineError> {
+        let mut fewest = PageCount::new(u64::MAX);
+        loop {
+            let gone = self.try_offline(range);
+            match gone {
+                Err(OfflineError::Refused(OnlineError::InUse { in_use, .. })) if in_use < fewest => {
+                    fewest = in_use;
+                    // With no lock held: a reclaimer may itself change the pool.
+                    if self.core.allocator().reclaim_range(range)? == PageCount::ZERO {
+                        return gone;
+                    }
+                }
+                _ => return gone,
+            }
+        }
+    }
+
+    /// Asks the reclaimers to give up `target` frames of `node` although no request lacks them. Returns
+    /// the frames freed; zero when the pool has no such node.
+    pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
+        self.core.allocator().shrink_caches(node, target)
+    }
+
+    fn try_offline(&self, range: FrameRange) -> Result<(), OfflineError> {
         let _alone = self.core.hotplug.lock();
         self.core.allocator().offline_memory(range)?;
         self.core.memory().discard(range).map_err(OfflineError::NotReturned)
@@ -123,7 +147,7 @@ impl Pool {
         self.core.allocator().set_zonelist_cache(cache);
     }
 
-    /// Changes whether node reclaim comes before fallback.
+    /// Changes whether node reclaim comes before fallback, and what it may do.
     pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
         self.core.allocator().set_node_reclaim(node_reclaim);
     }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
-use zonal::reclaim::Reclaimer;
-use zonal::units::{NodeId, PageCount};
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::units::PageCount;
 
 use crate::key::PoolKey;
 
@@ -84,23 +84,24 @@ impl Reclaimers {
 }
 
 impl Reclaimer for Reclaimers {
-    fn count(&self, node: NodeId) -> PageCount {
-        let counts = self.alive().into_iter().map(|one| self.guarded(|| one.count(node)).get());
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        let counts = self.alive().into_iter().map(|one| self.guarded(|| one.count(request)).get());
         PageCount::new(counts.fold(0, u64::saturating_add))
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let alive = self.alive();
         // Relaxed: any start will do.
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let mut freed = 0_u64;
         for turn in 0..alive.len() {
-            let wanted = target.get().saturating_sub(freed);
-            if wanted == 0 {
+            let mut rest = *request;
+            rest.target = request.target.saturating_minus(PageCount::new(freed));
+            if rest.target == PageCount::ZERO {
                 break;
             }
             let one = &alive[(first.wrapping_add(turn)) % alive.len()];
-            let more = self.guarded(|| one.reclaim(node, PageCount::new(wanted)));
+            let more = self.guarded(|| one.reclaim(&rest));
             freed = freed.saturating_add(more.get());
         }
         PageCount::new(freed)
@@ -134,14 +135,16 @@ pub(crate) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zonal::reclaim::ReclaimReason;
+    use zonal::units::NodeId;
 
     struct Gives(AtomicU64);
     impl Reclaimer for Gives {
-        fn count(&self, _node: NodeId) -> PageCount {
+        fn count(&self, _request: &ReclaimRequest) -> PageCount {
             PageCount::new(self.0.load(Ordering::Relaxed)) // one thread
         }
-        fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
-            let given = self.count(node).get().min(target.get());
+        fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+            let given = self.count(request).get().min(request.target.get());
             self.0.fetch_sub(given, Ordering::Relaxed); // one thread
             PageCount::new(given)
         }
@@ -149,10 +152,10 @@ mod tests {
 
     struct Panics;
     impl Reclaimer for Panics {
-        fn count(&self, _node: NodeId) -> PageCount {
+        fn count(&self, _request: &ReclaimRequest) -> PageCount {
             panic!("a reclaimer's own mistake, on purpose")
         }
-        fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+        fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
             panic!("a reclaimer's own mistake, on purpose")
         }
     }
@@ -162,10 +165,11 @@ mod tests {
         Arc::downgrade(&whole)
     }
 
-    const NODE: NodeId = match NodeId::new(0) {
-        Some(node) => node,
-        None => unreachable!(),
-    };
+    /// A request for `target` frames.
+    fn wanted(target: u64) -> ReclaimRequest {
+        let node = NodeId::new(0).expect("it is small");
+        ReclaimRequest::new(ReclaimReason::Direct, node, PageCount::new(target))
+    }
 
     #[test]
     fn asks_until_the_target_is_met() {
@@ -174,10 +178,10 @@ mod tests {
         for cache in &caches {
             all.register(weak(cache));
         }
-        assert_eq!(all.count(NODE), PageCount::new(21));
-        assert_eq!(all.reclaim(NODE, PageCount::new(12)), PageCount::new(12));
-        assert_eq!(all.count(NODE), PageCount::new(9));
-        assert_eq!(all.reclaim(NODE, PageCount::new(100)), PageCount::new(9));
+        assert_eq!(all.count(&wanted(1)), PageCount::new(21));
+        assert_eq!(all.reclaim(&wanted(12)), PageCount::new(12));
+        assert_eq!(all.count(&wanted(1)), PageCount::new(9));
+        assert_eq!(all.reclaim(&wanted(100)), PageCount::new(9));
     }
 
     #[test]
@@ -187,10 +191,10 @@ mod tests {
         let id = all.register(weak(&stays));
         all.register(weak(&goes));
         drop(goes);
-        assert_eq!(all.count(NODE), PageCount::new(3));
+        assert_eq!(all.count(&wanted(1)), PageCount::new(3));
         assert!(all.unregister(id));
         assert!(!all.unregister(id));
-        assert_eq!(all.reclaim(NODE, PageCount::new(1)), PageCount::ZERO);
+        assert_eq!(all.reclaim(&wanted(1)), PageCount::ZERO);
         all.register(weak(&stays));
         assert_eq!(all.entries.read().len(), 1, "those gone are forgotten");
     }
@@ -202,8 +206,8 @@ mod tests {
         all.register(weak(&bad));
         all.register(weak(&good));
         for left in [4, 2] {
-            assert_eq!(all.reclaim(NODE, PageCount::new(2)), PageCount::new(2));
-            assert_eq!(all.count(NODE), PageCount::new(left));
+            assert_eq!(all.reclaim(&wanted(2)), PageCount::new(2));
+            assert_eq!(all.count(&wanted(1)), PageCount::new(left));
         }
         assert!(all.panics() >= 3);
     }

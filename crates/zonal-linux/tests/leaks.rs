@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
 use zonal_testing::{eventually, within_patience};
@@ -37,11 +37,11 @@ fn pool() -> Pool {
 struct LetsGo(Mutex<Option<(Pool, Frames)>>);
 
 impl Reclaimer for LetsGo {
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::new(1)
     }
 
-    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
         let had = self.0.lock().unwrap().take();
         PageCount::new(u64::from(had.is_some()))
     }
@@ -108,7 +108,7 @@ fn a_reclaimer_may_drop_the_last_handle() {
     pool.alloc(&PoolRequest::page()).ok();
     drop(pool);
     // Nobody need have asked the cache; then it is asked here.
-    cache.reclaim(NodeId::default(), PageCount::new(1));
+    cache.reclaim(&ReclaimRequest::new(ReclaimReason::Direct, NodeId::default(), PageCount::new(1)));
     assert!(cache.0.lock().unwrap().is_none());
     drop(held);
     assert_no_pool_threads();

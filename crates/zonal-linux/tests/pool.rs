@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use zonal::error::{AllocError, FreeError};
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal_linux::{
     Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, Warning,
@@ -172,15 +172,24 @@ struct Cache {
 }
 
 impl Reclaimer for Cache {
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::new(self.frames.lock().unwrap().len() as u64)
     }
 
-    fn reclaim(&self, _node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let mut frames = self.frames.lock().unwrap();
-        let count = frames.len().min(target.get() as usize);
-        let _given: Vec<_> = frames.drain(..count).collect();
-        PageCount::new(count as u64)
+        let wanted = |frame: Pfn| {
+            request.range.is_none_or(|range| (range.start.get()..range.end().get()).contains(&frame.get()))
+        };
+        let mut left = request.target.get() as usize;
+        let given: Vec<_> = frames
+            .extract_if(.., |frames| {
+                let goes = left > 0 && wanted(frames.first());
+                left -= usize::from(goes);
+                goes
+            })
+            .collect();
+        PageCount::new(given.len() as u64)
     }
 }
 
@@ -197,11 +206,11 @@ impl Cache {
 struct Panics(AtomicU64);
 
 impl Reclaimer for Panics {
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::new(1)
     }
 
-    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
         self.0.fetch_add(1, Ordering::Relaxed); // one count
         panic!("a reclaimer's own mistake, on purpose")
     }
@@ -328,6 +337,34 @@ fn memory_leaves_and_comes_back_empty() {
     assert_eq!(unsafe { address.read() }, 0);
     pool.online_memory(range).unwrap();
     assert!(pool.online_memory(range).is_err());
+    assert_all_free(&pool);
+}
+
+#[test]
+fn caches_give_up_a_range_that_is_to_leave() {
+    let pool = pool(32 * MIB);
+    let cache = Cache::full(&pool);
+    pool.register_reclaimer(&cache);
+    let cached = || cache.frames.lock().unwrap().len();
+    let before = cached();
+    let mut range = pool.ranges().next().unwrap().frames;
+    range.count = PageCount::new(1024);
+    // One frame that no cache has keeps the range.
+    let inside = |frames: &Frames| (range.start.get()..range.end().get()).contains(&frames.first().get());
+    let kept = {
+        let mut frames = cache.frames.lock().unwrap();
+        let at = frames.iter().position(inside).unwrap();
+        frames.swap_remove(at)
+    };
+    let refused = pool.offline_memory(range).unwrap_err();
+    assert!(refused.to_string().contains("1 frames in use"), "{refused}");
+    assert!(before - cached() <= 1024, "no others were given up");
+    drop(kept);
+    pool.offline_memory(range).unwrap();
+    assert_eq!(pool.books().managed, PageCount::new(7 * 1024));
+    let (node, left) = (pool.ranges().next().unwrap().node, cached() as u64);
+    assert_eq!(pool.shrink_caches(node, PageCount::new(100)), PageCount::new(100));
+    assert_eq!(pool.shrink_caches(node, PageCount::new(u64::MAX)), PageCount::new(left - 100));
     assert_all_free(&pool);
 }
 

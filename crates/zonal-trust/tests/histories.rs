@@ -32,7 +32,7 @@ const CACHES: [ZonelistCache; 5] = [
     ZonelistCache::Off,
 ];
 const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
-const RECLAIMS: [NodeReclaim; 2] = [NodeReclaim::Off, NodeReclaim::On];
+const RECLAIMS: [NodeReclaim; 2] = [NodeReclaim::OFF, NodeReclaim::ON];
 
 /// A zone before it has a place: the gap below it, and runs of managed frames, each with the hole after
 /// it.

@@ -5,6 +5,7 @@
 
 use core::num::NonZeroU64;
 
+use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::pageset_tuning::PagesetTuning;
 use crate::threshold::CounterRules;
@@ -35,6 +36,21 @@ impl ZonelistCache {
         matches!(self, Self::Published | Self::CacheFirst | Self::Original)
     }
 
+    /// Whether zones are reclaimed one by one, as they were until Linux 4.8; else nodes as a whole.
+    pub(crate) const fn reclaims_by_zone(self) -> bool {
+        self.is_published_form()
+    }
+
+    /// Whether node reclaim heeds [`Config::reclaim_distance`], which came after 2011.
+    pub(crate) const fn heeds_distance(self) -> bool {
+        !self.is_published_form()
+    }
+
+    /// Whether a zone with too little to reclaim is marked full: until the first change of M3.
+    pub(crate) const fn marks_unreclaimable(self) -> bool {
+        matches!(self, Self::Original)
+    }
+
     /// Whether a scan looks at the marks before it has the first zone reclaimed (M3).
     pub(crate) const fn consults_before_reclaim(self) -> bool {
         !matches!(self, Self::Original)
@@ -46,15 +62,53 @@ impl ZonelistCache {
     }
 }
 
-/// Whether a nearby zone below its watermark is reclaimed before a scan goes on to the next.
-/// Linux: `vm.zone_reclaim_mode`.
+/// Whether a nearby node below its watermark is reclaimed before a scan goes on to the next, and what
+/// that may do. Linux: `vm.zone_reclaim_mode`, whose values these are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NodeReclaim {
-    /// Fall back to other nodes first.
-    #[default]
-    Off,
-    /// Reclaim nearby nodes first.
-    On,
+pub struct NodeReclaim(u8);
+
+impl NodeReclaim {
+    /// Fall back to other nodes first (0).
+    pub const OFF: Self = Self(0);
+    /// Reclaim nearby nodes first, of what is neither to be written nor mapped (1).
+    pub const ON: Self = Self(1);
+
+    const WRITE: u8 = 2;
+    const UNMAP: u8 = 4;
+    const MOST: u32 = 7;
+
+    /// The mode of this value: 0 is off, all others are on; bit 2 lets node reclaim write, bit 4 lets it
+    /// unmap.
+    ///
+    /// # Errors
+    /// When the value is above 7.
+    pub const fn from_mode(mode: u32) -> Result<Self, ConfigError> {
+        if mode <= Self::MOST { Ok(Self(mode as u8)) } else { Err(ConfigError::NodeReclaimMode(mode)) }
+    }
+
+    /// The value: 0 to 7.
+    #[must_use]
+    pub const fn mode(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Whether node reclaim comes before fallback.
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Whether node reclaim may write contents to where they can be read back from.
+    #[must_use]
+    pub const fn may_write(self) -> bool {
+        self.0 & Self::WRITE != 0
+    }
+
+    /// Whether node reclaim may unmap frames.
+    #[must_use]
+    pub const fn may_unmap(self) -> bool {
+        self.0 & Self::UNMAP != 0
+    }
 }
 
 /// How wrong frees are detected.
@@ -160,9 +214,11 @@ pub struct Config {
     pub counters: CounterRules,
     /// How the zonelist cache is used (M1).
     pub zonelist_cache: ZonelistCache,
-    /// Whether node reclaim comes before fallback.
+    /// Whether node reclaim comes before fallback, and what it may do.
     pub node_reclaim: NodeReclaim,
-    /// Nodes farther than this from the preferred one are never reclaimed by node reclaim.
+    /// Nodes farther than this from the preferred one are never reclaimed by node reclaim, except under
+    /// the modes of the zonelist cache that are older than this limit: `Original`, `CacheFirst` and
+    /// `Published` reclaim at any distance. Linux: `node_reclaim_distance` (since 3.8).
     pub reclaim_distance: u8,
     /// Node reclaim leaves a node alone when no more than this share of it, in percent, could be
     /// given up. Linux: `vm.min_unmapped_ratio`.

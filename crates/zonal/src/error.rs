@@ -131,6 +131,8 @@ pub enum ConfigError {
     Quarantine(PageCount),
     /// Percentages are 0..=100.
     Percent(u8),
+    /// Modes of node reclaim are 0..=7.
+    NodeReclaimMode(u32),
     /// A fixed counter threshold must be 1..=125.
     CounterThreshold(u8),
     /// The minimum of free frames exceeds what all zones manage.
@@ -267,6 +269,9 @@ impl fmt::Display for ConfigError {
                 write!(f, "quarantine of {frames} frames a zone; at most 1048576 are possible")
             }
             Self::Percent(percent) => write!(f, "{percent} % is outside 0..=100"),
+            Self::NodeReclaimMode(mode) => {
+                write!(f, "zone_reclaim_mode is {mode}; allowed values are 0 to 7")
+            }
             Self::CounterThreshold(threshold) => {
                 write!(f, "counter threshold {threshold} is outside 1..={MAX_STAT_THRESHOLD}")
             }

@@ -93,6 +93,7 @@ pub mod policy;
 mod quarantine;
 mod reach;
 pub mod reclaim;
+mod reclaimer;
 mod refill;
 mod regions;
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) struct NodeCells<P: Platform> {
     woken: P::U64,
     /// 1 while background reclaim works.
     awake: P::U64,
-    /// 1 while somebody is at node reclaim.
+    /// A bit for each zone that somebody is at in node reclaim; all of them while it is the whole node.
     reclaiming: P::U64,
     /// Runs of background reclaim that freed nothing, since any reclaim of the node freed something.
     fruitless: P::U64,
@@ -154,19 +154,32 @@ impl<'m, P: Platform> Node<'m, P> {
         self.cells.awake.swap(0, AcqRel); // pairs with the next `background_begins`
     }
 
-    /// Becomes the one caller at node reclaim of this node, until the turn is dropped.
+    /// Becomes the one caller at node reclaim of the whole node, until the turn is dropped.
     pub(crate) fn try_reclaim_turn(&self) -> Option<ReclaimTurn<'m, P>> {
-        let turn = &self.cells.reclaiming;
-        // Relaxed look first, to leave the line shared; AcqRel pairs with the end of the turn.
-        (turn.load(Relaxed) == 0 && turn.swap(1, AcqRel) == 0).then(|| ReclaimTurn(turn))
+        let cell = &self.cells.reclaiming;
+        // Relaxed look first, to leave the line shared; AcqRel pairs with the end of the turn before.
+        let free = cell.load(Relaxed) == 0 && cell.compare_exchange(0, u64::MAX, AcqRel, Relaxed).is_ok();
+        free.then(|| ReclaimTurn { cell, bits: u64::MAX }) // not `then_some`: what is dropped ends a turn
+    }
+
+    /// Becomes the one caller at node reclaim of `zone`, one of this node's, until the turn is dropped.
+    pub(crate) fn try_zone_turn(&self, zone: ZoneId) -> Option<ReclaimTurn<'m, P>> {
+        let cell = &self.cells.reclaiming;
+        let bits = 1_u64 << (zone.index() - self.first_zone).min(63); // zones of a node are fewer by far
+        // As above; a bit that was set belongs to another turn, which clears it.
+        let free = cell.load(Relaxed) & bits == 0 && cell.fetch_or(bits, AcqRel) & bits == 0;
+        free.then(|| ReclaimTurn { cell, bits })
     }
 }
 
-/// The right to reclaim a node in node reclaim.
-pub(crate) struct ReclaimTurn<'m, P: Platform>(&'m P::U64);
+/// The right to reclaim a node, or one zone of it, in node reclaim.
+pub(crate) struct ReclaimTurn<'m, P: Platform> {
+    cell: &'m P::U64,
+    bits: u64,
+}
 
 impl<P: Platform> Drop for ReclaimTurn<'_, P> {
     fn drop(&mut self) {
-        self.0.swap(0, AcqRel); // pairs with `try_reclaim_turn`
+        self.cell.fetch_and(!self.bits, AcqRel); // pairs with the start of the next turn
     }
 }

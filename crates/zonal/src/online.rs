@@ -106,7 +106,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
+    pub(crate) fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
         let outside = OnlineError::NotInOneZone(range.start);
         let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]).ok_or(outside)?;
         let inside = range.count != PageCount::ZERO && zone.span.contains(range);

@@ -102,7 +102,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let list = &self.nodes[usize::from(seat.node)].list;
         let position = list.full.next_candidate(class, 0);
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
-        if position == 0 || reserve || self.node_reclaims() || list.full.is_stale(self.platform.now()) {
+        if position == 0
+            || reserve
+            || self.node_reclaim_mode().is_on()
+            || list.full.is_stale(self.platform.now())
+        {
             return None;
         }
         // Where frees that lift a zone above its mark drop that mark at once, drift cannot hide them:

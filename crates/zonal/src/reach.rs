@@ -31,6 +31,8 @@ pub(crate) struct Reach<'r> {
     pub(crate) strict: bool,
     /// Whether `target` was chosen by interleaving.
     pub(crate) interleaved: bool,
+    /// Whether the caller is in a reclaimer's call.
+    pub(crate) reclaiming: bool,
     pub(crate) may_reclaim: bool,
     pub(crate) may_retry: bool,
     /// Nodes a binding policy leaves.
@@ -99,6 +101,7 @@ impl<P: Platform> Allocator<'_, P> {
             target: from,
             strict: request.is_strict(),
             interleaved: false,
+            reclaiming,
             may_reclaim: request.may_wait() && !reclaiming,
             may_retry: request.may_retry(),
             bound: None,

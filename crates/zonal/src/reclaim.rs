@@ -1,45 +1,25 @@
-//! Reclaim: who can give frames back, and when they are asked.
+//! Reclaim: when reclaimers are called, and for what.
 //!
 //! *Background* reclaim works for a node until its zones are above `high`; *direct* reclaim works
 //! for one request in its own context; *node* reclaim works for one nearby zone before a scan goes
-//! on. Reclaimers run outside every lock; what they allocate meanwhile is served from the reserve.
-//! Source of node reclaim's rules: Gorman 2011, Linux 76d3fbf8fbf6. Neighbours: `slow_path.rs`,
-//! `scan.rs`.
+//! on. Under the published modes of the zonelist cache each call is about one zone, as it was then, by
+//! default about a whole node. Reclaimers run outside every lock; what they allocate meanwhile is served
+//! from the reserve. Source of node reclaim's rules: Gorman 2011, Linux 76d3fbf8fbf6. Neighbours:
+//! `reclaimer.rs` is what they implement, `slow_path.rs` and `scan.rs` call for reclaim.
 
 use crate::Allocator;
 use crate::counters::NodeItem;
+use crate::error::OnlineError;
 use crate::events::Event;
+use crate::machine::FrameRange;
+use crate::node::ReclaimTurn;
 use crate::platform::Platform;
 use crate::reach::Reach;
+pub use crate::reclaimer::{NoReclaimer, ReclaimReason, ReclaimRequest, Reclaimer};
 use crate::slow_path::{IDLE_ROUNDS, reclaim_target};
-use crate::units::{NodeId, PageCount};
+use crate::units::{NodeId, Order, PageCount, ZoneId};
 use crate::zone::Zone;
 use crate::zonelist_cache::OrderClasses;
-
-/// Someone who holds frames and can give some back: a cache's shrinker.
-///
-/// Called outside every lock, by a requester (direct and node reclaim) or by the embedder's
-/// background worker. What it frees, it frees through the allocator as usual. Linux: `struct shrinker`.
-pub trait Reclaimer: Sync {
-    /// Frames of `node` it could give up now.
-    fn count(&self, node: NodeId) -> PageCount;
-    /// Tries to free `target` frames of `node`; gives how many it freed.
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount;
-}
-
-/// The reclaimer of an embedder that has none.
-#[derive(Clone, Copy, Debug)]
-pub struct NoReclaimer;
-
-impl Reclaimer for NoReclaimer {
-    fn count(&self, _node: NodeId) -> PageCount {
-        PageCount::ZERO
-    }
-
-    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
-        PageCount::ZERO
-    }
-}
 
 /// How node reclaim of a zone went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,15 +79,34 @@ impl<P: Platform> Drop for HeldDown<'_, '_, P> {
     }
 }
 
+/// What one call is about: all zones of a node, or one of them.
+struct Extent<'m, P: Platform> {
+    /// Place of the node.
+    place: usize,
+    zones: &'m [Zone<'m, P>],
+    /// The zone, when it is one alone.
+    alone: Option<ZoneId>,
+}
+
+impl<P: Platform> Extent<'_, P> {
+    fn managed(&self) -> PageCount {
+        self.zones.iter().map(Zone::managed).sum()
+    }
+
+    fn missing_to_high(&self) -> PageCount {
+        self.zones.iter().map(missing_to_high).sum()
+    }
+}
+
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Reclaims `node` until each of its zones has more than `watermarks.high` free or nothing more
     /// comes. Called by the embedder's worker after
-    /// [`wake_background_reclaim`](Platform::wake_background_reclaim). Gives the frames freed; zero
-    /// when another worker is at it.
+    /// [`wake_background_reclaim`](Platform::wake_background_reclaim). Returns the frames freed; zero
+    /// when another worker is at it, or the caller is itself in a reclaimer's call.
     pub fn background_reclaim(&self, node: NodeId) -> PageCount {
         let Some(place) = self.place_of(node) else { return PageCount::ZERO };
         let node = &self.nodes[place];
-        if !node.background_begins() {
+        if self.platform.is_reclaiming() || !node.background_begins() {
             return PageCount::ZERO;
         }
         let _awake = Awake { allocator: self, place };
@@ -121,6 +120,41 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
+    /// Asks the reclaimers to give up `target` frames of `node` although no request lacks them: before
+    /// memory is given back to a host, or to make room ahead of need. Returns the frames freed; zero
+    /// when the machine has no such node, or the caller is itself in a reclaimer's call.
+    /// Linux: `/sys/devices/system/node/node*/reclaim`.
+    pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
+        match self.place_of(node) {
+            Some(place) if !self.platform.is_reclaiming() => {
+                let request = ReclaimRequest::new(ReclaimReason::Shrink, node, target);
+                self.call_reclaimers(&self.whole_node(place), &request)
+            }
+            _ => PageCount::ZERO,
+        }
+    }
+
+    /// Asks the reclaimers once for the frames of `range` that are not free, so that it can go offline.
+    /// Returns the frames freed, which may lie elsewhere; zero when all are free, or the caller is itself
+    /// in a reclaimer's call.
+    ///
+    /// # Errors
+    /// When the range is empty or does not lie within one zone's span.
+    pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
+        let zone = self.zone_around(&range)?;
+        self.drain_zone(zone);
+        let free = PageCount::new(zone.regions.count_free(zone.offset(range.start), range.count.get()));
+        let target = range.count.saturating_minus(free);
+        if target == PageCount::ZERO || self.platform.is_reclaiming() {
+            return Ok(PageCount::ZERO);
+        }
+        let request = ReclaimRequest {
+            range: Some(range),
+            ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target)
+        };
+        Ok(self.call_reclaimers(&self.whole_node(zone.node), &request))
+    }
+
     /// Rounds of reclaim, as long as they help: those after which as much is missing as before
     /// count as idle, whatever the reclaimer says.
     fn reclaim_to_high(&self, place: usize) -> PageCount {
@@ -128,14 +162,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut total = PageCount::ZERO;
         let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
         loop {
-            let missing: PageCount = self.node_zones(place).iter().map(missing_to_high).sum();
+            let missing = self.whole_node(place).missing_to_high();
             idle = if missing < least { 0 } else { idle + 1 };
             least = least.min(missing);
             if missing == PageCount::ZERO || idle == IDLE_ROUNDS {
                 return total;
             }
             node.events.add(Event::BackgroundRounds, 1);
-            let freed = self.reclaim_node(place, missing.max(reclaim_target(crate::units::Order::PAGE)));
+            let freed = self.background_round(place);
             total = total.plus(freed);
             if freed == PageCount::ZERO {
                 return total;
@@ -143,45 +177,60 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Asks the reclaimers for frames of one node. What they claim beyond the node's frames is no number to
-    /// reckon with.
-    fn reclaim_node(&self, place: usize, target: PageCount) -> PageCount {
-        let zones = self.node_zones(place);
+    /// One call for each extent of the node that lacks frames.
+    fn background_round(&self, place: usize) -> PageCount {
+        let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
+        let freed = short.map(|extent| {
+            let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
+            let request = ReclaimRequest::new(ReclaimReason::Background, self.nodes[place].id, target);
+            self.call_reclaimers(&extent, &request)
+        });
+        freed.sum()
+    }
+
+    /// Calls the reclaimers for the zones of `extent`. What they claim beyond the frames of these is not
+    /// counted.
+    fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
+        let request = ReclaimRequest { zone: extent.alone, ..*request };
         let freed = {
-            let _held_down = HeldDown::begin(zones);
+            let _held_down = HeldDown::begin(extent.zones);
             let _reclaiming = Reclaiming::begin(&self.platform);
-            self.platform.reclaimer().reclaim(self.nodes[place].id, target)
+            self.platform.reclaimer().reclaim(&request)
         };
-        let freed = freed.min(zones.iter().map(Zone::managed).sum());
-        self.nodes[place].note_reclaimed(freed);
+        let freed = freed.min(extent.managed());
+        self.nodes[extent.place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
             // What was freed lies in the pagesets of this CPU; watermarks look at the zones.
             if let Some(seat) = self.current_seat() {
-                zones.iter().for_each(|zone| self.drain_seat(zone, seat));
+                self.node_zones(extent.place).iter().for_each(|zone| self.drain_seat(zone, seat));
             }
         }
         freed
     }
 
-    /// One round of direct reclaim for a request; gives the frames freed.
+    /// Frames that the reclaimers could give up. The caller is not reclaiming.
+    fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
+        let _reclaiming = Reclaiming::begin(&self.platform);
+        self.platform.reclaimer().count(request)
+    }
+
+    /// Whether reclaimers have frames of a node in reach to give up to direct reclaim.
+    pub(crate) fn has_reclaimable(&self, reach: &Reach<'_>) -> bool {
+        let nodes = self.nodes_in_reach(reach);
+        let has = |node| self.count_reclaimable(&direct_request(reach, node)) != PageCount::ZERO;
+        nodes.iter().any(has)
+    }
+
+    /// One round of direct reclaim for a request; returns the frames freed.
     pub(crate) fn direct_reclaim(&self, reach: &Reach<'_>) -> PageCount {
         let (events, start) = (self.nodes[reach.target].events, self.platform.now());
         let target = reclaim_target(reach.order);
         let mut freed = PageCount::ZERO;
         let in_reach = self.nodes_in_reach(reach);
-        for step in 0..self.nodes.len() {
-            // From the target on, so that requests of different nodes do not all start at one.
-            let place = (reach.target + step) % self.nodes.len();
-            let node = &self.nodes[place];
-            if !in_reach.contains(node.id) {
-                continue;
-            }
-            let came = self.reclaim_node(place, target.saturating_minus(freed));
-            if came != PageCount::ZERO {
-                node.counters.add_total(NodeItem::ReclaimedDirect, came.get() as i64);
-                self.reconsider(place, reach.target);
-            }
-            freed = freed.plus(came);
+        // From the target on, so that requests of different nodes do not all start at one.
+        let places = (0..self.nodes.len()).map(|step| (reach.target + step) % self.nodes.len());
+        for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
+            freed = freed.plus(self.direct_reclaim_of(place, reach, target.saturating_minus(freed)));
             if freed >= target {
                 break;
             }
@@ -189,6 +238,26 @@ impl<'m, P: Platform> Allocator<'m, P> {
         events.add(Event::DirectStalls, 1);
         events.add(Event::DirectReclaimed, freed.get());
         events.add(Event::DirectNs, self.platform.now().ns_since(start));
+        freed
+    }
+
+    /// Direct reclaim of up to `target` frames of the node at a place.
+    fn direct_reclaim_of(&self, place: usize, reach: &Reach<'_>, target: PageCount) -> PageCount {
+        let node = &self.nodes[place];
+        let mut freed = PageCount::ZERO;
+        let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| reach.allows(zone));
+        for extent in self.extents(place).filter(helps) {
+            let left = target.saturating_minus(freed);
+            let request = ReclaimRequest { target: left, ..direct_request(reach, node.id) };
+            freed = freed.plus(self.call_reclaimers(&extent, &request));
+            if freed >= target {
+                break;
+            }
+        }
+        if freed != PageCount::ZERO {
+            node.counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
+            self.reconsider(place, reach.target);
+        }
         freed
     }
 
@@ -203,7 +272,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Node reclaim of a zone below its mark.
+    /// Node reclaim for a zone below its mark.
     pub(crate) fn node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
         let outcome = self.try_node_reclaim(zone, reach);
         let event = match outcome {
@@ -217,25 +286,76 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn try_node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
-        let node = &self.nodes[zone.node];
-        let managed: PageCount = self.node_zones(zone.node).iter().map(Zone::managed).sum();
-        let unworthy = managed.get() * u64::from(self.min_unmapped_percent) / 100;
-        if self.platform.reclaimer().count(node.id).get() <= unworthy {
+        if reach.reclaiming {
+            return NodeReclaimOutcome::NoScan; // even to count is a call within a call
+        }
+        let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
+        let request = ReclaimRequest {
+            zone: extent.alone,
+            zone_limit: reach.limit,
+            order: reach.order,
+            ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(reach.order))
+                .under(self.node_reclaim_mode())
+        };
+        let too_few = extent.managed().get() * u64::from(self.min_unmapped_percent) / 100;
+        if self.count_reclaimable(&request).get() <= too_few {
             return NodeReclaimOutcome::Full;
         }
         if !reach.may_reclaim || (node.cpus_online() > 0 && reach.from != zone.node) {
             return NodeReclaimOutcome::NoScan;
         }
-        let Some(_turn) = node.try_reclaim_turn() else { return NodeReclaimOutcome::NoScan };
-        let freed = self.reclaim_node(zone.node, reclaim_target(reach.order));
+        let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
+        let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
         if freed >= reach.order.pages() { NodeReclaimOutcome::Success } else { NodeReclaimOutcome::Some }
+    }
+
+    /// The right to be at node reclaim of an extent, unless another caller is at it.
+    fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
+        let node = &self.nodes[extent.place];
+        extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
+    }
+
+    /// What calls for the node at a place are about: the node, or each zone with memory, highest first.
+    fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
+        let by_zone = self.zonelist_cache().reclaims_by_zone();
+        let whole = (!by_zone).then(|| self.whole_node(place));
+        let zones = if by_zone { self.node_zones(place) } else { &[] };
+        let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
+        whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
+    }
+
+    /// The extent that holds `zone`.
+    fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
+        if self.zonelist_cache().reclaims_by_zone() {
+            zone_alone(zone.node, &self.zones[zone.id.index()])
+        } else {
+            self.whole_node(zone.node)
+        }
+    }
+
+    fn whole_node(&self, place: usize) -> Extent<'m, P> {
+        Extent { place, zones: self.node_zones(place), alone: None }
     }
 
     /// The zones of the node at a place.
     pub(crate) fn node_zones(&self, place: usize) -> &'m [Zone<'m, P>] {
         let node = &self.nodes[place];
         &self.zones[node.first_zone..][..node.zone_count]
+    }
+}
+
+/// The extent of one zone of the node at a place.
+fn zone_alone<'m, P: Platform>(place: usize, zone: &'m Zone<'m, P>) -> Extent<'m, P> {
+    Extent { place, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
+}
+
+/// What direct reclaim asks of a node for a request.
+fn direct_request(reach: &Reach<'_>, node: NodeId) -> ReclaimRequest {
+    ReclaimRequest {
+        zone_limit: reach.limit,
+        order: reach.order,
+        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(reach.order))
     }
 }
 

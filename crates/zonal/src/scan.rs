@@ -208,7 +208,12 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         }
         let outcome = self.allocator.node_reclaim(zone, self.reach);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
-            return None; // skipped, not marked
+            // Skipped, not marked: direct reclaim may find what node reclaim may not touch. That was
+            // part of M3's first change.
+            if outcome == NodeReclaimOutcome::Full && self.mode.marks_unreclaimable() {
+                self.mark_full(zone, position);
+            }
+            return None;
         }
         // What was freed may lie in any part.
         let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_take(part));
@@ -242,9 +247,10 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// memory of that kind has been looked at.
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
-        self.allocator.node_reclaims()
+        self.allocator.node_reclaim_mode().is_on()
             && zone.is_last_part
-            && self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance
+            && (!self.mode.heeds_distance()
+                || self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance)
     }
 
     /// Makes the cache active, at most once a scan.

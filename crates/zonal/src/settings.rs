@@ -99,7 +99,7 @@ impl<P: Platform> SharedCells<P> {
         let settings = &self.settings.0;
         settings.tuning.store(config.tuning as u64, Relaxed);
         settings.zonelist_cache.store(config.zonelist_cache as u64, Relaxed);
-        settings.node_reclaim.store(config.node_reclaim as u64, Relaxed);
+        settings.node_reclaim.store(u64::from(config.node_reclaim.mode()), Relaxed);
         settings.high_fraction.store(u64::from(config.high_fraction), Relaxed);
         self.set_watermarks(&config.watermarks);
     }
@@ -152,9 +152,10 @@ impl<P: Platform> Allocator<'_, P> {
         }
     }
 
-    /// Whether node reclaim comes before fallback.
-    pub(crate) fn node_reclaims(&self) -> bool {
-        self.shared.settings.0.node_reclaim.load(Relaxed) == NodeReclaim::On as u64
+    /// Whether node reclaim comes before fallback, and what it may do.
+    pub(crate) fn node_reclaim_mode(&self) -> NodeReclaim {
+        let mode = self.shared.settings.0.node_reclaim.load(Relaxed) as u32;
+        NodeReclaim::from_mode(mode).unwrap_or_default() // only valid modes are ever stored
     }
 
     /// Changes how `pageset.high` is tuned; every pageset starts afresh from its lower limit.
@@ -174,10 +175,10 @@ impl<P: Platform> Allocator<'_, P> {
         self.call_all_home();
     }
 
-    /// Switches node reclaim on or off.
+    /// Switches node reclaim on or off, or changes what it may do.
     pub fn set_node_reclaim(&self, mode: NodeReclaim) {
         let _held = self.shared.change();
-        self.shared.settings.0.node_reclaim.store(mode as u64, Relaxed);
+        self.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
         self.call_all_home();
     }
 

@@ -100,11 +100,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Whether a reclaimer has frames of a node in reach to give up.
-    fn has_reclaimable(&self, reach: &Reach<'_>) -> bool {
-        self.nodes_in_reach(reach).iter().any(|node| self.platform.reclaimer().count(node) != PageCount::ZERO)
-    }
-
     /// Gives back what all CPUs keep of the zones in reach.
     fn drain_in_reach(&self, reach: &Reach<'_>) {
         for zone in self.zones.iter().filter(|zone| reach.allows(zone)) {

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use common::effects::{Cache, Scripted, one_cpu, order, pages, with_min};
 use common::{Plan, World, node, range, run_on};
 use zonal::config::NodeReclaim;
-use zonal::reclaim::Reclaimer;
-use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::units::{CpuId, PageCount, ZoneKind};
 use zonal::{Config, Request};
 
 const FRAMES: u64 = 4096;
@@ -29,11 +29,11 @@ fn short_world(node_reclaim: NodeReclaim) -> (&'static World, Arc<Cache>) {
 
 /// The three kinds of reclaim, each begun in its own way.
 fn for_all_kinds(mut test: impl FnMut(&'static World, Arc<Cache>, &dyn Fn())) {
-    let (world, cache) = short_world(NodeReclaim::Off);
+    let (world, cache) = short_world(NodeReclaim::OFF);
     test(world, cache, &|| world.free(world.allocator.alloc(&Request::page())));
-    let (world, cache) = short_world(NodeReclaim::Off);
+    let (world, cache) = short_world(NodeReclaim::OFF);
     test(world, cache, &|| _ = world.allocator.background_reclaim(node(0)));
-    let (world, cache) = short_world(NodeReclaim::On);
+    let (world, cache) = short_world(NodeReclaim::ON);
     test(world, cache, &|| world.free(world.allocator.alloc(&Request::page().no_retry())));
 }
 
@@ -85,7 +85,7 @@ fn claims_are_no_frames() {
 #[test]
 fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
     for (of, rounds) in [(0, 1024), (3, 1024), (4, 16), (9, 16)] {
-        let (world, cache) = short_world(NodeReclaim::Off);
+        let (world, cache) = short_world(NodeReclaim::OFF);
         let reclaimer = liar(world, &cache, 0, 1);
         world.controls.set_reclaimer(reclaimer.clone());
         assert!(world.allocator.alloc(&Request::new(order(of))).is_err());
@@ -98,7 +98,7 @@ fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
 #[test]
 fn progress_counts_for_more_than_what_is_said_to_be_left() {
     for (claimed, rounds) in [(0, 1), (1, 1024)] {
-        let (world, cache) = short_world(NodeReclaim::Off);
+        let (world, cache) = short_world(NodeReclaim::OFF);
         let reclaimer = Scripted::new(0, move |_, _| claimed);
         world.controls.set_reclaimer(reclaimer.clone());
         assert!(world.allocator.alloc(&Request::new(order(3))).is_err());
@@ -111,11 +111,11 @@ fn progress_counts_for_more_than_what_is_said_to_be_left() {
 struct Boasts(u64);
 
 impl Reclaimer for Boasts {
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         pages(self.0)
     }
 
-    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::ZERO
     }
 }
@@ -140,17 +140,17 @@ struct Panics {
 }
 
 impl Reclaimer for Panics {
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         assert!(self.amid_work, "on purpose, while counting");
         pages(PLENTY)
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         if !self.amid_work {
             return PageCount::ZERO;
         }
         let held = self.world.allocator.alloc(&Request::page()).expect("the reserve");
-        self.cache.give_up(&self.world.allocator, node, pages(target.get() / 2));
+        self.cache.give_up(&self.world.allocator, request.node, pages(request.target.get() / 2));
         self.world.free([held]);
         panic!("on purpose, amid the work");
     }

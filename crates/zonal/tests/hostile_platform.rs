@@ -212,7 +212,7 @@ fn configs() -> impl Iterator<Item = Config> {
     choices.enumerate().map(|(at, (tuning, zonelist_cache))| Config {
         tuning,
         zonelist_cache,
-        node_reclaim: [NodeReclaim::Off, NodeReclaim::On][at % 2],
+        node_reclaim: [NodeReclaim::OFF, NodeReclaim::ON][at % 2],
         misuse: [Misuse::Checked, Misuse::Exact][at / 2 % 2],
         ..with_min(64)
     })

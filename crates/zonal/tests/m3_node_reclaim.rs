@@ -3,12 +3,12 @@
 
 mod common;
 
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
-use common::effects::{Scripted, TestRequest, caching, one_cpu, order, pages, with_min};
+use common::effects::{Cache, Scripted, TestRequest, caching, one_cpu, order, pages, with_min};
 use common::{Plan, World, node, run_on};
-use std::sync::Mutex;
 use zonal::config::{NodeReclaim, ZonelistCache};
+use zonal::reclaim::{ReclaimReason, ReclaimRequest};
 use zonal::units::ZoneKind;
 use zonal::{Block, Config, Policy, Request};
 
@@ -22,7 +22,7 @@ const MODES: [ZonelistCache; 5] = [
 const PLENTY: u64 = 1 << 20;
 
 fn config(mode: ZonelistCache) -> Config {
-    Config { zonelist_cache: mode, node_reclaim: NodeReclaim::On, ..with_min(600) }
+    Config { zonelist_cache: mode, node_reclaim: NodeReclaim::ON, ..with_min(600) }
 }
 
 /// Node 0, with the CPU, below its watermarks; node 1 with plenty.
@@ -141,19 +141,93 @@ fn a_large_request_that_freed_too_little_leaves_small_ones_their_try() {
 }
 
 #[test]
-fn little_to_give_up_is_skipped_and_not_marked() {
+fn little_to_give_up_is_skipped_and_was_marked_until_2011() {
     for mode in MODES {
         let world = near_full(mode);
         let unworthy = Scripted::new(2048 / 100, |_, _| 0);
         world.controls.set_reclaimer(unworthy.clone());
         let (_, events) = world.during(|| serve(&world, 50, 0));
-        assert_eq!((events.node_reclaim_full, events.marks), (50, 0), "{mode:?}");
+        let marks = u64::from(mode == ZonelistCache::Original);
+        assert_eq!((events.node_reclaim_full, events.marks), (50, marks), "{mode:?}");
         assert_eq!(unworthy.calls(), 0, "not even asked");
         let worthy = Scripted::new(2048 / 100 + 1, |_, _| 0);
         world.controls.set_reclaimer(worthy.clone());
         serve(&world, 1, 0);
         assert_eq!(worthy.calls(), 1);
     }
+}
+
+/// The point of M3: that node reclaim finds nothing says little, for it takes only what is quick and local.
+#[test]
+fn direct_reclaim_succeeds_where_node_reclaim_finds_nothing() {
+    for mode in MODES {
+        let world = one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config(mode)).leak();
+        run_on(0);
+        let cache = Arc::new(Cache::default());
+        cache.keep(world.leave_free(0, 5));
+        world.leave_free(1, 5);
+        let keeper = Arc::clone(&cache);
+        let count = |request: &ReclaimRequest| if request.reason == ReclaimReason::Node { 0 } else { 10_000 };
+        let reclaimer = Scripted::by_request(count, move |request| {
+            keeper.give_up(&world.allocator, request.node, request.target)
+        });
+        world.controls.set_reclaimer(reclaimer.clone());
+        let (server, events) = world.during(|| world.server(&Request::page()));
+        assert_eq!(server, 0, "{mode:?}");
+        assert!(events.node_reclaim_full >= 4, "{mode:?}: in two zones at two marks, before direct reclaim");
+        assert_eq!(events.node_reclaim_some + events.node_reclaim_success, 0, "{mode:?}");
+        let marked = mode == ZonelistCache::Original;
+        assert_eq!(events.marks > 0, marked, "{mode:?}: {} marks", events.marks);
+        let requests = reclaimer.take_requests();
+        assert!(requests.iter().all(|request| request.reason == ReclaimReason::Direct), "{mode:?}: no walk");
+        let min = world.zone(0).watermarks.min.get();
+        assert!(events.direct_reclaimed > min - 5, "{mode:?}: until the watermark was passed");
+    }
+}
+
+#[test]
+fn a_mark_of_a_zone_with_too_little_kept_later_scans_away_until_2011() {
+    for mode in MODES {
+        let world = one_cpu(&[2048, 2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
+        run_on(0);
+        world.leave_free(0, 5);
+        world.leave_free(1, 5);
+        world.controls.advance_ms(1001);
+        world.controls.set_reclaimer(Scripted::new(0, |_, _| 0));
+        assert_eq!(world.server(&Request::page()), 2);
+        let (server, events) = world.during(|| world.server(&Request::page()));
+        let marked = mode == ZonelistCache::Original;
+        let expected = if marked { (1, 2) } else { (2, 3) };
+        assert_eq!((server, (events.node_reclaim_full, events.probes)), (2, expected), "{mode:?}");
+    }
+}
+
+#[test]
+fn node_reclaim_may_do_what_its_mode_says() {
+    for value in 1..=7 {
+        let mode = NodeReclaim::from_mode(value).unwrap();
+        let world = near_full(ZonelistCache::On);
+        world.allocator.set_node_reclaim(mode);
+        let counted = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&counted);
+        let count = move |request: &ReclaimRequest| {
+            seen.lock().unwrap().push(*request);
+            PLENTY
+        };
+        let barren = Scripted::by_request(count, |_| 0);
+        world.controls.set_reclaimer(barren.clone());
+        assert_eq!(world.server(&Request::new(order(6)).zone_limit(ZoneKind::Normal)), 1);
+        let requests = barren.take_requests();
+        assert_eq!(requests, *counted.lock().unwrap(), "counted and asked for alike");
+        let [request] = requests[..] else { panic!("{requests:?}") };
+        assert_eq!((request.may_write, request.may_unmap), (value & 2 != 0, value & 4 != 0), "mode {value}");
+        assert_eq!((request.reason, request.node), (ReclaimReason::Node, node(0)));
+        assert_eq!((request.order, request.target, request.zone), (order(6), pages(64), None));
+        assert_eq!((request.zone_limit, request.range), (ZoneKind::Normal, None));
+    }
+    assert_eq!((NodeReclaim::OFF.mode(), NodeReclaim::ON.mode()), (0, 1));
+    let refused = NodeReclaim::from_mode(9).unwrap_err();
+    assert_eq!(refused.to_string(), "zone_reclaim_mode is 9; allowed values are 0 to 7");
 }
 
 #[test]
@@ -223,11 +297,14 @@ fn one_caller_at_a_time() {
 }
 
 #[test]
-fn far_nodes_are_marked_instead() {
-    for (distance, calls) in [(30, 1), (31, 0)] {
+fn far_nodes_are_marked_instead_since_2012() {
+    let cases = [(30, ZonelistCache::On, 1), (31, ZonelistCache::On, 0)];
+    let earlier = [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original]
+        .map(|mode| (255, mode, 1));
+    for (distance, mode, calls) in cases.into_iter().chain(earlier) {
         let mut plan = Plan::with_distances(1, 4096, |_, _| distance, 3);
         plan.nodes[1].1.clear();
-        let world = plan.build(&config(ZonelistCache::On));
+        let world = plan.build(&config(mode));
         run_on(0);
         world.leave_free(0, 5);
         world.leave_free(1, 5);
@@ -237,9 +314,96 @@ fn far_nodes_are_marked_instead() {
             assert_eq!(world.server(&Request::page()), 2);
         }
         let asked = barren.take_targets();
-        assert_eq!(asked.iter().filter(|(node, _)| *node == 1).count(), calls, "distance {distance}");
-        assert_eq!(asked.iter().filter(|(node, _)| *node == 0).count(), 1);
+        assert_eq!(
+            asked.iter().filter(|(node, _)| *node == 1).count(),
+            calls,
+            "{mode:?}, distance {distance}"
+        );
+        let of_first = if mode == ZonelistCache::Original { 10 } else { 1 };
+        assert_eq!(asked.iter().filter(|(node, _)| *node == 0).count(), of_first, "{mode:?}");
         assert_eq!(world.probes(&Request::page()), 2);
+    }
+}
+
+/// Node 0 with two zones that have no frame free, and node 1 with plenty.
+fn two_zones(mode: ZonelistCache) -> &'static World {
+    let mut plan = one_cpu(&[2048, 1 << 16], ZoneKind::Normal);
+    plan.zones[0].1 = ZoneKind::Dma32;
+    plan.zones.insert(1, (0, ZoneKind::Normal, 1 << 20, 6144, vec![(1 << 20, 6144)]));
+    let world = plan.build(&config(mode)).leak();
+    run_on(0);
+    world.take_node(0);
+    world
+}
+
+#[test]
+fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
+    for mode in MODES {
+        let by_zone = ![ZonelistCache::On, ZonelistCache::Off].contains(&mode);
+        let world = two_zones(mode);
+        let zones: Vec<_> = world.allocator.zones().map(|zone| zone.id).collect();
+        // 1 % of the node are 81 frames, of its zones 20 and 61.
+        let reclaimer = Scripted::new(50, |_, _| 0);
+        world.controls.set_reclaimer(reclaimer.clone());
+        let (server, events) = world.during(|| world.server(&Request::page()));
+        assert_eq!(server, 1);
+        let asked: Vec<_> = reclaimer.take_requests().iter().map(|request| request.zone).collect();
+        let outcomes = (events.node_reclaim_full, events.node_reclaim_some);
+        if by_zone {
+            assert_eq!((asked, outcomes), (vec![Some(zones[0])], (1, 1)), "{mode:?}");
+        } else {
+            assert_eq!((asked, outcomes), (vec![], (2, 0)), "{mode:?}");
+        }
+        // In the background each zone that lacks frames, highest first, or the node.
+        world.allocator.background_reclaim(node(0));
+        let requests = reclaimer.take_requests();
+        assert!(requests.iter().all(|request| request.reason == ReclaimReason::Background));
+        let asked: Vec<_> = requests.iter().map(|request| request.zone).collect();
+        let one_by_one = vec![Some(zones[1]), Some(zones[0])];
+        assert_eq!(asked, if by_zone { one_by_one.clone() } else { vec![None] }, "{mode:?}");
+        // Directly, where a request can use the zone only.
+        let strict = Request::page().this_node().no_retry();
+        for (request, zones) in
+            [(strict, &one_by_one[..]), (strict.zone_limit(ZoneKind::Dma32), &one_by_one[1..])]
+        {
+            assert!(world.allocator.alloc(&request).is_err());
+            let direct = |request: &ReclaimRequest| request.reason == ReclaimReason::Direct;
+            let asked: Vec<_> = reclaimer
+                .take_requests()
+                .iter()
+                .filter(|request| direct(request))
+                .map(|request| request.zone)
+                .collect();
+            assert_eq!(asked, if by_zone { zones.to_vec() } else { vec![None] }, "{mode:?}");
+        }
+    }
+}
+
+#[test]
+fn one_caller_a_zone_or_one_a_node() {
+    for (mode, by_zone) in [(ZonelistCache::Published, true), (ZonelistCache::On, false)] {
+        let world = two_zones(mode);
+        let calls = Mutex::new(0);
+        // While the first call is about the higher zone, somebody else wants the lower one.
+        let reclaimer = Scripted::new(PLENTY, move |_, _| {
+            let first = std::mem::replace(&mut *calls.lock().unwrap(), 1) == 0;
+            if first {
+                std::thread::scope(|scope| {
+                    let lower = Request::page().zone_limit(ZoneKind::Dma32).this_node().no_retry();
+                    let other = move || world.during(|| world.allocator.alloc(&lower).is_err()).1;
+                    let events = scope.spawn(other).join().unwrap();
+                    assert_eq!(events.node_reclaim_some > 0, by_zone, "{mode:?}: {events:?}");
+                    assert_eq!(events.node_reclaim_no_scan > 0, !by_zone, "{mode:?}: {events:?}");
+                });
+            }
+            0
+        });
+        world.controls.set_reclaimer(reclaimer);
+        assert_eq!(world.server(&Request::page()), 1);
+        // All turns have been given back.
+        world.controls.advance_ms(1001);
+        let (_, events) = world.during(|| world.server(&Request::page()));
+        assert_eq!(events.node_reclaim_no_scan, 0, "{mode:?}");
     }
 }
 

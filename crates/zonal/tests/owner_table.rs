@@ -14,7 +14,7 @@ use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
 use zonal::error::{FreeError, OnlineError};
 use zonal::machine::FrameRange;
 use zonal::pageset_tuning::PagesetTuning;
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::request::{Block, PageKind, Urgency};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use zonal::watermarks::WatermarkSettings;
@@ -72,17 +72,21 @@ impl Arena {
 struct Cache(Weak<Arena>);
 
 impl Reclaimer for Cache {
-    fn count(&self, node: NodeId) -> PageCount {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
         let Some(arena) = self.0.upgrade() else { return PageCount::ZERO };
         let exchange = arena.exchange.lock().unwrap();
-        exchange.iter().filter(|(block, _)| block.node == node).map(|(block, _)| block.order.pages()).sum()
+        exchange
+            .iter()
+            .filter(|(block, _)| block.node == request.node)
+            .map(|(block, _)| block.order.pages())
+            .sum()
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let Some(arena) = self.0.upgrade() else { return PageCount::ZERO };
         let mut freed = PageCount::ZERO;
-        while freed < target
-            && let Some(more) = arena.free_passed_on(Some(node))
+        while freed < request.target
+            && let Some(more) = arena.free_passed_on(Some(request.node))
         {
             freed = freed.plus(more);
         }
@@ -199,7 +203,7 @@ fn change_things(arena: &Arena, mut random: Random) {
             3 => a.set_tuning(random.pick(&TUNINGS)),
             4 => change_watermarks(arena, &mut random),
             5 => a.set_zonelist_cache(random.pick(&CACHES)),
-            6 => a.set_node_reclaim(random.pick(&[NodeReclaim::Off, NodeReclaim::On])),
+            6 => a.set_node_reclaim(random.pick(&[NodeReclaim::OFF, NodeReclaim::ON])),
             7 => a.set_high_fraction(random.pick(&[0, 0, 8, 100, u32::MAX])),
             8 => a.offline_cpu(cpu).unwrap_or_default(),
             9 => a.online_cpu(cpu).unwrap_or_default(),

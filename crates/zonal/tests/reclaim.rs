@@ -6,10 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use common::effects::{Scripted, caching, one_cpu, order, pages, with_min};
-use common::{Plan, World, node, run_on};
+use common::effects::{Cache, Scripted, caching, one_cpu, order, pages, with_min};
+use common::{Plan, World, node, range, run_on};
 use zonal::config::NodeReclaim;
+use zonal::error::OnlineError;
 use zonal::pageset_tuning::PagesetTuning;
+use zonal::reclaim::{ReclaimReason, ReclaimRequest};
 use zonal::units::{NodeId, ZoneKind};
 use zonal::{Config, NodeMask, Platform, Policy, Request};
 
@@ -167,6 +169,107 @@ fn a_reclaimer_that_allocates_gets_the_reserve_and_never_recurses() {
 }
 
 #[test]
+fn a_reclaimer_may_use_the_allocator_in_both_calls() {
+    // With node reclaim on, a request that fails counts first; the second zone is for those that recurse.
+    let config = Config { node_reclaim: NodeReclaim::ON, ..with_min(400) };
+    let world = one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config).leak();
+    run_on(0);
+    world.leave_free(0, 5);
+    world.leave_free(1, 5);
+    let depth = Arc::new(AtomicU64::new(0));
+    let calls = Arc::new(AtomicU64::new(0));
+    let total = Arc::clone(&calls);
+    let use_allocator = move || {
+        assert_eq!(depth.fetch_add(1, Relaxed), 0, "called again within a call");
+        assert!(world.allocator.platform().is_reclaiming());
+        calls.fetch_add(1, Relaxed);
+        let held = world.take_all(&Request::page());
+        assert_eq!(held.len(), 10, "to the last frame of both nodes");
+        assert!(world.allocator.alloc(&Request::new(order(3))).is_err());
+        assert_eq!(world.allocator.background_reclaim(node(0)), pages(0));
+        assert_eq!(world.allocator.shrink_caches(node(0), pages(1)), pages(0));
+        assert_eq!(world.allocator.reclaim_range(range(4096, 64)), Ok(pages(0)));
+        assert!(world.allocator.platform().is_reclaiming(), "still");
+        world.free(held);
+        world.allocator.drain_pagesets();
+        depth.fetch_sub(1, Relaxed);
+    };
+    let (counting, reclaiming) = (use_allocator.clone(), use_allocator);
+    let needy = Scripted::by_request(
+        move |_| {
+            counting();
+            PLENTY
+        },
+        move |_| {
+            reclaiming();
+            0
+        },
+    );
+    world.controls.set_reclaimer(needy.clone());
+    assert!(world.allocator.alloc(&Request::page().no_retry()).is_err());
+    assert_eq!(world.allocator.background_reclaim(node(1)), pages(0));
+    let asked = needy.take_requests();
+    for reason in [ReclaimReason::Node, ReclaimReason::Direct, ReclaimReason::Background] {
+        assert!(asked.iter().any(|request| request.reason == reason), "{reason:?}");
+    }
+    assert!(total.load(Relaxed) > asked.len() as u64, "while it counted as well");
+}
+
+#[test]
+fn caches_shrink_on_request() {
+    let world = one_cpu(&[4096, 4096], ZoneKind::Normal).build(&with_min(400)).leak();
+    let (cache, reclaimer) = caching(world, PLENTY);
+    let mut held = world.leave_free(1, 3000);
+    cache.keep(held.drain(..500));
+    assert_eq!(world.allocator.shrink_caches(node(0), pages(100)), pages(0), "nothing of this node");
+    assert_eq!(world.allocator.shrink_caches(node(1), pages(100)), pages(100));
+    assert_eq!((world.zone(1).free, cache.len()), (pages(3100), 400), "in the zone, not in a pageset");
+    assert_eq!(world.allocator.shrink_caches(node(1), pages(1000)), pages(400));
+    let asked = reclaimer.take_requests();
+    let expected = [(0, 100), (1, 100), (1, 1000)]
+        .map(|(at, target)| ReclaimRequest::new(ReclaimReason::Shrink, node(at), pages(target)));
+    assert_eq!(asked, expected);
+    assert!(asked.iter().all(|request| request.may_write && request.may_unmap));
+    assert_eq!(world.allocator.shrink_caches(node(2), pages(1)), pages(0), "there is no such node");
+    assert_eq!(reclaimer.calls(), 0);
+}
+
+#[test]
+fn frames_of_a_range_are_asked_for() {
+    let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(100)).leak();
+    run_on(0);
+    let cache = Arc::new(Cache::default());
+    let (mut inside, outside) = (Vec::new(), world.leave_free(0, 0));
+    let wanted = range(4096 + 1024, 1024);
+    let (of_range, outside): (Vec<_>, Vec<_>) =
+        outside.into_iter().partition(|block| (5120..6144).contains(&block.first.get()));
+    inside.extend(of_range);
+    cache.keep(inside.drain(..900));
+    let keeper = Arc::clone(&cache);
+    let reclaimer = Scripted::by_request(
+        |_| PLENTY,
+        move |request| keeper.give_up(&world.allocator, request.node, request.target),
+    );
+    world.controls.set_reclaimer(reclaimer.clone());
+    assert_eq!(world.allocator.reclaim_range(wanted), Ok(pages(900)));
+    let [request] = reclaimer.take_requests()[..] else { panic!("once") };
+    assert_eq!(
+        (request.reason, request.range, request.target),
+        (ReclaimReason::Range, Some(wanted), pages(1024))
+    );
+    let in_use = world.allocator.offline_memory(wanted).unwrap_err();
+    assert_eq!(in_use, OnlineError::InUse { start: wanted.start, in_use: pages(124) });
+    world.free(inside);
+    assert_eq!(world.allocator.reclaim_range(wanted), Ok(pages(0)), "all free: nobody is asked");
+    assert_eq!(reclaimer.calls(), 0);
+    world.allocator.offline_memory(wanted).unwrap();
+    let crossing = range(4096 + 4000, 200);
+    assert_eq!(world.allocator.reclaim_range(crossing), Err(OnlineError::NotInOneZone(crossing.start)));
+    world.free(outside);
+    world.check();
+}
+
+#[test]
 fn pagesets_stay_small_while_their_zone_is_reclaimed() {
     for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed] {
         stay_small_while_reclaimed(tuning);
@@ -249,7 +352,7 @@ fn a_panic_in_background_reclaim_leaves_the_allocator_usable() {
 
 #[test]
 fn a_panic_in_node_reclaim_leaves_the_allocator_usable() {
-    let world = for_panics(Config { node_reclaim: NodeReclaim::On, ..with_min(3000) });
+    let world = for_panics(Config { node_reclaim: NodeReclaim::ON, ..with_min(3000) });
     survives(world, || world.allocator.alloc(&Request::page().no_retry()));
     assert_eq!(world.allocator.events().node_reclaim_no_scan, 0, "the turn was given back");
 }

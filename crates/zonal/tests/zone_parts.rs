@@ -230,7 +230,7 @@ fn a_full_part_is_remembered_on_a_machine_of_one_node_too() {
 fn a_node_is_reclaimed_only_when_all_its_parts_are_low() {
     let mut plan = plan();
     plan.zones.retain(|zone| zone.1 == ZoneKind::Normal);
-    let world = plan.build(&Config { node_reclaim: NodeReclaim::On, ..with_min(4096) }).leak();
+    let world = plan.build(&Config { node_reclaim: NodeReclaim::ON, ..with_min(4096) }).leak();
     let cache = Arc::new(Cache::default());
     let keeper = Arc::clone(&cache);
     let scripted = Scripted::new(4 * PART, move |node, _| keeper.give_up(&world.allocator, node, ALL));

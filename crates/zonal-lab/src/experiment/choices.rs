@@ -19,7 +19,7 @@ use zonal_machine::MachineModel;
 pub(super) struct Choices {
     tuning: Option<Tuning>,
     zonelist_cache: Option<CacheMode>,
-    node_reclaim: Option<Switch>,
+    node_reclaim: Option<ReclaimMode>,
     node_load: Option<Load>,
     cpu_penalty: Option<Switch>,
     high_fraction: Option<u32>,
@@ -82,6 +82,18 @@ enum Switch {
     Off,
 }
 
+/// A mode of node reclaim: a switch, or Linux's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(untagged, expecting = "must be \"on\", \"off\" or a mode from 0 to 7")]
+enum ReclaimMode {
+    Named(Switch),
+    Number(ModeNumber),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "u32")]
+struct ModeNumber(NodeReclaim);
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Tuning {
@@ -126,7 +138,7 @@ impl Choices {
         settings.min_free_kib = self.min_free_kbytes.or(settings.min_free_kib);
         settings.watermark_scale_factor =
             self.watermark_scale_factor.unwrap_or(settings.watermark_scale_factor);
-        let node_reclaim = if settings.zone_reclaim_mode == 0 { Switch::Off } else { Switch::On };
+        let node_reclaim = NodeReclaim::from_mode(settings.zone_reclaim_mode & 7).unwrap_or_default();
         let widest = model.zones.iter().map(|zone| zone.spanned).max().unwrap_or(PageCount::ZERO);
         Config {
             page_bytes: model.page_bytes,
@@ -136,7 +148,7 @@ impl Choices {
             tuning: self.tuning.map_or(default.tuning, Into::into),
             high_fraction: self.high_fraction.unwrap_or(settings.high_fraction),
             zonelist_cache: self.zonelist_cache.map_or(default.zonelist_cache, Into::into),
-            node_reclaim: self.node_reclaim.unwrap_or(node_reclaim).into(),
+            node_reclaim: self.node_reclaim.map_or(node_reclaim, Into::into),
             reclaim_distance: self.reclaim_distance.unwrap_or(default.reclaim_distance),
             min_unmapped_percent: self.min_unmapped_ratio.unwrap_or(settings.min_unmapped_percent),
             region_min: match self.regions {
@@ -195,9 +207,21 @@ pub(super) fn key_of(error: &ConfigError) -> Option<&'static str> {
     }
 }
 
-impl From<Switch> for NodeReclaim {
-    fn from(switch: Switch) -> Self {
-        if switch == Switch::On { Self::On } else { Self::Off }
+impl From<ReclaimMode> for NodeReclaim {
+    fn from(mode: ReclaimMode) -> Self {
+        match mode {
+            ReclaimMode::Named(Switch::On) => Self::ON,
+            ReclaimMode::Named(Switch::Off) => Self::OFF,
+            ReclaimMode::Number(ModeNumber(mode)) => mode,
+        }
+    }
+}
+
+impl TryFrom<u32> for ModeNumber {
+    type Error = ConfigError;
+
+    fn try_from(mode: u32) -> Result<Self, ConfigError> {
+        NodeReclaim::from_mode(mode).map(Self)
     }
 }
 

@@ -125,7 +125,7 @@ fn config(random: &mut Rng, managed: u64) -> Config {
         high_fraction: high_fraction(random),
         counters,
         zonelist_cache: zonelist_cache(random),
-        node_reclaim: one_of(random, &[NodeReclaim::Off, NodeReclaim::On]),
+        node_reclaim: one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
         misuse: one_of(random, &[Misuse::Checked, Misuse::Exact]),
         ..Config::default()
     }

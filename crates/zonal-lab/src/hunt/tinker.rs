@@ -18,7 +18,7 @@ impl Yard<'_, '_, '_, '_> {
         match random.u8(..12) {
             0 => allocator.set_tuning(tuning(random)),
             1 => allocator.set_zonelist_cache(zonelist_cache(random)),
-            2 => allocator.set_node_reclaim(one_of(random, &[NodeReclaim::Off, NodeReclaim::On])),
+            2 => allocator.set_node_reclaim(one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
             3 => allocator.set_high_fraction(high_fraction(random)),
             4 => {
                 // Refused when memory that has gone leaves too little for it.

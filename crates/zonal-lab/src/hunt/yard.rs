@@ -11,6 +11,7 @@ use fastrand::Rng;
 use zonal::error::AllocError;
 use zonal::machine::FrameRange;
 use zonal::policy::WeightTable;
+use zonal::reclaim::ReclaimRequest;
 use zonal::request::PageKind;
 use zonal::units::{CpuId, NodeId, PageCount};
 use zonal::{Allocator, Block, NodeMask, Policy, Request};
@@ -214,18 +215,18 @@ impl<'g, 'h, 's, 'm> Yard<'g, 'h, 's, 'm> {
 }
 
 impl ProgramReclaimer for Yard<'_, '_, '_, '_> {
-    fn count(&self, _world: &World, node: NodeId) -> PageCount {
+    fn count(&self, _world: &World, request: &ReclaimRequest) -> PageCount {
         let caches = self.caches.borrow();
-        caches[self.hands.place_of(node)].iter().map(|taken| taken.block.order.pages()).sum()
+        caches[self.hands.place_of(request.node)].iter().map(|taken| taken.block.order.pages()).sum()
     }
 
-    fn reclaim(&self, _world: &World, node: NodeId, target: PageCount) -> PageCount {
-        let place = self.hands.place_of(node);
+    fn reclaim(&self, _world: &World, request: &ReclaimRequest) -> PageCount {
+        let place = self.hands.place_of(request.node);
         // Those who reclaim can need a little themselves.
         let needs = self.random.borrow_mut().u8(..8) == 0;
         let own = if needs { self.take(&Request::page(), PageKind::Kernel) } else { None };
         let mut freed = PageCount::ZERO;
-        while freed < target
+        while freed < request.target
             && let Some(taken) = self.pop_cache(place)
         {
             freed = freed.plus(taken.block.order.pages());

@@ -3,7 +3,7 @@
 //!
 //! An embedder of the allocator, written as one would write it beside the core: it takes and gives
 //! frames like everybody else, and answers when the allocator asks for some. It follows Linux of 2011
-//! (2.6.39 to 3.0): lists by use for each node, dirty limits over the whole machine, node reclaim that
+//! (2.6.39 to 3.0): lists by use for each zone, dirty limits over the whole machine, node reclaim that
 //! neither writes nor unmaps. `table.rs` has the pages, `files.rs` the files, `writeback.rs` writes
 //! what is dirty, `reclaim.rs` is what the allocator asks. Neighbours: programs of `workload/` use it.
 
@@ -16,13 +16,14 @@ mod tests;
 mod writeback;
 
 use std::cell::{Cell, RefCell};
+use std::ops::Add;
 
 use zonal::units::NodeId;
 use zonal::{Block, Request, request::PageKind};
 
 pub use self::files::FileId;
 use self::files::Files;
-use self::reclaim::{Caller, Counts};
+use self::reclaim::Counts;
 pub use self::settings::CacheSettings;
 use self::table::{State, Table, Tally};
 use crate::hands::Hands;
@@ -45,14 +46,14 @@ pub struct PageCache<'h, 's, 'm> {
     disk: Disk,
     table: RefCell<Table>,
     files: RefCell<Files>,
-    /// By place of a node: the lock of its lists.
+    /// By index of a zone: the lock of its lists.
     locks: Vec<ProgramLock>,
     /// By CPU: pages that came since it took the lock last.
     added: RefCell<Vec<u32>>,
     /// Writers that wait for the disk.
     throttled: WaitList,
-    /// By thread.
-    callers: RefCell<Vec<Caller>>,
+    /// By thread: pages it has made dirty since it looked at the limits.
+    changed: RefCell<Vec<u32>>,
     counts: Counts,
     /// Pages to write although few are dirty.
     hurried: Cell<u64>,
@@ -81,10 +82,14 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
             disk: Disk::new(hardware.disk_mb_s, Time::from_ns(hardware.disk_request_ms * 1e6)),
             table: RefCell::new(Table::new(model)),
             files: RefCell::default(),
-            locks: (0..model.nodes.len()).map(|place| ProgramLock::new(world, place)).collect(),
+            locks: model
+                .zones
+                .iter()
+                .map(|zone| ProgramLock::new(world, world.place_of(zone.node)))
+                .collect(),
             added: RefCell::new(vec![0; ids]),
             throttled: WaitList::default(),
-            callers: RefCell::default(),
+            changed: RefCell::default(),
             counts: Counts::default(),
             hurried: Cell::new(0),
             metadata: Cell::new(0),
@@ -225,13 +230,15 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     #[must_use]
     pub fn dirty(&self) -> u64 {
         let table = self.table.borrow();
-        (0..self.locks.len()).map(|node| table.tally(node)).map(|tally| tally.dirty + tally.writeback).sum()
+        (0..self.locks.len()).map(|zone| table.tally(zone)).map(|tally| tally.dirty + tally.writeback).sum()
     }
 
     /// Pages of the node at a place that are cached.
     #[must_use]
     pub fn cached(&self, place: usize) -> u64 {
-        let tally = self.tally(place);
+        let model = &self.hands.sim.machine.model;
+        let of_node = |&zone: &usize| model.zones[zone].node == model.nodes[place].id;
+        let tally = self.tally(&(0..model.zones.len()).filter(of_node).collect::<Vec<_>>());
         tally.inactive + tally.active
     }
 
@@ -243,8 +250,10 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         u64::from(self.hands.sim.machine.model.page_bytes)
     }
 
-    fn tally(&self, place: usize) -> Tally {
-        self.table.borrow().tally(place)
+    /// What the pages of some zones are.
+    fn tally(&self, zones: &[usize]) -> Tally {
+        let table = self.table.borrow();
+        zones.iter().map(|&zone| table.tally(zone)).fold(Tally::default(), Add::add)
     }
 
     /// The kernel's work for a page beside allocation and copying.
@@ -268,7 +277,6 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
 
     /// A frame for a page that is not cached, which the CPU writes whole.
     fn bring(&self, file: FileId, index: u32, state: State) -> u32 {
-        self.begin_request();
         let block = match self.hands.alloc(&Request::page().kind(PageKind::Cache)) {
             Ok(block) => block,
             Err(error) => self.hands.fault(format!("a page of a file got no frame: {error}")),
@@ -280,8 +288,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
 
     fn enter(&self, file: FileId, index: u32, block: &Block, state: State) -> u32 {
         let world = self.world();
-        let place = self.hands.place_of(block.node);
-        let page = self.table.borrow_mut().insert(block, place, file.0, index, state);
+        let page = self.table.borrow_mut().insert(block, file.0, index, state);
         self.files.borrow_mut().insert(file, index, page);
         let full = {
             let added = &mut self.added.borrow_mut()[world.cpu()];
@@ -290,7 +297,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         };
         if full {
             let work = Time::from_ns(ADD_NS * f64::from(ADD_BATCH));
-            self.locks[place].hold(world, || world.spend(work));
+            self.locks[block.zone.index()].hold(world, || world.spend(work));
         }
         page
     }
@@ -323,19 +330,8 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         result
     }
 
-    /// What is known of the running thread.
-    fn with_caller<R>(&self, change: impl FnOnce(&mut Caller) -> R) -> R {
-        let thread = self.world().thread().index();
-        let callers = &mut *self.callers.borrow_mut();
-        if callers.len() <= thread {
-            callers.resize(thread + 1, Caller::default());
-        }
-        change(&mut callers[thread])
-    }
-
     /// The work of the thread that reclaims a node in the background.
     pub fn reclaim_in_background(&self, node: NodeId) {
-        self.with_caller(Caller::reclaims_in_background);
         let place = self.hands.place_of(node);
         loop {
             self.world().wait_for_reclaim(place);

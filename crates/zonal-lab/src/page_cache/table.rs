@@ -1,11 +1,14 @@
-//! Pages of files by frame, and the two lists by use of each node.
+//! Pages of files by frame, and the two lists by use of each zone.
 //!
-//! Lists are threaded through the table. New pages come to the head of a node's *inactive* list;
-//! pages used again move to its *active* list, from whose tail they return. Linux: `lruvec`.
+//! Lists are threaded through the table. New pages come to the head of a zone's *inactive* list;
+//! pages used again move to its *active* list, from whose tail they return. Linux until 4.8: `lru` of
+//! `struct zone`.
 //! Neighbours: `files.rs` knows pages by file, `reclaim.rs` walks the lists from their tails.
 
+use std::ops::Add;
+
 use zonal::Block;
-use zonal::units::{Order, Pfn};
+use zonal::units::{NodeId, Order, Pfn, ZoneId};
 use zonal_machine::MachineModel;
 
 /// Beyond any frame.
@@ -50,8 +53,8 @@ pub(super) struct Page {
     /// Which page of the file.
     pub(super) index: u32,
     pub(super) state: State,
-    /// Place of its zone among [`Table::zones`].
-    zone: u8,
+    /// Index of its zone.
+    zone: u16,
     toward_head: u32,
     toward_tail: u32,
 }
@@ -64,7 +67,7 @@ struct List {
     len: u64,
 }
 
-/// What a node's pages are, in pages.
+/// What the pages of a zone, or of several, are, in pages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Tally {
     pub(super) inactive: u64,
@@ -74,23 +77,40 @@ pub(super) struct Tally {
     pub(super) mapped: u64,
 }
 
-/// A node's lists.
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            inactive: self.inactive + other.inactive,
+            active: self.active + other.active,
+            dirty: self.dirty + other.dirty,
+            writeback: self.writeback + other.writeback,
+            mapped: self.mapped + other.mapped,
+        }
+    }
+}
+
+/// A zone, and its lists.
 #[derive(Clone, Copy, Debug)]
-struct NodeLists {
+struct ZoneLists {
+    id: ZoneId,
+    node: NodeId,
+    /// Place of its node.
+    place: usize,
     lists: [List; 2],
     tally: Tally,
 }
 
 /// All pages of the cache.
 ///
-/// Invariant, for each node: `inactive + active` pages are on its lists, and each of them is counted as
+/// Invariant, for each zone: `inactive + active` pages are on its lists, and each of them is counted as
 /// what its state says.
 pub(super) struct Table {
     first: Pfn,
     pages: Vec<Page>,
-    /// By place of a zone: a block of it, and the place of its node.
-    zones: Vec<(Block, usize)>,
-    nodes: Vec<NodeLists>,
+    /// By index of the machine's zones.
+    zones: Vec<ZoneLists>,
 }
 
 impl Table {
@@ -100,27 +120,29 @@ impl Table {
         let none =
             Page { file: NONE, index: 0, state: State::CLEAN, zone: 0, toward_head: NONE, toward_tail: NONE };
         let empty = List { head: NONE, tail: NONE, len: 0 };
-        let lists = NodeLists { lists: [empty; 2], tally: Tally::default() };
-        Self {
-            first,
-            pages: vec![none; (end.unwrap_or(0) - first.get()) as usize],
-            zones: Vec::new(),
-            nodes: vec![lists; machine.nodes.len()],
-        }
+        let zones = machine.zones.iter().enumerate().map(|(index, zone)| ZoneLists {
+            id: ZoneId::new(index).expect("a machine has no more zones than ids"),
+            node: zone.node,
+            place: machine
+                .nodes
+                .iter()
+                .position(|node| node.id == zone.node)
+                .expect("a zone's node is there"),
+            lists: [empty; 2],
+            tally: Tally::default(),
+        });
+        Self { first, pages: vec![none; (end.unwrap_or(0) - first.get()) as usize], zones: zones.collect() }
     }
 
-    /// A frame that was just allocated on the node at a place becomes a page of a file; gives its number
-    /// here. It goes to the head of the list that its state names.
-    pub(super) fn insert(&mut self, block: &Block, node: usize, file: u32, index: u32, state: State) -> u32 {
+    /// A frame that was just allocated becomes a page of a file; returns its number here. It goes to the
+    /// head of the list that its state names.
+    pub(super) fn insert(&mut self, block: &Block, file: u32, index: u32, state: State) -> u32 {
         let at = (block.first.get() - self.first.get()) as u32;
-        let zone = self.zones.iter().position(|(known, _)| known.zone == block.zone).unwrap_or_else(|| {
-            self.zones.push((*block, node));
-            self.zones.len() - 1
-        });
+        let zone = block.zone.index();
         let page = &mut self.pages[at as usize];
         debug_assert_eq!(page.file, NONE, "the frame is a page already");
-        *page = Page { file, index, state, zone: zone as u8, toward_head: NONE, toward_tail: NONE };
-        self.count(node, state, 1);
+        *page = Page { file, index, state, zone: zone as u16, toward_head: NONE, toward_tail: NONE };
+        self.count(zone, state, 1);
         self.push(at);
         at
     }
@@ -129,54 +151,59 @@ impl Table {
     pub(super) fn remove(&mut self, at: u32) -> Block {
         self.unlink(at);
         let page = self.pages[at as usize];
-        let (block, node) = self.zones[usize::from(page.zone)];
-        self.count(node, page.state, -1);
+        let ZoneLists { id: zone, node, .. } = self.zones[usize::from(page.zone)];
+        self.count(zone.index(), page.state, -1);
         self.pages[at as usize].file = NONE;
-        Block { first: Pfn::new(self.first.get() + u64::from(at)), order: Order::PAGE, ..block }
+        Block { first: Pfn::new(self.first.get() + u64::from(at)), order: Order::PAGE, zone, node }
     }
 
     pub(super) fn page(&self, at: u32) -> Page {
         self.pages[at as usize]
     }
 
+    /// Index of the zone of a page.
+    pub(super) fn zone_of(&self, at: u32) -> usize {
+        usize::from(self.pages[at as usize].zone)
+    }
+
     /// Place of the node of a page.
     pub(super) fn node_of(&self, at: u32) -> usize {
-        self.zones[usize::from(self.pages[at as usize].zone)].1
+        self.zones[self.zone_of(at)].place
     }
 
     /// Sets a page's state; it stays on its list.
     pub(super) fn set_state(&mut self, at: u32, state: State) {
         let before = self.pages[at as usize].state;
         debug_assert_eq!(before.has(State::ACTIVE), state.has(State::ACTIVE));
-        let node = self.node_of(at);
-        self.count(node, before, -1);
-        self.count(node, state, 1);
+        let zone = self.zone_of(at);
+        self.count(zone, before, -1);
+        self.count(zone, state, 1);
         self.pages[at as usize].state = state;
     }
 
-    /// Moves a page to the head of its node's active list or inactive list.
+    /// Moves a page to the head of its zone's active list or inactive list.
     pub(super) fn move_to(&mut self, at: u32, state: State) {
         self.unlink(at);
-        let (node, before) = (self.node_of(at), self.pages[at as usize].state);
-        self.count(node, before, -1);
-        self.count(node, state, 1);
+        let (zone, before) = (self.zone_of(at), self.pages[at as usize].state);
+        self.count(zone, before, -1);
+        self.count(zone, state, 1);
         self.pages[at as usize].state = state;
         self.push(at);
     }
 
-    /// The page at the tail of a node's inactive or active list.
-    pub(super) fn tail(&self, node: usize, list: State) -> Option<u32> {
-        let tail = self.nodes[node].lists[usize::from(list.has(State::ACTIVE))].tail;
+    /// The page at the tail of a zone's inactive or active list.
+    pub(super) fn tail(&self, zone: usize, list: State) -> Option<u32> {
+        let tail = self.zones[zone].lists[usize::from(list.has(State::ACTIVE))].tail;
         (tail != NONE).then_some(tail)
     }
 
-    pub(super) fn tally(&self, node: usize) -> Tally {
-        let lists = &self.nodes[node];
+    pub(super) fn tally(&self, zone: usize) -> Tally {
+        let lists = &self.zones[zone];
         Tally { inactive: lists.lists[0].len, active: lists.lists[1].len, ..lists.tally }
     }
 
-    fn count(&mut self, node: usize, state: State, by: i64) {
-        let tally = &mut self.nodes[node].tally;
+    fn count(&mut self, zone: usize, state: State, by: i64) {
+        let tally = &mut self.zones[zone].tally;
         for (flag, sum) in [
             (State::DIRTY, &mut tally.dirty),
             (State::WRITEBACK, &mut tally.writeback),
@@ -189,8 +216,8 @@ impl Table {
     }
 
     fn push(&mut self, at: u32) {
-        let (node, active) = (self.node_of(at), self.pages[at as usize].state.has(State::ACTIVE));
-        let list = &mut self.nodes[node].lists[usize::from(active)];
+        let (zone, active) = (self.zone_of(at), self.pages[at as usize].state.has(State::ACTIVE));
+        let list = &mut self.zones[zone].lists[usize::from(active)];
         let before = std::mem::replace(&mut list.head, at);
         list.len += 1;
         match before {
@@ -202,8 +229,8 @@ impl Table {
     }
 
     fn unlink(&mut self, at: u32) {
-        let (node, page) = (self.node_of(at), self.pages[at as usize]);
-        let list = &mut self.nodes[node].lists[usize::from(page.state.has(State::ACTIVE))];
+        let (zone, page) = (self.zone_of(at), self.pages[at as usize]);
+        let list = &mut self.zones[zone].lists[usize::from(page.state.has(State::ACTIVE))];
         list.len -= 1;
         match page.toward_head {
             NONE => list.head = page.toward_tail,

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 
 use zonal::config::NodeReclaim;
-use zonal::units::{NodeId, Order, PageCount, Pfn};
+use zonal::reclaim::{ReclaimReason, ReclaimRequest};
+use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use zonal::{Block, Config};
 use zonal_machine::MachineModel;
 
-use super::reclaim::Caller;
 use super::table::{NONE, State, Table};
 use super::{CacheSettings, FileId, Files, PageCache};
 use crate::hands::Hands;
@@ -19,20 +19,25 @@ const DISK_MB_S: f64 = 100.0;
 /// Frames of each node.
 const FRAMES: u64 = 8192;
 
-/// Two nodes of two CPUs, and one without.
+/// Two nodes of two CPUs, and one without; a zone each.
 fn small() -> MachineModel {
+    machine([(0, "Normal"), (1, "Normal"), (2, "Normal")])
+}
+
+/// The same with these zones, given by node and kind.
+fn machine(zones: [(u64, &str); 3]) -> MachineModel {
     let node = |id: u64, cpus: &str, row: [u64; 3]| {
         let [a, b, c] = row;
         format!(r#"{{"id": {id}, "cpus": [{cpus}], "distances": {{"0": {a}, "1": {b}, "2": {c}}}}}"#)
     };
-    let zone = |id: u64| {
-        let start = (1 << 20) + id * FRAMES;
+    let mut start = (1 << 20) - FRAMES;
+    let zones = zones.map(|(node, kind)| {
+        start += FRAMES;
         format!(
-            r#"{{"node": {id}, "kind": "Normal", "start": {start}, "spanned": {FRAMES}, "present": {FRAMES}, "managed": {FRAMES}}}"#
+            r#"{{"node": {node}, "kind": "{kind}", "start": {start}, "spanned": {FRAMES}, "present": {FRAMES}, "managed": {FRAMES}}}"#
         )
-    };
+    });
     let nodes = [node(0, "0, 1", [10, 20, 11]), node(1, "2, 3", [20, 10, 20]), node(2, "", [11, 20, 10])];
-    let zones = [0, 1, 2].map(zone);
     let text = format!(
         r#"{{"name": "small", "page_bytes": 4096, "nodes": [{}], "zones": [{}]}}"#,
         nodes.join(","),
@@ -43,8 +48,18 @@ fn small() -> MachineModel {
 
 /// Runs `work` as the only program of a small machine, with a flusher and background reclaim.
 fn with_cache(settings: &CacheSettings, node_reclaim: NodeReclaim, work: impl Fn(&PageCache<'_, '_, '_>)) {
+    with_cache_on(small(), settings, node_reclaim, work);
+}
+
+/// The same on another machine of three nodes.
+fn with_cache_on(
+    model: MachineModel,
+    settings: &CacheSettings,
+    node_reclaim: NodeReclaim,
+    work: impl Fn(&PageCache<'_, '_, '_>),
+) {
     let hardware = Hardware { disk_mb_s: DISK_MB_S, disk_request_ms: 0.0, ..Hardware::default() };
-    let machine = SimulatedMachine { model: small(), hardware };
+    let machine = SimulatedMachine { model, hardware };
     let config = Config { node_reclaim, ..Config::default() };
     let run = machine.simulate(&config, 1, |sim| {
         let hands = Hands::new(sim);
@@ -76,11 +91,19 @@ const NODE: NodeId = match NodeId::new(0) {
     None => unreachable!(),
 };
 
-/// As node reclaim does it, after a count that was worth it.
+/// A request for `target` frames of node 0.
+fn wanted(reason: ReclaimReason, target: u64) -> ReclaimRequest {
+    ReclaimRequest::new(reason, NODE, PageCount::new(target))
+}
+
+/// As node reclaim does it.
 fn node_reclaim(cache: &PageCache<'_, '_, '_>, target: u64) -> u64 {
-    cache.begin_request();
-    cache.with_caller(Caller::has_counted);
-    cache.reclaim(cache.world(), NODE, PageCount::new(target)).get()
+    cache.reclaim(cache.world(), &wanted(ReclaimReason::Node, target)).get()
+}
+
+/// Pages that could be given up for a reason.
+fn count(cache: &PageCache<'_, '_, '_>, reason: ReclaimReason) -> u64 {
+    cache.count(cache.world(), &wanted(reason, 32)).get()
 }
 
 /// States of the cached pages of a file.
@@ -96,7 +119,7 @@ fn lists_are_as_those_of_a_naive_model() {
     // By node: inactive and active, head first.
     let mut lists: [[VecDeque<u32>; 2]; 3] = Default::default();
     let mut random = fastrand::Rng::with_seed(7);
-    let zone = |node: u64| zonal::units::ZoneId::new(node as usize).unwrap();
+    let zone = |node: u64| ZoneId::new(node as usize).unwrap();
     for _ in 0..200_000 {
         let node = random.usize(..3);
         let active = random.bool();
@@ -113,7 +136,7 @@ fn lists_are_as_those_of_a_naive_model() {
                 }
                 let id = NodeId::new(node as u16).unwrap();
                 let block = Block { first, order: Order::PAGE, zone: zone(node as u64), node: id };
-                assert_eq!(table.insert(&block, node, 3, 0, flag), at);
+                assert_eq!(table.insert(&block, 3, 0, flag), at);
                 list.push_front(at);
             }
             (1, Some(place)) => {
@@ -189,14 +212,14 @@ fn unused_files_get_a_second_chance_when_they_are_used_again() {
 fn node_reclaim_gives_up_neither_dirty_nor_mapped_pages() {
     with_cache(
         &CacheSettings { background_pct: 100.0, limit_pct: 100.0, ..CacheSettings::default() },
-        NodeReclaim::Off,
+        NodeReclaim::OFF,
         |cache| {
             let [clean, dirty, mapped] = [(); 3].map(|()| cache.create());
             (0..1000).for_each(|index| cache.write(clean, index));
             cache.sync();
             (0..1000).for_each(|index| cache.write(dirty, index));
             (0..1000).for_each(|index| cache.store(mapped, index));
-            assert_eq!(cache.count(cache.world(), NODE), PageCount::new(0), "1000 clean, less 2000 dirty");
+            assert_eq!(count(cache, ReclaimReason::Node), 0, "1000 clean, less 2000 dirty");
             let mut freed = 0;
             for _ in 0..100 {
                 freed += node_reclaim(cache, 32);
@@ -210,26 +233,30 @@ fn node_reclaim_gives_up_neither_dirty_nor_mapped_pages() {
 }
 
 #[test]
-fn node_reclaim_is_told_from_direct_reclaim() {
-    with_cache(&CacheSettings::default(), NodeReclaim::Off, |cache| {
-        let world = cache.world();
+fn what_is_given_up_depends_on_the_reason() {
+    with_cache(&CacheSettings::default(), NodeReclaim::OFF, |cache| {
         let mapped = cache.create();
         (0..1000).for_each(|index| cache.store(mapped, index));
         let clean = cache.create();
         (0..1000).for_each(|index| cache.write(clean, index));
         cache.sync();
-        cache.begin_request();
-        assert_eq!(cache.count(world, NODE), PageCount::new(1000));
-        assert!(cache.reclaim(world, NODE, PageCount::new(32)) >= PageCount::new(32));
-        while !states(cache, clean).is_empty() {
-            node_reclaim(cache, 32);
-        }
-        assert_eq!(states(cache, mapped).len(), 1000);
-        // Without asking for the count first: those mapped go as well, at the second look.
-        let direct = || cache.reclaim(world, NODE, PageCount::new(1000)).get();
-        cache.begin_request();
-        assert_eq!(direct(), 1000);
-        assert!(states(cache, mapped).is_empty());
+        // Requests that come from one thread, in any order.
+        assert_eq!(count(cache, ReclaimReason::Direct), 2000);
+        assert_eq!(count(cache, ReclaimReason::Node), 1000);
+        while node_reclaim(cache, 32) != 0 {}
+        assert_eq!((states(cache, mapped).len(), states(cache, clean).len()), (1000, 0));
+        assert_eq!(
+            [ReclaimReason::Node, ReclaimReason::Background].map(|reason| count(cache, reason)),
+            [0, 1000]
+        );
+        // Those mapped go at the second look, to direct reclaim, or where node reclaim may unmap.
+        let mut unmapping = wanted(ReclaimReason::Node, 500);
+        unmapping.may_unmap = true;
+        assert_eq!(cache.count(cache.world(), &unmapping), PageCount::new(1000));
+        let by_node = cache.reclaim(cache.world(), &unmapping).get();
+        assert!(by_node >= 1, "a frame is enough");
+        let direct = cache.reclaim(cache.world(), &wanted(ReclaimReason::Direct, 1000)).get();
+        assert_eq!(by_node + direct, 1000);
         let counts = cache.counts();
         assert_eq!((counts.direct_reclaimed(), counts.background_scanned()), (2000, 0));
         assert!(counts.direct_scanned() >= 3000);
@@ -237,8 +264,35 @@ fn node_reclaim_is_told_from_direct_reclaim() {
 }
 
 #[test]
+fn a_zone_alone_gives_up_its_own_pages() {
+    let zones = machine([(0, "DMA32"), (0, "Normal"), (1, "Normal")]);
+    with_cache_on(zones, &CacheSettings::default(), NodeReclaim::OFF, |cache| {
+        let file = cache.create();
+        (0..FRAMES as u32 + 1000).for_each(|index| cache.write(file, index));
+        cache.sync();
+        let cached = |zone: usize| cache.tally(&[zone]).inactive;
+        let [low, high] = [0, 1].map(cached);
+        assert!(low >= 1000 && high >= 7000, "{low} and {high} pages");
+        let of = |zone: Option<usize>, limit| {
+            let mut request = wanted(ReclaimReason::Node, 32);
+            (request.zone, request.zone_limit) = (zone.and_then(ZoneId::new), limit);
+            request
+        };
+        let any = ZoneKind::Movable;
+        let counts = [of(Some(0), any), of(Some(1), any), of(None, any), of(None, ZoneKind::Dma32)]
+            .map(|request| cache.count(cache.world(), &request).get());
+        assert_eq!(counts, [low, high, low + high, low]);
+        assert_eq!(cache.reclaim(cache.world(), &of(Some(0), any)), PageCount::new(32));
+        assert_eq!([0, 1].map(cached), [low - 32, high]);
+        assert_eq!(cache.reclaim(cache.world(), &of(None, any)), PageCount::new(32));
+        assert_eq!([0, 1].map(cached), [low - 32, high - 32], "the highest first");
+        assert_eq!(cache.cached(0), low + high - 64);
+    });
+}
+
+#[test]
 fn pages_used_twice_outlive_those_used_once() {
-    with_cache(&CacheSettings::default(), NodeReclaim::Off, |cache| {
+    with_cache(&CacheSettings::default(), NodeReclaim::OFF, |cache| {
         let [twice, once] = [(); 2].map(|()| cache.create());
         (0..500).for_each(|index| cache.write(twice, index));
         (0..500).for_each(|index| cache.read(twice, index, 500));
@@ -254,7 +308,7 @@ fn pages_used_twice_outlive_those_used_once() {
 
 #[test]
 fn memory_never_runs_out_while_pages_can_be_written_and_dropped() {
-    for node_reclaim in [NodeReclaim::On, NodeReclaim::Off] {
+    for node_reclaim in [NodeReclaim::ON, NodeReclaim::OFF] {
         let settings = CacheSettings { inode_pressure: 0.5, ..CacheSettings::default() };
         with_cache(&settings, node_reclaim, |cache| {
             let limit = cache.managed / 5 + 64;
@@ -278,7 +332,7 @@ fn memory_never_runs_out_while_pages_can_be_written_and_dropped() {
 
 #[test]
 fn a_writer_that_is_throttled_writes_as_fast_as_the_disk() {
-    with_cache(&CacheSettings::default(), NodeReclaim::On, |cache| {
+    with_cache(&CacheSettings::default(), NodeReclaim::ON, |cache| {
         let pages = 10 * FRAMES as u32;
         let file = cache.create();
         (0..pages).for_each(|index| cache.write(file, index));
@@ -294,7 +348,7 @@ fn a_writer_that_is_throttled_writes_as_fast_as_the_disk() {
 fn files_that_nobody_uses_lose_their_pages_in_proportion() {
     with_cache(
         &CacheSettings { inode_pressure: 1.0, ..CacheSettings::default() },
-        NodeReclaim::Off,
+        NodeReclaim::OFF,
         |cache| {
             let write = |pages: u32| {
                 let file = cache.create();

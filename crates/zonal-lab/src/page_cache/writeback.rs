@@ -35,11 +35,22 @@ impl PageCache<'_, '_, '_> {
 
     /// Has a thread that makes pages dirty wait while there are too many.
     pub(super) fn balance_dirty(&self) {
-        if self.with_caller(|caller| caller.has_changed(LOOK_PAGES)) {
+        if self.is_time_to_look() {
             while self.dirty() > self.pages_of(self.settings.limit_pct) {
                 self.throttled.wait(self.world());
             }
         }
+    }
+
+    /// Counts a page that the running thread changes; says whether it looks at the limits now.
+    fn is_time_to_look(&self) -> bool {
+        let thread = self.world().thread().index();
+        let changed = &mut *self.changed.borrow_mut();
+        if changed.len() <= thread {
+            changed.resize(thread + 1, 0);
+        }
+        changed[thread] = (changed[thread] + 1) % LOOK_PAGES;
+        changed[thread] == 0
     }
 
     /// The work of the thread that writes.

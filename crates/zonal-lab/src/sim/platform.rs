@@ -7,7 +7,7 @@ use zonal::Platform;
 use zonal::cpu_local::{CpuLocal, Head, Pinned, Quiesce};
 use zonal::home::{Home, Homes};
 use zonal::platform::ZeroedCells;
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
 
 use super::cells::{CellU8, CellU32, CellU64};
@@ -72,14 +72,14 @@ impl Platform for Lab {
 struct Programs;
 
 impl Reclaimer for Programs {
-    fn count(&self, node: NodeId) -> PageCount {
-        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.count(world, node)))
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.count(world, request)))
             .flatten()
             .unwrap_or(PageCount::ZERO)
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
-        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.reclaim(world, node, target)))
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.reclaim(world, request)))
             .flatten()
             .unwrap_or(PageCount::ZERO)
     }

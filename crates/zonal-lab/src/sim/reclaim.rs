@@ -4,16 +4,17 @@
 
 use std::cell::RefCell;
 
+use zonal::reclaim::ReclaimRequest;
 use zonal::units::{NodeId, PageCount};
 
 use super::world::{ThreadId, World};
 
 /// A program of the simulated machine that can give frames back; as `zonal::reclaim::Reclaimer`.
 pub trait ProgramReclaimer {
-    /// Frames of `node` that could be given up.
-    fn count(&self, world: &World, node: NodeId) -> PageCount;
-    /// Tries to free `target` frames of `node`; gives how many it freed.
-    fn reclaim(&self, world: &World, node: NodeId, target: PageCount) -> PageCount;
+    /// Frames that could be given up for `request`.
+    fn count(&self, world: &World, request: &ReclaimRequest) -> PageCount;
+    /// Tries to free what `request` asks for; returns how many frames it freed.
+    fn reclaim(&self, world: &World, request: &ReclaimRequest) -> PageCount;
 }
 
 /// A node's worker.

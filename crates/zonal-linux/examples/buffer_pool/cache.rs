@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::request::PageKind;
 use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
@@ -124,18 +124,18 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 /// The pool asks: here, and nowhere else, blocks are evicted.
 impl Reclaimer for BlockCache {
-    fn count(&self, node: NodeId) -> PageCount {
-        let of_node = |shard| lock(shard).rings.get(node.index()).map_or(0, VecDeque::len);
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        let of_node = |shard| lock(shard).rings.get(request.node.index()).map_or(0, VecDeque::len);
         PageCount::new(self.shards.iter().map(of_node).sum::<usize>() as u64)
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
-        let target = target.get() as usize;
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        let target = request.target.get() as usize;
         let (mut freed, mut fruitless) = (0, 0);
         while freed < target && fruitless < SHARDS {
             let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // any order of shards will do
             let most = EVICTED_AT_ONCE.min(target - freed);
-            let victims = lock(&self.shards[shard]).evict(node, most);
+            let victims = lock(&self.shards[shard]).evict(request.node, most);
             fruitless = if victims.is_empty() { fruitless + 1 } else { 0 };
             // Dropping the victims, with no lock held, frees their frames.
             freed += victims.len();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 use zonal::Platform;
 use zonal::cpu_local::TryLock;
 use zonal::platform::{Atomic, RawLock};
-use zonal::reclaim::Reclaimer;
-use zonal::units::{CpuId, Moment, NodeId, PageCount};
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::units::{CpuId, Moment, PageCount};
 
 /// The integers that an allocator's state is made of.
 pub trait Cells: Send + Sync + 'static {
@@ -138,11 +138,12 @@ impl<C: Cells> Platform for Steered<C> {
 
 /// A reclaimer that promises and never gives.
 impl<C: Cells> Reclaimer for Steered<C> {
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        assert!(self.is_reclaiming(), "reclaimers are asked by who is reclaiming");
         PageCount::new(self.controls.promise.load(Relaxed))
     }
 
-    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
         assert!(self.is_reclaiming(), "reclaimers are asked by who is reclaiming");
         PageCount::ZERO
     }

@@ -64,7 +64,7 @@ fn config(random: &mut Rng) -> Config {
         misuse: pick(random, &[Misuse::Checked, Misuse::Exact]),
         max_order: pick(random, &[Order::DEFAULT_MAX, Order::new(12).unwrap_or(Order::DEFAULT_MAX)]),
         zonelist_cache: cache(random),
-        node_reclaim: pick(random, &[NodeReclaim::Off, NodeReclaim::On]),
+        node_reclaim: pick(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
         region_min: PageCount::new(pick(random, &[0, 1 << 14])),
         counters: CounterRules {
             threshold: pick(random, &[ThresholdRule::Scaled, ThresholdRule::Fixed(1)]),

@@ -7,9 +7,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use fastrand::Rng;
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::request::Block;
-use zonal::units::{NodeId, Order, PageCount};
+use zonal::units::{Order, PageCount};
 use zonal_linux::{Pool, PoolRequest};
 
 use super::Faults;
@@ -41,16 +41,16 @@ impl Cache {
 }
 
 impl Reclaimer for Cache {
-    fn count(&self, node: NodeId) -> PageCount {
-        PageCount::new(self.kept().iter().filter(|block| block.node == node).count() as u64)
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        PageCount::new(self.kept().iter().filter(|block| block.node == request.node).count() as u64)
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
-        let wanted = target.get() as usize;
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        let wanted = request.target.get() as usize;
         let victims: Vec<Block> = {
             let mut kept = self.kept();
             let (mut of_node, others): (Vec<_>, Vec<_>) =
-                kept.drain(..).partition(|block| block.node == node);
+                kept.drain(..).partition(|block| block.node == request.node);
             let rest = of_node.split_off(of_node.len().min(wanted));
             *kept = others.into_iter().chain(rest).collect();
             of_node
@@ -81,14 +81,14 @@ struct Odd {
 }
 
 impl Reclaimer for Odd {
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::new(1 << 20)
     }
 
-    fn reclaim(&self, _node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let asked = self.asked.fetch_add(1, Relaxed); // relaxed: a count
         match self.manner {
-            Manner::Boasts => return target,
+            Manner::Boasts => return request.target,
             // Without the message that a panic of ours would print.
             Manner::Panics if asked % 3 == 2 => resume_unwind(Box::new("a reclaimer panics")),
             Manner::Panics => {}

@@ -80,7 +80,7 @@ impl Tinker {
                 &[PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed],
             )),
             1 => self.pool.set_zonelist_cache(cache(random)),
-            2 => self.pool.set_node_reclaim(pick(random, &[NodeReclaim::Off, NodeReclaim::On])),
+            2 => self.pool.set_node_reclaim(pick(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
             _ => self.pool.set_high_fraction(pick(random, &[0, 8, 100])),
         }
         self.faults.settings += 1;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use zonal::platform::{Atomic, RawLock};
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
 
 use crate::interleavings::checker::{Checker, SharedCell, SharedLock};
@@ -291,13 +291,13 @@ pub(crate) trait Host: Send + Sync {
     /// Background reclaim of `node` is wanted.
     fn wake(&self, _node: NodeId) {}
 
-    /// Frames of `node` that could be given up.
-    fn count(&self, _node: NodeId) -> PageCount {
+    /// Frames that could be given up.
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::ZERO
     }
 
-    /// Gives up frames of `node`.
-    fn reclaim(&self, _node: NodeId, _target: PageCount) -> PageCount {
+    /// Gives up frames.
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::ZERO
     }
 }
@@ -311,12 +311,12 @@ pub(crate) struct Model<C: Checker> {
 struct Shrinker(Box<dyn Host>);
 
 impl Reclaimer for Shrinker {
-    fn count(&self, node: NodeId) -> PageCount {
-        self.0.count(node)
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        self.0.count(request)
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
-        self.0.reclaim(node, target)
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        self.0.reclaim(request)
     }
 }
 

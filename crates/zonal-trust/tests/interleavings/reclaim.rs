@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use zonal::Request;
 use zonal::platform::Atomic;
+use zonal::reclaim::ReclaimRequest;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 
 use crate::interleavings::cells::{Handle, Host};
@@ -28,14 +29,14 @@ impl<C: Checker> Host for Requester<C> {
         self.0.flag().swap(1, AcqRel); // as the Linux host: the release shows what came before
     }
 
-    fn count(&self, _node: NodeId) -> PageCount {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::new(self.0.cache.lock().expect("no thread failed").len() as u64)
     }
 
-    fn reclaim(&self, _node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let world = self.0.world.get().and_then(Weak::upgrade).expect("the world is there");
         let mut freed = 0;
-        while freed < target.get() {
+        while freed < request.target.get() {
             let next = self.0.cache.lock().expect("no thread failed").pop();
             let Some(frame) = next else { break };
             world.free(frame);

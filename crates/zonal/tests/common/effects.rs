@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::{Plan, TestPlatform, World, node, run_on};
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::snapshot::{Events, ZoneSnapshot};
 use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::watermarks::WatermarkSettings;
@@ -142,11 +142,14 @@ fn minus(now: &Events, before: &Events) -> Events {
     }
 }
 
+/// What a scripted reclaimer does in one of its calls.
+type Script = Box<dyn Fn(&ReclaimRequest) -> u64 + Send + Sync>;
+
 /// A reclaimer that does whatever the test says, and remembers what it was asked for.
 pub struct Scripted {
-    could_free: u64,
-    targets: Mutex<Vec<(NodeId, PageCount)>>,
-    work: Box<dyn Fn(NodeId, PageCount) -> u64 + Send + Sync>,
+    count: Script,
+    reclaim: Script,
+    requests: Mutex<Vec<ReclaimRequest>>,
 }
 
 impl Scripted {
@@ -155,29 +158,42 @@ impl Scripted {
         could_free: u64,
         work: impl Fn(NodeId, PageCount) -> u64 + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { could_free, targets: Mutex::default(), work: Box::new(work) })
+        Self::by_request(move |_| could_free, move |request| work(request.node, request.target))
+    }
+
+    /// Does what it is told to in each of its calls.
+    pub fn by_request(
+        count: impl Fn(&ReclaimRequest) -> u64 + Send + Sync + 'static,
+        reclaim: impl Fn(&ReclaimRequest) -> u64 + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { count: Box::new(count), reclaim: Box::new(reclaim), requests: Mutex::default() })
     }
 
     /// Calls so far.
     pub fn calls(&self) -> usize {
-        self.targets.lock().unwrap().len()
+        self.requests.lock().unwrap().len()
     }
 
     /// Whom it was asked for since the last call, and how much.
     pub fn take_targets(&self) -> Vec<(u16, u64)> {
-        let targets = std::mem::take(&mut *self.targets.lock().unwrap());
-        targets.into_iter().map(|(node, target)| (node.get(), target.get())).collect()
+        let requests = self.take_requests().into_iter();
+        requests.map(|request| (request.node.get(), request.target.get())).collect()
+    }
+
+    /// What it was asked to free since the last call.
+    pub fn take_requests(&self) -> Vec<ReclaimRequest> {
+        std::mem::take(&mut *self.requests.lock().unwrap())
     }
 }
 
 impl Reclaimer for Scripted {
-    fn count(&self, _node: NodeId) -> PageCount {
-        pages(self.could_free)
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        pages((self.count)(request))
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
-        self.targets.lock().unwrap().push((node, target));
-        pages((self.work)(node, target))
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        self.requests.lock().unwrap().push(*request);
+        pages((self.reclaim)(request))
     }
 }
 

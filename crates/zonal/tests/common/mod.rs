@@ -14,7 +14,7 @@ use Ordering::{AcqRel, Acquire, Relaxed};
 use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::{FrameContents, RawLock};
-use zonal::reclaim::{NoReclaimer, Reclaimer};
+use zonal::reclaim::{NoReclaimer, ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
 
@@ -151,7 +151,7 @@ impl Platform for TestPlatform {
     }
 
     fn set_reclaiming(&self, reclaiming: bool) {
-        RECLAIMING.set(reclaiming);
+        assert_ne!(RECLAIMING.replace(reclaiming), reclaiming, "reclaim is never nested");
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {
@@ -168,14 +168,16 @@ impl Platform for TestPlatform {
 }
 
 impl Reclaimer for TestPlatform {
-    fn count(&self, node: NodeId) -> PageCount {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        assert!(self.is_reclaiming(), "who counts is reclaiming");
         let reclaimer = self.0.reclaimer.read().unwrap().clone();
-        reclaimer.map_or_else(|| NoReclaimer.count(node), |reclaimer| reclaimer.count(node))
+        reclaimer.map_or_else(|| NoReclaimer.count(request), |reclaimer| reclaimer.count(request))
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        assert!(self.is_reclaiming(), "who reclaims is reclaiming");
         let reclaimer = self.0.reclaimer.read().unwrap().clone();
-        reclaimer.map_or(PageCount::ZERO, |reclaimer| reclaimer.reclaim(node, target))
+        reclaimer.map_or_else(|| NoReclaimer.reclaim(request), |reclaimer| reclaimer.reclaim(request))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed; // one thread
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use zonal::reclaim::Reclaimer;
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::request::{PageKind, Urgency};
 use zonal::units::{NodeId, PageCount, Pfn};
 use zonal::{Allocator, Request};
@@ -79,18 +79,18 @@ impl<'m> Cache<'m> {
 }
 
 impl Reclaimer for Cache<'_> {
-    fn count(&self, node: NodeId) -> PageCount {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
         match self.manner() {
             Manner::Empty => PageCount::ZERO,
-            _ => PageCount::new(self.owners().owned_of(node, PageKind::Cache)),
+            _ => PageCount::new(self.owners().owned_of(request.node, PageKind::Cache)),
         }
     }
 
-    fn reclaim(&self, node: NodeId, target: PageCount) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         match self.manner() {
-            Manner::Honest => self.free_some(node, target),
+            Manner::Honest => self.free_some(request.node, request.target),
             Manner::Empty | Manner::Stubborn => PageCount::ZERO,
-            Manner::Lying => target,
+            Manner::Lying => request.target,
         }
     }
 }

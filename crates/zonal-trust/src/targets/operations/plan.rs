@@ -113,7 +113,7 @@ pub(super) const CACHES: [ZonelistCache; 5] = [
     ZonelistCache::Original,
     ZonelistCache::Off,
 ];
-pub(super) const NODE_RECLAIMS: [NodeReclaim; 2] = [NodeReclaim::Off, NodeReclaim::On];
+pub(super) const NODE_RECLAIMS: [NodeReclaim; 2] = [NodeReclaim::OFF, NodeReclaim::ON];
 
 pub(super) fn config(choices: &mut Choices<'_>) -> Config {
     let order = |order| Order::new(order).expect("orders up to 18 there are");
