@@ -127,6 +127,11 @@ impl<'m, P: Platform> Node<'m, P> {
         }
     }
 
+    /// Whether the background worker is no longer woken, because reclaim has freed nothing for too long.
+    pub(crate) fn is_unreclaimable(&self) -> bool {
+        self.cells.fruitless.load(Relaxed) >= FRUITLESS_MAX // relaxed: a figure for people
+    }
+
     /// Notes a run of background reclaim that freed nothing.
     pub(crate) fn note_fruitless(&self) {
         self.cells.fruitless.fetch_add(1, Relaxed); // relaxed: a hint

@@ -114,7 +114,8 @@ impl<P: Platform> SharedCells<P> {
         }
     }
 
-    fn watermarks(&self) -> WatermarkSettings {
+    /// The watermarks and lowmem reserves that are set.
+    pub(crate) fn watermarks(&self) -> WatermarkSettings {
         let settings = &self.settings.0;
         let min_free = settings.min_free.load(Relaxed);
         WatermarkSettings {
@@ -156,6 +157,11 @@ impl<P: Platform> Allocator<'_, P> {
     pub(crate) fn node_reclaim_mode(&self) -> NodeReclaim {
         let mode = self.shared.settings.0.node_reclaim.load(Relaxed) as u32;
         NodeReclaim::from_mode(mode).unwrap_or_default() // only valid modes are ever stored
+    }
+
+    /// The fraction of a zone at which `pageset.high` is fixed; 0 = none.
+    pub(crate) fn high_fraction(&self) -> u32 {
+        self.shared.settings.0.high_fraction.load(Relaxed) as u32
     }
 
     /// Changes how `pageset.high` is tuned; every pageset starts afresh from its lower limit.

@@ -1,7 +1,7 @@
 //! The allocator's state as plain data: what every front end renders.
 //!
 //! Figures are read one after the other while allocation goes on; they agree with each other only
-//! when nothing is under way. Neighbours: `verify.rs` checks, `events.rs` and `counters.rs` count.
+//! when nothing is under way. The folder prints it in the formats of Linux. Neighbours: `verify.rs` checks, `events.rs` and `counters.rs` count.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,7 +15,17 @@ use crate::request::PageKind;
 use crate::threshold::TotalsRule;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::watermarks::Watermarks;
-use crate::zone::Zone;
+use crate::zone::{Seat, Zone};
+
+mod buddyinfo;
+mod fallback_lists;
+mod files;
+mod numastat;
+mod text;
+mod vmstat;
+mod zoneinfo;
+
+pub use text::Snapshot;
 
 /// The equation every zone and the whole allocator keep:
 /// `managed = free + in_pagesets + allocated`, in frames.
@@ -112,6 +122,8 @@ pub struct PagesetSnapshot {
     pub count: PageCount,
     /// `pageset.high`.
     pub high: PageCount,
+    /// Its batch, and the bounds of `high`.
+    pub limits: PagesetLimits,
     /// Batches taken from the zone.
     pub refills: u64,
     /// Batches given back.
@@ -209,19 +221,25 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// All pagesets that are or were in use.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + use<'m, '_, P> {
         self.zones.iter().flat_map(|zone| {
-            zone.pagesets.iter().zip(self.seats).filter(|(_, seat)| seat.exists()).map(|(pageset, seat)| {
-                // Relaxed: figures for people.
-                PagesetSnapshot {
-                    zone: zone.id,
-                    cpu: seat.cpu,
-                    count: pageset.count(),
-                    high: pageset.high().max(zone.pageset_limits(zone.is_own(*seat)).high_min),
-                    refills: pageset.refills.load(Relaxed),
-                    drains: pageset.drains.load(Relaxed),
-                    remote_drains: pageset.remote_drains.load(Relaxed),
-                }
-            })
+            let seats = self.seats.iter().filter(|seat| seat.exists());
+            seats.map(|&seat| self.pageset_snapshot(zone, seat))
         })
+    }
+
+    fn pageset_snapshot(&self, zone: &Zone<'m, P>, seat: Seat) -> PagesetSnapshot {
+        let pageset = &zone.pagesets[seat.cpu.index()];
+        let limits = zone.pageset_limits(zone.is_own(seat));
+        // Relaxed: figures for people.
+        PagesetSnapshot {
+            zone: zone.id,
+            cpu: seat.cpu,
+            count: pageset.count(),
+            high: pageset.high().max(limits.high_min),
+            limits,
+            refills: pageset.refills.load(Relaxed),
+            drains: pageset.drains.load(Relaxed),
+            remote_drains: pageset.remote_drains.load(Relaxed),
+        }
     }
 
     /// The books of the whole allocator; they balance when nothing is under way.
