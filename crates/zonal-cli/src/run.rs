@@ -22,7 +22,7 @@ use zonal::policy::WeightTable;
 use zonal::units::NodeId;
 use zonal_linux::workload::{Latencies, Plan, PoolReport, Workload, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
-use zonal_machine::MachineModel;
+use zonal_machine::{MachineModel, write_tree};
 
 use crate::interrupt;
 use crate::outcome::{Failure, print};
@@ -81,6 +81,10 @@ pub(crate) struct RunArgs {
     /// Start of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+
+    /// Write the pool's state as files of /proc and /sys below DIR, which `zonal machine --sysfs DIR` reads
+    #[arg(long, value_name = "DIR")]
+    export_tree: Option<PathBuf>,
 
     /// Print the result as one JSON document
     #[arg(long)]
@@ -166,6 +170,10 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     let report = run_on_pool(&pool, &policy, &plan, &interrupted, |now| bar.show(now))
         .map_err(|error| Failure::failed(format!("cannot start {} threads: {error}", plan.threads)))?;
     bar.clear();
+    if let Some(root) = &args.export_tree {
+        write_tree(pool.snapshot(), root).map_err(Failure::failed)?;
+        eprintln!("wrote {}", root.display());
+    }
     print(&if args.json { json::render(&report) } else { text::render(&pool, &report) })?;
     judge(&report, &interrupted)
 }

@@ -228,3 +228,28 @@ fn help_lists_workloads_and_examples() {
         assert!(text.contains("batch-random") && text.contains("Examples:"), "{text}");
     }
 }
+
+#[test]
+fn the_pools_state_is_written_as_a_tree_that_is_read_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree").display().to_string();
+    json(&["pair", "--fake-nodes", "2", "--threads", "1", "--export-tree", &tree]);
+    let output = zonal(&["machine", "--sysfs", &tree, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let machine: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(machine["nodes"].as_array().unwrap().len(), 2);
+    let managed: u64 =
+        machine["zones"].as_array().unwrap().iter().map(|z| z["managed"].as_u64().unwrap()).sum();
+    assert_eq!(managed, 64 << 8);
+    // What a kernel would print for such a machine is what the pool printed.
+    let checks = machine["checks"].as_array().unwrap();
+    let differ: Vec<_> =
+        checks.iter().filter(|check| check["same"] != true).map(|check| &check["what"]).collect();
+    let own = |what: &Value| what.as_str().unwrap().starts_with("pageset_high_");
+    assert!(checks.len() > 10 && differ.iter().all(|what| own(what)), "{differ:?}");
+    let file = directory.path().join("tree/proc/zoneinfo").display().to_string();
+    let output = zonal(&["run", "pair", "--pool", "64MiB", "--seconds", "0.05", "--export-tree", &file]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("cannot write ") && errors.contains("proc/zoneinfo"), "{errors}");
+}

@@ -5,12 +5,13 @@
 use std::fmt;
 
 use zonal::machine::FrameRange;
-use zonal::snapshot::{Books, Events, Locality, NodeSnapshot, PagesetSnapshot, ZoneSnapshot};
+use zonal::snapshot::{Books, Events, Locality, NodeSnapshot, PagesetSnapshot, Snapshot, ZoneSnapshot};
 use zonal::units::{NodeId, PageCount, ZoneKind};
 use zonal::verify::VerifyError;
 use zonal::{NodeMask, Platform};
 
 use crate::error::Warning;
+use crate::platform::LinuxPlatform;
 use crate::pool::Pool;
 use crate::sync::held;
 use crate::topology::Topology;
@@ -114,6 +115,12 @@ impl Pool {
     /// All pagesets that are or were in use.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + '_ {
         self.core.allocator().pagesets()
+    }
+
+    /// The pool's state in the formats of Linux's `/proc` and `/sys`.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot<'_, '_, LinuxPlatform> {
+        self.core.allocator().snapshot()
     }
 
     /// What happened so far.

@@ -21,6 +21,7 @@ mod predict;
 mod presets;
 mod report;
 mod resolve;
+mod tree_writer;
 
 pub use at_boot::{AtBoot, FewerFrames};
 pub use capture::{Capture, capture, capture_live};
@@ -35,3 +36,4 @@ pub use presets::{PRESETS, Preset, preset};
 pub use report::{
     Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain, readable_size,
 };
+pub use tree_writer::write_tree;

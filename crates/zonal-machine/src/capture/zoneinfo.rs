@@ -164,18 +164,20 @@ impl Info {
             "managed" => self.managed = Some(value),
             "start_pfn:" => self.start = Some(value),
             "cpu:" => self.cpus_seen += 1,
-            key if self.cpus_seen == 1 => self.take_pageset(key, value),
+            key if self.cpus_seen > 0 => self.take_pageset(key, value),
             _ => {}
         }
     }
 
-    /// Pagesets are alike on every CPU; those of the first stand for all.
+    /// Pagesets are alike on every CPU; those of the first stand for all. Only the bounds of a tuned `high`
+    /// can differ: pools of this allocator give less to CPUs of other nodes than their rule says.
     fn take_pageset(&mut self, key: &str, value: u64) {
         match key {
+            "high_min:" => self.pageset_high_min = self.pageset_high_min.max(Some(value)),
+            "high_max:" => self.pageset_high_max = self.pageset_high_max.max(Some(value)),
+            _ if self.cpus_seen > 1 => {}
             "high:" => self.pageset_high = Some(value),
             "batch:" => self.batch = Some(value),
-            "high_min:" => self.pageset_high_min = Some(value),
-            "high_max:" => self.pageset_high_max = Some(value),
             "vm stats threshold:" => self.stat_threshold = Some(value),
             _ => {}
         }
