@@ -2,10 +2,11 @@
 //!
 //! Everything is measured with the allocator that ships, on emulated machines (`world.rs`) that run
 //! natively; what needs more CPUs than a machine has comes from the simulator and is labelled
-//! simulated. `m1.rs` and others like it set up and measure one mechanism each and return plain data.
+//! simulated. `m1.rs` to `m5.rs` set up and measure one mechanism each and return plain data.
 //! Neighbours: `zonal mechanisms` renders it.
 
 mod m1;
+mod m2;
 mod world;
 
 use std::num::NonZeroU32;
@@ -16,17 +17,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum Mechanism {
     /// The zonelist cache.
     M1,
+    /// Tuned pagesets.
+    M2,
 }
 
 impl Mechanism {
     /// All of them, in order.
-    pub const ALL: [Self; 1] = [Self::M1];
+    pub const ALL: [Self; 2] = [Self::M1, Self::M2];
 
     /// The name on the command line and in documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::M1 => "M1",
+            Self::M2 => "M2",
         }
     }
 
@@ -35,6 +39,7 @@ impl Mechanism {
     pub const fn summary(self) -> &'static str {
         match self {
             Self::M1 => "zonelist cache: skip zones found full within the last second",
+            Self::M2 => "tuned pagesets: as deep as their CPU's allocation and freeing go",
         }
     }
 
@@ -43,6 +48,7 @@ impl Mechanism {
     pub const fn source(self) -> &'static str {
         match self {
             Self::M1 => "Jackson 2006",
+            Self::M2 => "Huang 2023",
         }
     }
 
@@ -51,6 +57,7 @@ impl Mechanism {
     pub const fn matters(self) -> &'static str {
         match self {
             Self::M1 => m1::MATTERS,
+            Self::M2 => m2::MATTERS,
         }
     }
 
@@ -59,6 +66,7 @@ impl Mechanism {
     pub const fn does_not_matter(self) -> &'static str {
         match self {
             Self::M1 => m1::DOES_NOT_MATTER,
+            Self::M2 => m2::DOES_NOT_MATTER,
         }
     }
 }
@@ -139,6 +147,10 @@ pub struct Sizes {
     pub full_nodes: Vec<u16>,
     /// Pages allocated and freed in a round (M1).
     pub pairs: u32,
+    /// Pages that a CPU allocates before it frees them (M2).
+    pub deep_pages: usize,
+    /// How often it does so in a second of the clock (M2).
+    pub deep_loops: u32,
 }
 
 impl Sizes {
@@ -151,6 +163,8 @@ impl Sizes {
             cpus: NonZeroU32::new(cpus).unwrap_or(NonZeroU32::MIN),
             full_nodes: vec![0, 3, 15, 63, 255],
             pairs: 10_000,
+            deep_pages: 1 << 15,
+            deep_loops: 20,
         }
     }
 }
@@ -182,11 +196,20 @@ pub fn measure(
         on_progress(Progress { mechanism, done, total: mechanisms.len() });
         let found = match mechanism {
             Mechanism::M1 => m1::measure(sizes, stop),
+            Mechanism::M2 => m2::measure(sizes, stop),
         };
         let Some(found) = found else { break };
         all.push(found);
     }
     all
+}
+
+/// The threads of measurements with several, in words.
+fn threads_text(sizes: &Sizes) -> String {
+    match sizes.cpus.get() {
+        1 => "1 CPU".to_owned(),
+        cpus => format!("{cpus} CPUs"),
+    }
 }
 
 /// Whether the caller wants the measurements to end.

@@ -33,6 +33,11 @@ pub(super) fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
+/// Locks that the calling thread has acquired so far.
+pub(super) fn locks_acquired() -> u64 {
+    LOCKED.get()
+}
+
 /// CPU time that the calling thread has used so far, in nanoseconds. Waiting for a core does not count,
 /// spinning does.
 pub(super) fn cpu_time_ns() -> u64 {
