@@ -7,6 +7,7 @@
 
 mod m1;
 mod m2;
+mod m4;
 mod world;
 
 use std::num::NonZeroU32;
@@ -19,11 +20,13 @@ pub enum Mechanism {
     M1,
     /// Tuned pagesets.
     M2,
+    /// Zoned counters.
+    M4,
 }
 
 impl Mechanism {
     /// All of them, in order.
-    pub const ALL: [Self; 2] = [Self::M1, Self::M2];
+    pub const ALL: [Self; 3] = [Self::M1, Self::M2, Self::M4];
 
     /// The name on the command line and in documents.
     #[must_use]
@@ -31,6 +34,7 @@ impl Mechanism {
         match self {
             Self::M1 => "M1",
             Self::M2 => "M2",
+            Self::M4 => "M4",
         }
     }
 
@@ -40,6 +44,7 @@ impl Mechanism {
         match self {
             Self::M1 => "zonelist cache: skip zones found full within the last second",
             Self::M2 => "tuned pagesets: as deep as their CPU's allocation and freeing go",
+            Self::M4 => "zoned counters: fold into shared totals only beyond a threshold",
         }
     }
 
@@ -49,6 +54,7 @@ impl Mechanism {
         match self {
             Self::M1 => "Jackson 2006",
             Self::M2 => "Huang 2023",
+            Self::M4 => "Lameter 2006",
         }
     }
 
@@ -58,6 +64,7 @@ impl Mechanism {
         match self {
             Self::M1 => m1::MATTERS,
             Self::M2 => m2::MATTERS,
+            Self::M4 => m4::MATTERS,
         }
     }
 
@@ -67,6 +74,7 @@ impl Mechanism {
         match self {
             Self::M1 => m1::DOES_NOT_MATTER,
             Self::M2 => m2::DOES_NOT_MATTER,
+            Self::M4 => m4::DOES_NOT_MATTER,
         }
     }
 }
@@ -151,6 +159,16 @@ pub struct Sizes {
     pub deep_pages: usize,
     /// How often it does so in a second of the clock (M2).
     pub deep_loops: u32,
+    /// Batches of 64 pages that each CPU allocates and frees in a round (M4).
+    pub batches: u32,
+    /// Operations after each of which the counters are compared (M4).
+    pub drift_steps: u32,
+    /// CPUs of simulated machines: cases of the experiment `zoned-counters-2006` (M4).
+    pub simulated_cpus: Vec<u32>,
+    /// Pages that each of them touches (M4).
+    pub simulated_pages: u32,
+    /// Start of all random choices.
+    pub seed: u64,
 }
 
 impl Sizes {
@@ -165,6 +183,11 @@ impl Sizes {
             pairs: 10_000,
             deep_pages: 1 << 15,
             deep_loops: 20,
+            batches: 2000,
+            drift_steps: 20_000,
+            simulated_cpus: vec![128, 512, 1020],
+            simulated_pages: 1024,
+            seed: 1,
         }
     }
 }
@@ -197,6 +220,7 @@ pub fn measure(
         let found = match mechanism {
             Mechanism::M1 => m1::measure(sizes, stop),
             Mechanism::M2 => m2::measure(sizes, stop),
+            Mechanism::M4 => m4::measure(sizes, stop),
         };
         let Some(found) = found else { break };
         all.push(found);

@@ -1,0 +1,129 @@
+//! Contention on counters that this machine has too few CPUs for, from the simulator.
+//!
+//! The machine, what its accesses cost and its program are those of the experiment
+//! `zoned-counters-2006`, which was calibrated on published figures; only its nodes and the memory that each
+//! process touches are smaller, so that seconds are enough. Neighbours: `m4.rs` measures natively.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use zonal::threshold::{CounterRules, TotalsRule};
+use zonal::units::PageCount;
+use zonal_lab::experiment::results::{CaseValue, Results};
+use zonal_lab::experiment::{CaseFilter, Options, Plan, Run, Source, built_in, load, run};
+use zonal_lab::workload::Workload;
+
+use super::super::{Measure, Sizes, stops};
+use super::{RULES, counters};
+
+/// The experiment and its variant whose settings are kept.
+const EXPERIMENT: &str = "zoned-counters-2006";
+const BASIS: &str = "fixed32";
+/// What tells its cases apart.
+const COLUMN: &str = "cpus";
+/// Memory of each node: the least that has the same scaled threshold as on the real machine, 125.
+const NODE_BYTES: u64 = 2 << 30;
+/// Host memory for simulated machines at the same time; one alone may use more.
+const HOST_BYTES: u64 = 2 << 30;
+
+/// Wall time for each page of each process, under each rule, on each number of CPUs.
+pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Measure>> {
+    let plan = plan(sizes);
+    let jobs = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let options = Options { seed: sizes.seed, jobs, memory_bytes: HOST_BYTES };
+    let results = run(&plan, &options, |_| (), stop).expect("the experiment runs");
+    if stops(stop) || results.missing > 0 {
+        return None;
+    }
+    let cpus = &sizes.simulated_cpus;
+    let with_total = cpus.iter().map(|&cpus| of_cpus(cpus, TotalsRule::AndMachine, &results, sizes));
+    let without = cpus.iter().max().map(|&cpus| of_cpus(cpus, TotalsRule::PerNode, &results, sizes));
+    Some(with_total.chain(without).collect())
+}
+
+/// The experiment with our rules as its variants.
+fn plan(sizes: &Sizes) -> Plan {
+    let known = built_in(EXPERIMENT).expect("the experiment is built in");
+    let mut plan = load(&Source::BuiltIn(known)).expect("a built-in experiment is valid");
+    let cpus = sizes.simulated_cpus.iter().map(|&cpus| CaseValue::Number(f64::from(cpus)));
+    let cases = CaseFilter(vec![(COLUMN.to_owned(), cpus.collect())]);
+    plan.keep(&[BASIS.to_owned()], &cases).expect("the experiment has these cases");
+    let with_total = |run: &Run| RULES.map(|rule| of_rule(run, rule, TotalsRule::AndMachine, sizes));
+    let without = |run: &Run| RULES.map(|rule| of_rule(run, rule, TotalsRule::PerNode, sizes));
+    let largest = plan.runs.last().into_iter().flat_map(without);
+    plan.runs = plan.runs.iter().flat_map(with_total).chain(largest).collect();
+    plan
+}
+
+/// A run of the experiment under one of our rules: as published with a total of the whole machine in which
+/// all CPUs count, or without it, as is our default.
+fn of_rule(run: &Run, rule: super::Rule, totals: TotalsRule, sizes: &Sizes) -> Run {
+    let mut run = run.clone();
+    let (name, threshold, fold) = rule;
+    run.config.counters = CounterRules { totals, ..counters(threshold, fold) };
+    run.variant = variant(name, totals);
+    let page_bytes = run.model.page_bytes;
+    for zone in &mut Arc::make_mut(&mut run.model).zones {
+        zone.managed = zone.managed.min(PageCount::new(NODE_BYTES / u64::from(page_bytes)));
+        (zone.present, zone.spanned) = (zone.managed, zone.managed);
+    }
+    if let Workload::FirstTouch(program) = &mut run.workload {
+        program.gib_each = f64::from(sizes.simulated_pages) * f64::from(page_bytes) / f64::from(1 << 30);
+    }
+    run
+}
+
+fn variant(name: &str, totals: TotalsRule) -> String {
+    format!("{name} {totals:?}")
+}
+
+/// The figures of one number of CPUs.
+fn of_cpus(cpus: u32, totals: TotalsRule, results: &Results, sizes: &Sizes) -> Measure {
+    let case = CaseFilter(vec![(COLUMN.to_owned(), vec![CaseValue::Number(f64::from(cpus))])]);
+    let of = |name: &str| {
+        let run =
+            results.runs.iter().find(|run| run.variant == variant(name, totals) && case.takes(&run.case));
+        let wall = run.and_then(|run| run.outcome.get("wall")).expect("every run has a wall time");
+        wall * 1e6 / f64::from(sizes.simulated_pages)
+    };
+    let values = RULES.map(|(name, ..)| of(name)).to_vec();
+    let (metric, label) = match totals {
+        TotalsRule::AndMachine => {
+            (format!("first_touch_{cpus}_cpus"), format!("us for a page, {cpus} CPUs, machine total"))
+        }
+        TotalsRule::PerNode => {
+            (format!("first_touch_{cpus}_cpus_no_machine_total"), format!("us for a page, {cpus} CPUs, none"))
+        }
+    };
+    Measure { simulated: true, ..Measure::gain(metric, label, "us", values) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_thresholds_end_the_contention_of_many_cpus() {
+        let sizes = Sizes { simulated_cpus: vec![256], simulated_pages: 200, ..Sizes::for_this_machine() };
+        let measures = measure(&sizes, &AtomicBool::new(false)).unwrap();
+        let [with_total, without] = [0, 1].map(|at| &*measures[at].values);
+        assert!(measures.iter().all(|measure| measure.simulated));
+        assert!(with_total[0] > 3.0 * with_total[1] && with_total[1] > with_total[4], "{with_total:?}");
+        assert!(without.iter().zip(with_total).all(|(without, with)| without <= with), "{without:?}");
+    }
+
+    #[test]
+    fn a_simulation_is_the_same_each_time() {
+        let sizes = Sizes { simulated_cpus: vec![16], simulated_pages: 100, ..Sizes::for_this_machine() };
+        let [first, second] = [0, 1].map(|_| measure(&sizes, &AtomicBool::new(false)).unwrap());
+        assert_eq!(first, second);
+    }
+
+    #[test]
+    fn a_stopped_simulation_returns_nothing() {
+        let sizes = Sizes { simulated_cpus: vec![4], ..Sizes::for_this_machine() };
+        assert_eq!(measure(&sizes, &AtomicBool::new(true)), None);
+    }
+}
