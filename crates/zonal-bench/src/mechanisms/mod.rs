@@ -8,6 +8,7 @@
 mod m1;
 mod m2;
 mod m4;
+mod m5;
 mod world;
 
 use std::num::NonZeroU32;
@@ -22,11 +23,13 @@ pub enum Mechanism {
     M2,
     /// Zoned counters.
     M4,
+    /// Node fallback order.
+    M5,
 }
 
 impl Mechanism {
     /// All of them, in order.
-    pub const ALL: [Self; 3] = [Self::M1, Self::M2, Self::M4];
+    pub const ALL: [Self; 4] = [Self::M1, Self::M2, Self::M4, Self::M5];
 
     /// The name on the command line and in documents.
     #[must_use]
@@ -35,6 +38,7 @@ impl Mechanism {
             Self::M1 => "M1",
             Self::M2 => "M2",
             Self::M4 => "M4",
+            Self::M5 => "M5",
         }
     }
 
@@ -45,6 +49,7 @@ impl Mechanism {
             Self::M1 => "zonelist cache: skip zones found full within the last second",
             Self::M2 => "tuned pagesets: as deep as their CPU's allocation and freeing go",
             Self::M4 => "zoned counters: fold into shared totals only beyond a threshold",
+            Self::M5 => "fallback order: equally near nodes take turns as the next choice",
         }
     }
 
@@ -55,6 +60,7 @@ impl Mechanism {
             Self::M1 => "Jackson 2006",
             Self::M2 => "Huang 2023",
             Self::M4 => "Lameter 2006",
+            Self::M5 => "Ramakrishnan 2021",
         }
     }
 
@@ -65,6 +71,7 @@ impl Mechanism {
             Self::M1 => m1::MATTERS,
             Self::M2 => m2::MATTERS,
             Self::M4 => m4::MATTERS,
+            Self::M5 => m5::MATTERS,
         }
     }
 
@@ -75,6 +82,7 @@ impl Mechanism {
             Self::M1 => m1::DOES_NOT_MATTER,
             Self::M2 => m2::DOES_NOT_MATTER,
             Self::M4 => m4::DOES_NOT_MATTER,
+            Self::M5 => m5::DOES_NOT_MATTER,
         }
     }
 }
@@ -221,6 +229,7 @@ pub fn measure(
             Mechanism::M1 => m1::measure(sizes, stop),
             Mechanism::M2 => m2::measure(sizes, stop),
             Mechanism::M4 => m4::measure(sizes, stop),
+            Mechanism::M5 => m5::measure(stop),
         };
         let Some(found) = found else { break };
         all.push(found);

@@ -1,0 +1,137 @@
+//! M5: which nodes' memory is used when two nodes spill at once, and how far away it is.
+//!
+//! On the four-node machine of the published patch, CPUs of nodes 2 and 3 allocate more than their nodes
+//! have, page by page in turn. Gain: the share of each node's memory in use at the end, and the part of
+//! the spilled pages that the busiest other node has to carry. Cost: the distance of spilled pages.
+//! Source: Ramakrishnan 2021, Linux 54d032ced983.
+
+use std::sync::atomic::AtomicBool;
+
+use zonal::fallback::NodeLoad;
+use zonal::units::NodeId;
+use zonal::{Config, Request};
+
+use super::world::{Node, Shared, World, machine, run_on, with_worlds};
+use super::{Findings, Measure, Mechanism, stops};
+
+pub(super) const MATTERS: &str = "several nodes outgrow their memory at once and have equally distant \
+    neighbours: each of these then serves one of them, instead of one serving all.";
+pub(super) const DOES_NOT_MATTER: &str = "there are one or two nodes, all distances differ, or one node spills \
+    alone: the lists are then the same, or only one is used.";
+
+/// What is compared.
+const RULES: [(&str, NodeLoad); 2] = [("assign", NodeLoad::Assign), ("accumulate", NodeLoad::Accumulate)];
+
+const NODES: usize = 4;
+/// Frames of each node.
+const FRAMES: u64 = 1 << 14;
+/// The nodes that spill, each with one CPU of the same number.
+const SPILLING: [u32; 2] = [2, 3];
+/// Pages that each of them allocates beyond its node's memory.
+const SPILLED: u64 = FRAMES / 4;
+
+/// Measures gain and cost.
+pub(super) fn measure(stop: &AtomicBool) -> Option<Findings> {
+    let found = RULES.map(|(_, rule)| spill(rule, stop));
+    let found = found.into_iter().collect::<Option<Vec<Spill>>>()?;
+    let of = |value: &dyn Fn(&Spill) -> f64| found.iter().map(value).collect::<Vec<f64>>();
+    let used = (0..NODES).map(|node| {
+        let label = format!("% of node {node} in use");
+        Measure::gain(format!("used_node_{node}"), label, "%", of(&|spill| spill.used[node]))
+    });
+    let busiest = Measure::gain(
+        "spilled_to_busiest_node",
+        "% of spilled pages that one node serves",
+        "%",
+        of(&|spill| spill.busiest),
+    );
+    let distance = Measure::cost(
+        "spilled_distance",
+        "mean distance of spilled pages, 10 = local",
+        "distance",
+        of(&|spill| spill.distance),
+    );
+    let setup = format!(
+        "4 nodes of {} MiB in two pairs, distances 10 12 32 32: CPUs of nodes 2 and 3 allocate a quarter more \
+         than their nodes have.",
+        FRAMES >> 8
+    );
+    Some(Findings {
+        mechanism: Mechanism::M5,
+        setup,
+        variants: RULES.map(|(name, _)| name).to_vec(),
+        measures: used.chain([busiest, distance]).collect(),
+    })
+}
+
+/// Where pages came from.
+#[derive(Clone, Copy, Debug)]
+struct Spill {
+    /// Percent of each node's memory that is in use.
+    used: [f64; NODES],
+    /// Percent of the spilled pages that came from the node that served most of them.
+    busiest: f64,
+    /// Mean distance of spilled pages.
+    distance: f64,
+}
+
+/// Distances 10 12 32 32 / 12 10 32 32 / 32 32 10 12 / 32 32 12 10.
+fn distance(from: usize, to: usize) -> u8 {
+    match (from == to, from / 2 == to / 2) {
+        (true, _) => 10,
+        (_, true) => 12,
+        (_, false) => 32,
+    }
+}
+
+fn spill(rule: NodeLoad, stop: &AtomicBool) -> Option<Spill> {
+    let machine = machine(&[Node { cpus: 1, frames: FRAMES }; NODES], distance);
+    let config = Config { node_load: rule, ..Config::default() };
+    with_worlds::<Shared, _>(
+        &machine,
+        &[config],
+        |worlds| {
+            if stops(stop) { None } else { Some(spill_on(&worlds[0])) }
+        },
+    )
+}
+
+fn spill_on(world: &World<'_, Shared>) -> Spill {
+    let (mut pages, mut spilled, mut distances) = ([0_u64; NODES], [0_u64; NODES], 0_u64);
+    for _ in 0..FRAMES + SPILLED {
+        for cpu in SPILLING {
+            run_on(cpu);
+            let block = world.alloc(&Request::page()).expect("the other nodes have memory");
+            pages[block.node.index()] += 1;
+            if block.node != node(cpu) {
+                spilled[block.node.index()] += 1;
+                distances += u64::from(distance(cpu as usize, block.node.index()));
+            }
+        }
+    }
+    let all: u64 = spilled.iter().sum();
+    let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+    Spill {
+        used: pages.map(|pages| percent(pages, FRAMES)),
+        busiest: percent(spilled.into_iter().max().unwrap_or_default(), all),
+        distance: distances as f64 / all.max(1) as f64,
+    }
+}
+
+fn node(cpu: u32) -> NodeId {
+    NodeId::new(cpu as u16).expect("four nodes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spilled_pages_share_two_nodes_only_with_accumulated_load() {
+        let [assign, accumulate] = RULES.map(|(_, rule)| spill(rule, &AtomicBool::new(false)).unwrap());
+        assert!((50.0..55.0).contains(&assign.used[0]) && assign.used[1] == 0.0, "{assign:?}");
+        assert!(accumulate.used[..2].iter().all(|used| (25.0..28.0).contains(used)), "{accumulate:?}");
+        assert_eq!((assign.busiest, accumulate.busiest), (100.0, 50.0));
+        assert_eq!((assign.distance, accumulate.distance), (32.0, 32.0));
+    }
+}
