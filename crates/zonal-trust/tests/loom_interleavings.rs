@@ -4,6 +4,8 @@
 //! with `-- --nocapture` to see how many there were; `ZONAL_INTERLEAVINGS=20` goes twenty times as far.
 //! Neighbours: `interleavings` has the scenarios, `shuttle_interleavings.rs` draws longer schedules.
 
+#[path = "interleavings/broken_sequences.rs"]
+mod broken_sequences;
 mod interleavings;
 #[path = "interleavings/under_loom.rs"]
 mod under_loom;
@@ -12,20 +14,45 @@ use under_loom::{Bounds, Explored, Loom, explore};
 
 /// Interleavings of a scenario that are explored at most.
 const MOST: usize = 2500;
+/// The same for sequences, more than there are within the bound of preemptions: 7285 at most.
+const MOST_OF_SEQUENCES: usize = 10_000;
+const SEQUENCES: &str = "sequences";
 
-fn check(name: &str, preemptions: usize, scenario: fn()) {
-    let bounds = Bounds { preemptions, interleavings: MOST * interleavings::factor() };
+fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
+    let most = if module == SEQUENCES { MOST_OF_SEQUENCES } else { MOST };
+    let bounds = Bounds { preemptions, interleavings: most * interleavings::factor() };
     let Explored { interleavings, is_complete } = explore(bounds, scenario);
     let extent = if is_complete { "all" } else { "the first" };
     println!("{name}: {extent} {interleavings} interleavings of {preemptions} preemptions at most");
+    assert!(is_complete || module != SEQUENCES, "{name} has become too large to go through all of it");
 }
 
 macro_rules! run {
     ($($name:ident: $module:ident, $preemptions:literal;)*) => {$(
         #[test]
         fn $name() {
-            check(stringify!($name), $preemptions, interleavings::$module::$name::<Loom>);
+            check(stringify!($name), stringify!($module), $preemptions, interleavings::$module::$name::<Loom>);
         }
     )*};
 }
 interleavings::for_all_scenarios!(run);
+
+#[test]
+fn sequences_that_load_the_gate_last_are_found() {
+    broken_sequences::gate_last().into_iter().for_each(must_fail);
+}
+
+#[test]
+fn sequences_whose_gate_does_not_acquire_are_found() {
+    broken_sequences::gate_relaxed().into_iter().for_each(must_fail);
+}
+
+fn must_fail((what, orders, scenario): broken_sequences::Broken) {
+    let bounds = Bounds { preemptions: 2, interleavings: MOST };
+    let explored = std::panic::catch_unwind(|| explore(bounds, move || scenario(orders)));
+    assert!(
+        explored.is_err(),
+        "{what}: not found in {} interleavings",
+        explored.map_or(0, |all| all.interleavings)
+    );
+}

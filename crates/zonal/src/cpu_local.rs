@@ -45,6 +45,58 @@ pub struct Head<P: Platform> {
     visitor: P::U64,
 }
 
+/// What a sequence loads or stores of a pageset.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Field {
+    /// [`Head::gate`].
+    Gate,
+    /// [`Head::word`].
+    Word,
+    /// [`Head::take_limit`].
+    TakeLimit,
+    /// [`Head::give_limit`].
+    GiveLimit,
+    /// The slot of the frame that is popped or pushed.
+    Slot,
+}
+
+/// One access of a sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// A load that comes before all later accesses.
+    LoadAcquire(Field),
+    /// A load. It may come later than it stands here, though not after the store that commits.
+    Load(Field),
+    /// A store. The last one commits.
+    Store(Field),
+}
+
+/// The accesses of a sequence, first to last.
+pub type Accesses = &'static [Access];
+
+/// Pops a frame: [`CpuLocal::take_at_home`]. The sequence gives up before it loads the slot if the limit is
+/// exceeded.
+pub const POP: Accesses = &[
+    Access::LoadAcquire(Field::Gate),
+    Access::Load(Field::Word),
+    Access::Load(Field::TakeLimit),
+    Access::Load(Field::Slot),
+    Access::Store(Field::Word),
+];
+
+/// Pushes a frame: [`CpuLocal::give_at_home`]. The sequence gives up before it stores into the slot if the
+/// limit is exceeded.
+pub const PUSH: Accesses = &[
+    Access::LoadAcquire(Field::Gate),
+    Access::Load(Field::Word),
+    Access::Load(Field::GiveLimit),
+    Access::Store(Field::Slot),
+    Access::Store(Field::Word),
+];
+
+/// Locks a head: [`CpuLocal::lock`]. The sequence gives up before it stores if the gate is shut.
+pub const LOCK: Accesses = &[Access::LoadAcquire(Field::Gate), Access::Store(Field::Gate)];
+
 impl<P: Platform> Head<P> {
     /// A head that was never used; all of its bytes are zero where cells are plain integers.
     pub(crate) fn virgin() -> Self {

@@ -49,7 +49,7 @@ pub(crate) struct Explored {
 struct Learned;
 
 /// Goes through the interleavings of `scenario` with loom.
-pub(crate) fn explore(bounds: Bounds, scenario: fn()) -> Explored {
+pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync + 'static) -> Explored {
     const EVERY: usize = 500;
     Loom::table(Table::forget);
     loop {
@@ -66,15 +66,16 @@ pub(crate) fn explore(bounds: Bounds, scenario: fn()) -> Explored {
             Loom::join(Loom::spawn(0, scenario));
             Loom::table(|table| table.explored.set(table.explored.get() + 1));
         };
-        match catch_unwind(AssertUnwindSafe(|| builder.check(model))) {
-            Err(thrown) if thrown.is::<Learned>() => {}
-            Err(thrown) => resume_unwind(thrown),
-            Ok(()) if Loom::table(Table::has_learned) => {}
-            Ok(()) => {
-                let interleavings = Loom::table(|table| table.explored.get());
-                let most = bounds.interleavings.next_multiple_of(EVERY) as u64;
-                return Explored { interleavings, is_complete: interleavings + 1 < most };
-            }
+        let checked = catch_unwind(AssertUnwindSafe(|| builder.check(model)));
+        // What was learned makes all before it void, failures too: a plain cell orders nothing.
+        if Loom::table(Table::has_learned) {
+            continue;
         }
+        if let Err(failure) = checked {
+            resume_unwind(failure);
+        }
+        let interleavings = Loom::table(|table| table.explored.get());
+        let most = bounds.interleavings.next_multiple_of(EVERY) as u64;
+        return Explored { interleavings, is_complete: interleavings + 1 < most };
     }
 }

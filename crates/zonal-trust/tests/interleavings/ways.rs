@@ -1,7 +1,8 @@
-//! The ways in which CPUs of a model get at their own pagesets: locks that are tried, as in programs, or plain
-//! loads and stores with interrupts off, as in kernels.
+//! The ways in which CPUs of a model get at their own pagesets: locks that are tried, plain loads and stores
+//! with interrupts off, as in kernels, or restartable sequences, as in programs on Linux.
 //!
-//! Neighbours: `cells.rs` is the platform, `world.rs` has the CPUs turn interrupts off.
+//! Neighbours: `cells.rs` is the platform, `world.rs` has the CPUs turn interrupts off, `restartable.rs` has
+//! the sequences.
 
 use zonal::cpu_local::{CpuLocal, Head, Pinned, Quiesce, TryLock};
 use zonal::home::{Home, Homes};
@@ -10,6 +11,7 @@ use zonal::units::CpuId;
 
 use crate::interleavings::cells::{LockHandle, Model};
 use crate::interleavings::checker::Checker;
+use crate::interleavings::restartable::Restartable;
 
 /// A lock for each CPU, held by what runs there with interrupts off.
 pub(crate) struct Interrupts<C>(Vec<LockHandle<C>>);
@@ -51,6 +53,8 @@ pub(crate) enum Way<C: Checker> {
     Locks,
     /// As kernels do.
     Interrupts(Pinned<Interrupts<C>>),
+    /// As programs do where the kernel restarts what it interrupts.
+    Sequences(Restartable<C>),
 }
 
 impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
@@ -63,6 +67,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         match self {
             Self::Locks => TryLock.take_at_home(platform, homes, step),
             Self::Interrupts(pinned) => pinned.take_at_home(platform, homes, step),
+            Self::Sequences(sequences) => sequences.take_at_home(platform, homes, step),
         }
     }
 
@@ -76,6 +81,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         match self {
             Self::Locks => TryLock.give_at_home(platform, homes, prepare, refused),
             Self::Interrupts(pinned) => pinned.give_at_home(platform, homes, prepare, refused),
+            Self::Sequences(sequences) => sequences.give_at_home(platform, homes, prepare, refused),
         }
     }
 
@@ -83,6 +89,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         match self {
             Self::Locks => TryLock.lock(cpu, head),
             Self::Interrupts(pinned) => pinned.lock(cpu, head),
+            Self::Sequences(sequences) => sequences.lock(cpu, head),
         }
     }
 
@@ -90,6 +97,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         match self {
             Self::Locks => TryLock.lock_remote(cpu, head),
             Self::Interrupts(pinned) => pinned.lock_remote(cpu, head),
+            Self::Sequences(sequences) => sequences.lock_remote(cpu, head),
         }
     }
 }

@@ -18,6 +18,7 @@ use zonal::{Allocator, Block, Buffer, Config, Machine, Request};
 
 use crate::interleavings::cells::{Host, Model, Table};
 use crate::interleavings::checker::{Checker, Contents};
+use crate::interleavings::restartable::{Orders, Restartable};
 use crate::interleavings::ways::{Interrupts, Way};
 
 /// The first frame of the zone of the node at a place.
@@ -73,24 +74,34 @@ impl<C: Checker> World<C> {
     /// A program's world at rest.
     pub(crate) fn new(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>) -> Arc<Self> {
         C::table(Table::clear);
-        Self::build(nodes, config, host, None)
+        Self::build(nodes, config, host, Way::Locks)
     }
 
     /// A kernel's world at rest: what owners do on a CPU, they do with its interrupts off.
     pub(crate) fn of_kernel(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>) -> Arc<Self> {
         C::table(Table::clear);
-        let cpus = nodes.iter().map(|(cpus, _)| cpus.len()).sum();
-        Self::build(nodes, config, host, Some(Interrupts::new(cpus)))
+        let interrupts = Interrupts::new(cpus_of(nodes));
+        Self::build(nodes, config, host, Way::Interrupts(Pinned(interrupts)))
     }
 
-    fn build(
+    /// The world at rest of a program whose kernel restarts sequences, which access memory in these orders.
+    pub(crate) fn of_sequences(
         nodes: &[NodeShape],
         config: &Config,
         host: Box<dyn Host>,
-        interrupts: Option<Interrupts<C>>,
+        orders: Orders,
     ) -> Arc<Self> {
+        C::table(Table::clear);
+        let sequences = Restartable::new(cpus_of(nodes), orders);
+        Self::build(nodes, config, host, Way::Sequences(sequences))
+    }
+
+    fn build(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>, way: Way<C>) -> Arc<Self> {
         C::set_cpu(0);
-        let way = interrupts.clone().map_or(Way::Locks, |interrupts| Way::Interrupts(Pinned(interrupts)));
+        let interrupts = match &way {
+            Way::Interrupts(Pinned(interrupts)) => Some(interrupts.clone()),
+            Way::Locks | Way::Sequences(_) => None,
+        };
         let mut buffers = Vec::new();
         let mut supply = |bytes| {
             let buffer = Box::into_raw(vec![MaybeUninit::<u8>::uninit(); bytes].into_boxed_slice());
@@ -225,6 +236,10 @@ impl<C: Checker> Drop for World<C> {
             drop(unsafe { Box::from_raw(buffer) });
         }
     }
+}
+
+fn cpus_of(nodes: &[NodeShape]) -> usize {
+    nodes.iter().map(|(cpus, _)| cpus.len()).sum()
 }
 
 fn frames_of(first: Pfn, order: Order) -> std::ops::Range<u64> {

@@ -1,0 +1,68 @@
+//! Orders of accesses that break the contract of `Head`, each with a scenario in which loom must find it.
+//!
+//! So the model is known to see what it is there for. Neighbours: `sequences.rs` has the scenarios.
+
+use zonal::cpu_local::{Access, Accesses, Field};
+
+use crate::interleavings::restartable::{CONTRACT, Orders};
+use crate::interleavings::sequences::{
+    lock_against_migrating_drain, pop_against_drain, pop_against_migrating_drain, pop_against_tick,
+    push_against_drain, push_against_migrating_refill, push_against_tick,
+};
+use crate::under_loom::Loom;
+
+/// What breaks the contract, and a scenario that must find it.
+pub(crate) type Broken = (&'static str, Orders, fn(Orders));
+
+/// Gates that are loaded last.
+pub(crate) fn gate_last() -> [Broken; 6] {
+    const POP: Accesses = &[
+        Access::Load(Field::Word),
+        Access::Load(Field::TakeLimit),
+        Access::LoadAcquire(Field::Gate),
+        Access::Load(Field::Slot),
+        Access::Store(Field::Word),
+    ];
+    const PUSH: Accesses = &[
+        Access::Load(Field::Word),
+        Access::Load(Field::GiveLimit),
+        Access::LoadAcquire(Field::Gate),
+        Access::Store(Field::Slot),
+        Access::Store(Field::Word),
+    ];
+    let (pop, push) = (Orders { pop: POP, ..CONTRACT }, Orders { push: PUSH, ..CONTRACT });
+    [
+        ("pop against drain", pop, pop_against_drain::<Loom>),
+        ("pop against tick", pop, pop_against_tick::<Loom>),
+        ("pop against migrating drain", pop, pop_against_migrating_drain::<Loom>),
+        ("push against drain", push, push_against_drain::<Loom>),
+        ("push against tick", push, push_against_tick::<Loom>),
+        ("push against migrating refill", push, push_against_migrating_refill::<Loom>),
+    ]
+}
+
+/// Gates that are loaded first, but do not acquire.
+pub(crate) fn gate_relaxed() -> [Broken; 3] {
+    const POP: Accesses = &[
+        Access::Load(Field::Gate),
+        Access::Load(Field::Word),
+        Access::Load(Field::TakeLimit),
+        Access::Load(Field::Slot),
+        Access::Store(Field::Word),
+    ];
+    const PUSH: Accesses = &[
+        Access::Load(Field::Gate),
+        Access::Load(Field::Word),
+        Access::Load(Field::GiveLimit),
+        Access::Store(Field::Slot),
+        Access::Store(Field::Word),
+    ];
+    const LOCK: Accesses = &[Access::Load(Field::Gate), Access::Store(Field::Gate)];
+    let (pop, push) = (Orders { pop: POP, ..CONTRACT }, Orders { push: PUSH, ..CONTRACT });
+    let lock = Orders { lock: LOCK, ..CONTRACT };
+    [
+        ("pop against migrating drain", pop, pop_against_migrating_drain::<Loom>),
+        ("push against migrating refill", push, push_against_migrating_refill::<Loom>),
+        ("lock against migrating drain", lock, lock_against_migrating_drain::<Loom>),
+    ]
+}
