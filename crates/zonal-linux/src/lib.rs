@@ -38,6 +38,7 @@ mod platform;
 mod pool;
 mod prefault;
 mod reclaimers;
+mod resident;
 mod sequences;
 mod split;
 mod sync;

@@ -20,6 +20,7 @@ use zonal::units::CpuId;
 
 use crate::current_cpu::{AreaUse, area_offset, ask_the_kernel};
 use crate::platform::LinuxPlatform;
+use crate::resident::stays_in_memory;
 
 #[cfg(target_arch = "aarch64")]
 #[path = "sequences/aarch64.rs"]
@@ -130,7 +131,8 @@ fn give_by_lock<'m>(
 impl Sequences {
     /// Sequences, where this process has them.
     pub(crate) fn detect() -> Self {
-        Self { area: area_offset(AreaUse::Sequences).and_then(NonZeroIsize::new).filter(|_| has_barrier()) }
+        let area = area_offset(AreaUse::Sequences).and_then(NonZeroIsize::new);
+        Self { area: area.filter(|_| has_barrier() && stays_in_memory()) }
     }
 
     /// Sequences with areas so far from each thread's thread pointer.

@@ -42,12 +42,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let offset = first.get().wrapping_sub(home.base.get());
             let state = home.states.get(usize::try_from(offset).ok()?)?;
             let byte = state.load(Relaxed); // relaxed: the caller owns the frame if it is right
-            let step = give_step(byte)?;
+            let frame = offset as u32; // zones span 2^32 frames at most
+            if byte != allocated_page(PageKind::User) {
+                return self.mark_other_kind_freed(state, byte).map(|step| (step, frame));
+            }
             mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;
-            Some((step, offset as u32)) // zones span 2^32 frames at most
+            Some((GIVE_STEPS[PageKind::User as usize], frame))
         };
         let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);
         self.platform.cpu_local().give_at_home(&self.platform, &self.homes, prepare, refused)
+    }
+
+    /// Marks a single frame of another kind than the usual one as cached; returns what giving it changes the
+    /// word by, or `None` when it is not allocated.
+    #[cold]
+    fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<u64> {
+        let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
+        mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;
+        Some(GIVE_STEPS[kind as usize])
     }
 
     /// Gives a frame, already marked as kept, that the stack at home did not take at once.
@@ -215,22 +227,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             None => self.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
         }
     }
-}
-
-/// What giving a single frame changes the word by, when `state` is that of an allocated one.
-#[inline(always)]
-fn give_step(state: u8) -> Option<u64> {
-    if state == allocated_page(PageKind::User) {
-        Some(GIVE_STEPS[PageKind::User as usize])
-    } else {
-        other_give_step(state)
-    }
-}
-
-#[cold]
-fn other_give_step(state: u8) -> Option<u64> {
-    let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == state)?;
-    Some(GIVE_STEPS[kind as usize])
 }
 
 #[cold]

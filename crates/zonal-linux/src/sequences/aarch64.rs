@@ -2,7 +2,8 @@
 //!
 //! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
 //! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
-//! sequence go on, after the signature that it asks for. The descriptor is cleared at `30:` and at `50:`.
+//! sequence go on, after the signature that it asks for. The address of the descriptor stays in the area
+//! afterwards (`resident.rs`).
 //! `Head` says why the gate is loaded first; the load must acquire here. Area: descriptor at 8, CPU at 4.
 //! Home: head at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits
 //! of the word.
@@ -23,11 +24,9 @@ macro_rules! sequence {
             "ldr {t:w}, [{own}, #4]",
             $($body,)*
             "30:",
-            "str xzr, [{own}, #8]",
             "b 60f",
             ".inst 0xd428bc00",
             "50:",
-            "str xzr, [{own}, #8]",
             $($failed,)*
             ".pushsection __rseq_cs, \"aw\", @progbits",
             ".balign 32",

@@ -2,7 +2,8 @@
 //!
 //! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
 //! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
-//! sequence go on, after the signature that it asks for. The descriptor is cleared at `30:` and at `50:`.
+//! sequence go on, after the signature that it asks for. The address of the descriptor stays in the area
+//! afterwards (`resident.rs`).
 //! `Head` says why the gate is loaded first; here loads are never reordered. Area: descriptor at 8, CPU at
 //! 4. Home: head at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27
 //! bits of the word.
@@ -19,12 +20,10 @@ macro_rules! sequence {
             "20:",
             $($body,)*
             "30:",
-            "mov qword ptr fs:[{area} + 8], 0",
             ".pushsection .text.unlikely.zonal_sequences, \"ax\", @progbits",
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
             "50:",
-            "mov qword ptr fs:[{area} + 8], 0",
             $($failed,)*
             ".popsection",
             ".pushsection __rseq_cs, \"aw\", @progbits",
