@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
-use zonal::cpu_local::{OneCpu, Pinned};
+use zonal::cpu_local::{Pinned, Quiesce};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::request::Urgency;
@@ -50,6 +50,13 @@ struct Options {
     short: bool,
 }
 
+/// One thread plays all CPUs: between its calls of the allocator nothing is under way on any of them.
+struct OneThread;
+
+impl Quiesce for OneThread {
+    fn quiesce(&self, _cpu: CpuId) {}
+}
+
 /// A platform without time: no mark of a zonelist cache is wiped.
 struct Still;
 
@@ -58,7 +65,7 @@ impl Platform for Still {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = SpinLock;
-    type CpuLocal = Pinned;
+    type CpuLocal = Pinned<OneThread>;
 
     // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
     const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
@@ -67,8 +74,8 @@ impl Platform for Still {
         CpuId::new(0)
     }
 
-    fn cpu_local(&self) -> &Pinned {
-        &Pinned(OneCpu)
+    fn cpu_local(&self) -> &Pinned<OneThread> {
+        &Pinned(OneThread)
     }
 
     fn now(&self) -> Moment {

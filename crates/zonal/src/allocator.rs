@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::carve::{Buffer, Carver};
 use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
+use crate::cpu_local::CpuLocal;
 use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
 use crate::home::Homes;
@@ -62,7 +63,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// [`Buffer::zeroed`] ones where memory is known to be zero, so that they are not touched.
     ///
     /// # Errors
-    /// When a value of `config` is out of bounds, or a buffer is missing or too small.
+    /// When a value of `config` is out of bounds, a buffer is missing or too small, or the platform cannot
+    /// reach the other CPUs of the machine.
     pub fn new(
         platform: P,
         machine: &Machine<'_>,
@@ -73,6 +75,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let zeroes = config.hardening.zero == ZeroOn::EveryAllocation;
         if (config.hardening.poison.is_some() || zeroes) && platform.contents().is_none() {
             return Err(ConfigError::NoContents);
+        }
+        let cpus = machine.nodes().iter().map(|node| node.cpus.len()).sum();
+        if cpus > 1 && !platform.cpu_local().reaches_other_cpus() {
+            return Err(ConfigError::UnreachableCpus(cpus));
         }
         let mut metadata_bytes = 0;
         let mut carver = |request: BufferRequest| {

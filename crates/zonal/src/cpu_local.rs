@@ -163,6 +163,12 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
 
     /// Locks a head of `cpu`, whichever CPU the caller is on; as `lock`.
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
+
+    /// Whether [`CpuLocal::lock_remote`] holds off the operations of another CPU. An allocator over more
+    /// than one CPU is refused without.
+    fn reaches_other_cpus(&self) -> bool {
+        true
+    }
 }
 
 /// One exchange and two stores an operation: for programs whose threads are preempted at any time
@@ -223,23 +229,63 @@ fn under_lock<P: Platform, R>(
 }
 
 /// How a platform with [`Pinned`] access makes sure that nothing is under way on another CPU.
+///
+/// The allocator calls [`Quiesce::quiesce`] where it works on the pagesets of a CPU from another one:
+/// [`drain_pagesets`](crate::Allocator::drain_pagesets), [`tick`](crate::Allocator::tick),
+/// [`verify`](crate::Allocator::verify), changes of CPUs, memory and settings at run time, and requests that
+/// found no frame anywhere else.
+///
+/// **With which CPU.** Any that the machine has, except the one that
+/// [`current_cpu`](Platform::current_cpu) names; with every one of them where that is none of the machine.
+/// It may be offline for the allocator, and it may never have been started.
+///
+/// **In which context.** That of the caller of the allocator, so as a rule with interrupts off. At most the
+/// lock of changes ([`Platform::Lock`]) is held, and no lock of a zone. The caller may be in
+/// the middle of an allocation.
+///
+/// **Two CPUs may quiesce each other**, and a third may wait for the lock of changes meanwhile. So a
+/// CPU must answer others wherever it waits with interrupts off: in `quiesce` itself, in
+/// [`RawLock::lock`](crate::platform::RawLock::lock) of [`Platform::Lock`] and in [`Platform::relax`].
+/// That is always safe, because no operation on a head is half done when the allocator calls the platform.
+///
+/// **CPUs that do not run** have nothing under way, so that `quiesce` returns at once for them. The
+/// platform decides by whether the CPU can be executing code of the allocator, not by
+/// [`offline_cpu`](crate::Allocator::offline_cpu), which only stops the use of its pagesets: code that still
+/// runs there reads them, and must answer. A CPU that starts or wakes later must see all that was written
+/// before `quiesce` returned: its first access of the state that said that it does not run acquires.
+///
+/// `examples/embed` is an implementation for CPUs that have a mailbox each.
 pub trait Quiesce: Send + Sync {
-    /// Returns once all that `cpu` had begun on its heads is done and all that it begins later sees
-    /// what the caller wrote before. Kernels: an interrupt to that CPU, and its answer. A caller that
-    /// has interrupts off answers those of others while it waits, or two would wait for each other.
+    /// Returns once every operation that `cpu` had begun on its heads is done, and every one that it
+    /// begins later sees what the caller wrote before the call. What `cpu` wrote in those operations is
+    /// visible to the caller then. Kernels: an interrupt to that CPU, and its answer.
     fn quiesce(&self, cpu: CpuId);
+
+    /// Whether [`Quiesce::quiesce`] reaches other CPUs at all. An allocator over more than one CPU is refused
+    /// without ([`ConfigError::UnreachableCpus`](crate::error::ConfigError::UnreachableCpus)).
+    fn reaches_other_cpus(&self) -> bool {
+        true
+    }
 }
 
-/// There is one CPU, or others never use the allocator.
+/// There is one CPU, so that nothing is ever under way on another: for machines that are described with
+/// one CPU at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OneCpu;
 
 impl Quiesce for OneCpu {
     fn quiesce(&self, _cpu: CpuId) {}
+
+    fn reaches_other_cpus(&self) -> bool {
+        false
+    }
 }
 
 /// Plain loads and stores: for kernels that call the allocator with preemption and interrupts off,
 /// so that nothing else runs on the CPU between two steps of an operation.
+///
+/// [`Platform::current_cpu`] must name the CPU that runs the caller: with a stale answer two CPUs would
+/// change one pageset without seeing each other.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pinned<Q: Quiesce = OneCpu>(pub Q);
 
@@ -284,6 +330,10 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
             self.0.quiesce(cpu);
             true
         })
+    }
+
+    fn reaches_other_cpus(&self) -> bool {
+        self.0.reaches_other_cpus()
     }
 }
 

@@ -127,6 +127,9 @@ pub enum ConfigError {
     },
     /// Poisoning, and zeroing every allocation, need a platform with access to frame contents.
     NoContents,
+    /// The platform cannot hold off other CPUs ([`OneCpu`](crate::cpu_local::OneCpu)), but the machine has
+    /// this many.
+    UnreachableCpus(usize),
     /// A quarantine larger than 2^20 frames a zone.
     Quarantine(PageCount),
     /// Percentages are 0..=100.
@@ -264,6 +267,13 @@ impl fmt::Display for ConfigError {
             }
             Self::NoContents => {
                 write!(f, "poisoning and zeroing need a platform with access to frame contents")
+            }
+            Self::UnreachableCpus(cpus) => {
+                write!(
+                    f,
+                    "the machine has {cpus} CPUs, but the platform cannot reach other CPUs (OneCpu); give \
+                     Pinned a Quiesce that interrupts them, use TryLock, or describe one CPU"
+                )
             }
             Self::Quarantine(frames) => {
                 write!(f, "quarantine of {frames} frames a zone; at most 1048576 are possible")

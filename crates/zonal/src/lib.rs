@@ -6,7 +6,9 @@
 //! reserves; reclaimers are asked for frames under pressure. No heap, no dependency, no global state.
 //!
 //! Start with [`Allocator`]; describe the machine as a [`Machine`]; choose a [`Config`]; implement
-//! [`Platform`] for the world you run in; make [`Request`]s.
+//! [`Platform`] for the world you run in; make [`Request`]s. The machine below has one CPU; with several,
+//! choose [`cpu_local::TryLock`], or [`cpu_local::Pinned`] with a [`cpu_local::Quiesce`] that reaches the
+//! others, as `examples/embed` does.
 //!
 //! ```
 //! # use core::mem::MaybeUninit;

@@ -80,7 +80,11 @@ macro_rules! native_cell {
 }
 native_cell!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
 
-/// A lock that guards state in cells; it owns no data and is never held across a callback.
+/// A lock that guards state in cells; it owns no data and is never held across a callback into code that
+/// may use the allocator.
+///
+/// The lock of changes at run time is held while [other CPUs are quiesced](crate::cpu_local::Quiesce): with
+/// [`Pinned`](crate::cpu_local::Pinned) access on several CPUs, a lock must answer them while it waits.
 pub trait RawLock: Send + Sync {
     /// A free lock.
     fn new() -> Self;
@@ -93,7 +97,8 @@ pub trait RawLock: Send + Sync {
 }
 
 /// A test-and-test-and-set spin lock, for embedders that bring no lock of their own. Holders must
-/// not be preempted for long: with a scheduler underneath, bring a lock that sleeps.
+/// not be preempted for long: with a scheduler underneath, bring a lock that sleeps. It answers nobody while
+/// it waits: kernels of several CPUs that call the allocator with interrupts off bring one that does.
 #[derive(Debug)]
 pub struct SpinLock(AtomicU32);
 
@@ -166,8 +171,9 @@ pub trait Platform: Send + Sync {
     /// Set when zero bytes are valid cells: zeroed metadata buffers are then not written at start.
     const ZEROED_CELLS: Option<ZeroedCells> = None;
 
-    /// The CPU that runs the caller. A stale answer costs locality, never correctness; one that the
-    /// machine does not have sends requests past the pagesets.
+    /// The CPU that runs the caller. A stale answer costs locality, never correctness, except with
+    /// [`Pinned`](crate::cpu_local::Pinned), where the answer must be right; one that the machine
+    /// does not have sends requests past the pagesets.
     fn current_cpu(&self) -> CpuId;
 
     /// The way to the pagesets of the current CPU.

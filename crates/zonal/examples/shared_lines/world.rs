@@ -8,7 +8,7 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use zonal::cpu_local::{OneCpu, Pinned};
+use zonal::cpu_local::{Pinned, Quiesce};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Layout, Machine, Platform};
@@ -50,6 +50,13 @@ impl FromStr for Shape {
     }
 }
 
+/// One thread plays all CPUs: between its calls of the allocator nothing is under way on any of them.
+pub(crate) struct OneThread;
+
+impl Quiesce for OneThread {
+    fn quiesce(&self, _cpu: CpuId) {}
+}
+
 /// The platform of the virtual CPUs.
 pub(crate) struct Virtual {
     clock_ns: AtomicU64,
@@ -67,14 +74,14 @@ impl Platform for Virtual {
     type U32 = Cell<AtomicU32, Watcher>;
     type U64 = Cell<AtomicU64, Watcher>;
     type Lock = Lock<Watcher>;
-    type CpuLocal = Pinned;
+    type CpuLocal = Pinned<OneThread>;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(with_caches(|caches| caches.cpu()) as u32)
     }
 
-    fn cpu_local(&self) -> &Pinned {
-        &Pinned(OneCpu) // one thread plays all CPUs: between its calls none of them is at work
+    fn cpu_local(&self) -> &Pinned<OneThread> {
+        &Pinned(OneThread)
     }
 
     fn now(&self) -> Moment {

@@ -1,0 +1,202 @@
+//! The platform of a small kernel of several CPUs: which CPU this is, how CPUs interrupt each other, and a
+//! lock that answers interrupts while it waits.
+//!
+//! A thread stands for a CPU that runs with interrupts off, as [`Pinned`] demands, and looks at its mailbox at
+//! *safe points*: wherever it waits, and between its calls of the allocator. In a kernel the interrupt
+//! controller delivers what is written into a mailbox here, and its handler does what
+//! [`safe_point`] does. Neighbours: `main.rs` starts the machine.
+
+use core::cell::RefCell;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::Arc;
+use std::thread;
+
+use zonal::Platform;
+use zonal::cpu_local::{Pinned, Quiesce};
+use zonal::platform::RawLock;
+use zonal::units::{CpuId, Moment};
+
+/// What other CPUs want of one CPU. Invariant: `answered <= asked`.
+#[derive(Default)]
+struct Mailbox {
+    /// Twice the requests so far, plus 1 while the CPU runs. Changed by exchanges only, so that a CPU that
+    /// starts after a request sees what was written before it.
+    asked: AtomicU64,
+    /// Requests answered. Written by the CPU itself.
+    answered: AtomicU64,
+}
+
+const RUNNING: u64 = 1;
+const REQUEST: u64 = 2;
+
+/// The CPUs of the machine, by id.
+pub(crate) struct Cpus(Box<[Mailbox]>);
+
+thread_local! {
+    /// What a kernel has in its per-CPU area.
+    static THIS_CPU: RefCell<Option<(Arc<Cpus>, CpuId)>> = const { RefCell::new(None) };
+}
+
+impl Cpus {
+    /// `count` CPUs, none of which runs.
+    pub(crate) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self((0..count).map(|_| Mailbox::default()).collect()))
+    }
+
+    /// Starts a CPU: the calling thread is it until the result is dropped.
+    pub(crate) fn start(self: &Arc<Self>, cpu: CpuId) -> RunningCpu {
+        THIS_CPU.set(Some((Arc::clone(self), cpu)));
+        self.wake(cpu);
+        RunningCpu(())
+    }
+
+    fn wake(&self, cpu: CpuId) {
+        let mailbox = &self.0[cpu.index()];
+        // AcqRel: sees what was written before any request that found the CPU asleep.
+        let asked = mailbox.asked.fetch_or(RUNNING, AcqRel);
+        assert!(asked & RUNNING == 0, "CPU {cpu} runs already");
+        // Release: pairs with the acquire in `quiesce`.
+        mailbox.answered.store(asked / REQUEST, Release);
+    }
+
+    fn sleep(&self, cpu: CpuId) {
+        // Release: whoever finds the CPU asleep sees all that it did.
+        self.0[cpu.index()].asked.fetch_and(!RUNNING, Release);
+    }
+
+    fn answer(&self, cpu: CpuId) {
+        let mailbox = &self.0[cpu.index()];
+        // Acquire: what begins later sees what was written before the request.
+        let asked = mailbox.asked.load(Acquire) / REQUEST;
+        if mailbox.answered.load(Relaxed) != asked {
+            // Release: the one who asked sees all that was done before. Relaxed above: no other writes it.
+            mailbox.answered.store(asked, Release);
+        }
+    }
+}
+
+/// A CPU that runs on the calling thread. It stops when this is dropped, in a panic too, so that nobody
+/// waits for its answer.
+pub(crate) struct RunningCpu(());
+
+impl RunningCpu {
+    /// Sleeps during `wait`, which must not use the allocator: the CPU answers nobody and nobody waits for it.
+    pub(crate) fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {
+        on_this_cpu(Cpus::sleep);
+        let result = wait();
+        on_this_cpu(Cpus::wake);
+        result
+    }
+}
+
+impl Drop for RunningCpu {
+    fn drop(&mut self) {
+        on_this_cpu(Cpus::sleep);
+        THIS_CPU.set(None);
+    }
+}
+
+/// Answers what other CPUs have asked for. Between two calls of this, a CPU keeps all others waiting that
+/// want to work on its pagesets.
+pub(crate) fn safe_point() {
+    on_this_cpu(Cpus::answer);
+}
+
+fn on_this_cpu(act: impl FnOnce(&Cpus, CpuId)) {
+    THIS_CPU.with_borrow(|this| {
+        if let Some((cpus, cpu)) = this {
+            act(cpus, *cpu);
+        }
+    });
+}
+
+/// One turn of a loop that waits for another CPU.
+fn wait_a_little() {
+    safe_point();
+    thread::yield_now(); // a kernel pauses the processor: here two CPUs may share one
+}
+
+/// How one CPU makes sure that nothing is under way on another: by a request and its answer.
+pub(crate) struct Interrupts(Arc<Cpus>);
+
+impl Quiesce for Interrupts {
+    fn quiesce(&self, cpu: CpuId) {
+        let mailbox = &self.0.0[cpu.index()];
+        // AcqRel: carries what the caller wrote, and sees what a sleeping CPU did.
+        let before = mailbox.asked.fetch_add(REQUEST, AcqRel);
+        let request = before / REQUEST + 1;
+        let mut runs = before & RUNNING != 0;
+        // Acquire pairs with the release of the answer, or of falling asleep.
+        while runs && mailbox.answered.load(Acquire) < request {
+            wait_a_little(); // the other one may be waiting for this CPU
+            runs = mailbox.asked.load(Acquire) & RUNNING != 0;
+        }
+    }
+}
+
+/// A spin lock that answers other CPUs while it waits: its holder may be waiting for this CPU's answer.
+pub(crate) struct AnsweringLock(AtomicBool);
+
+impl RawLock for AnsweringLock {
+    fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    fn lock(&self) {
+        while !self.try_lock() {
+            wait_a_little();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        !self.0.swap(true, Acquire) // pairs with the release in `unlock`
+    }
+
+    fn unlock(&self) {
+        self.0.store(false, Release); // pairs with the acquire in `try_lock`
+    }
+}
+
+/// What this kernel tells the allocator about the world.
+pub(crate) struct Kernel {
+    ticks_ns: AtomicU64,
+    pinned: Pinned<Interrupts>,
+}
+
+impl Kernel {
+    /// The kernel of these CPUs.
+    pub(crate) fn new(cpus: &Arc<Cpus>) -> Self {
+        Self { ticks_ns: AtomicU64::new(0), pinned: Pinned(Interrupts(Arc::clone(cpus))) }
+    }
+
+    /// The timer interrupt: `ns` have passed.
+    pub(crate) fn advance(&self, ns: u64) {
+        self.ticks_ns.fetch_add(ns, Relaxed); // relaxed: a clock, nothing else follows from it
+    }
+}
+
+impl Platform for Kernel {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = AnsweringLock;
+    type CpuLocal = Pinned<Interrupts>;
+
+    fn current_cpu(&self) -> CpuId {
+        // A thread that is no CPU of this kernel is none of the machine: it goes past the pagesets.
+        THIS_CPU.with_borrow(|this| this.as_ref().map_or(CpuId::new(u32::MAX), |&(_, cpu)| cpu))
+    }
+
+    fn cpu_local(&self) -> &Pinned<Interrupts> {
+        &self.pinned
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_ns(self.ticks_ns.load(Relaxed)) // relaxed: as in `advance`
+    }
+
+    fn relax(&self, _round: u32) {
+        wait_a_little();
+    }
+}
