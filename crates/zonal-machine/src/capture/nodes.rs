@@ -143,7 +143,11 @@ fn read_node(tree: &Tree, id: u64) -> Result<Found, MachineError> {
 /// linked to.
 fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineError> {
     if let Some(text) = tree.read(&format!("{directory}/cpulist")) {
-        return Ok(Some(list(Some(&text)).into_iter().collect()));
+        let cpus: Vec<u64> = list(Some(&text)).into_iter().collect();
+        if !cpus.is_empty() || text.trim().is_empty() {
+            return Ok(Some(cpus));
+        }
+        tree.note(&format!("{directory}/cpulist makes no sense: what else tells of its CPUs is used"));
     }
     let file = format!("{directory}/cpumap");
     if let Some(text) = tree.read(&file) {
@@ -154,7 +158,7 @@ fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineEr
     }
     let linked: BTreeSet<u64> = numbered(&tree.names(directory), "cpu").collect();
     let instead = if linked.is_empty() { "no CPUs are assumed" } else { "its links to CPUs are used" };
-    tree.note(&format!("{directory}/cpulist and cpumap are missing: {instead}"));
+    tree.note(&format!("{directory} has neither cpulist nor cpumap: {instead}"));
     Ok((!linked.is_empty()).then(|| linked.into_iter().collect()))
 }
 

@@ -30,9 +30,11 @@ impl Tree {
         &self.root
     }
 
-    /// The file's text; bytes that are no text are replaced.
+    /// The file's text; bytes that are no text are replaced. Some kernels end lists of CPUs with a zero byte,
+    /// which is left out.
     pub(super) fn read(&self, file: &str) -> Option<String> {
-        fs::read(self.root.join(file)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        let bytes = fs::read(self.root.join(file)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
     }
 
     pub(super) fn has(&self, file: &str) -> bool {
