@@ -18,6 +18,8 @@ const REASON_LINES_MAX: usize = 10;
 
 /// Words of work left undone. Written in two parts here and below, to be lawful themselves.
 const UNDONE: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+/// A skip that is printed and nothing else: libtest hides it.
+const HIDDEN_SKIP: &str = concat!("println!(\"", "SKIPPED");
 /// Beginnings of paths that exist on one machine only.
 const ELSEWHERE: [&str; 4] =
     [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
@@ -87,6 +89,12 @@ fn check_source(text: &str) -> Vec<Violation> {
         _ => {}
     }
     for (at, line) in lines.iter().enumerate() {
+        if line.contains(HIDDEN_SKIP) {
+            found.push((
+                at + 1,
+                "a skip that is only printed is hidden: use `zonal_testing::skipped!`".into(),
+            ));
+        }
         let above = &lines[at.saturating_sub(REASON_LINES_MAX)..=at];
         if is_unsafe(line) && !above.iter().any(|line| line.contains("SAFETY:")) {
             found.push((at + 1, "unsafe without a `SAFETY:` comment above it".into()));
@@ -161,6 +169,12 @@ mod tests {
         for path in ELSEWHERE {
             assert_eq!(complaints(&format!("//! Purpose.\n// see {path}x\n")), [2]);
         }
+    }
+
+    #[test]
+    fn skips_go_where_the_summary_finds_them() {
+        assert_eq!(complaints(&format!("//! Purpose.\ne{HIDDEN_SKIP}: why\");\n")), [2]);
+        assert_eq!(complaints("//! Purpose.\nskipped!(\"why\");\n"), []);
     }
 
     #[test]

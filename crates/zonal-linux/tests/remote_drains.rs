@@ -34,7 +34,7 @@ static CPUS: Mutex<()> = Mutex::new(());
 fn pool() -> Pool {
     let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
     if !pool.uses_sequences() {
-        eprintln!("SKIPPED: no restartable sequences here; locks are tested instead");
+        zonal_testing::skipped!("no restartable sequences here; locks are tested instead");
     }
     pool
 }
@@ -44,7 +44,7 @@ fn two_cpus() -> Option<[usize; 2]> {
     let cpus = allowed_cpus();
     let two = cpus.first_chunk().copied();
     if two.is_none() {
-        eprintln!("SKIPPED: two CPUs are needed, and this process may use {cpus:?}");
+        zonal_testing::skipped!("two CPUs are needed, and this process may use {cpus:?}");
     }
     two
 }

@@ -104,7 +104,7 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
     if !pool.uses_sequences() {
-        eprintln!("SKIPPED: no restartable sequences here; locks are tested instead");
+        zonal_testing::skipped!("no restartable sequences here; locks are tested instead");
     }
     let handler: extern "C" fn(libc::c_int) = on_signal;
     // SAFETY: the handler does nothing.
@@ -189,7 +189,7 @@ mod without_an_area {
     fn threads_without_an_area_are_served_past_the_pagesets() {
         let pool = &Pool::builder().size(POOL_BYTES).build().unwrap();
         if !pool.uses_sequences() {
-            return eprintln!("SKIPPED: no restartable sequences here");
+            return zonal_testing::skipped!("no restartable sequences here");
         }
         std::thread::scope(|scope| {
             for _ in 0..2 {
