@@ -94,6 +94,7 @@ pub(crate) struct RunArgs {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum TuningArg {
     Depth,
+    DepthPublished,
     Stepwise,
     Fixed,
 }
@@ -283,6 +284,7 @@ impl From<TuningArg> for PagesetTuning {
     fn from(arg: TuningArg) -> Self {
         match arg {
             TuningArg::Depth => Self::Depth,
+            TuningArg::DepthPublished => Self::DepthPublished,
             TuningArg::Stepwise => Self::Stepwise,
             TuningArg::Fixed => Self::Fixed,
         }

@@ -48,7 +48,7 @@ fn bad_input_is_one_line_that_says_what_would_be_right() {
         (&["run", "--policy", "weighted:0=1,77=1"], "node 77 does not exist; this machine has"),
         (&["run", "--policy", "weighted:0=0"], "all weights are 0"),
         (&["run", "--policy", "weighted:0=300"], "a weight is a number from 0 to 255"),
-        (&["run", "--tuning", "deep"], "depth, stepwise, fixed"),
+        (&["run", "--tuning", "deep"], "depth, depth-published, stepwise, fixed"),
         (&["run", "--zonelist-cache", "yes"], "on, published, cache-first, original, off"),
         (&["run", "--fake-nodes", "0"], "ask for 1 to 1024"),
         (&["run", "--fake-nodes", "1025"], "ask for 1 to 1024"),

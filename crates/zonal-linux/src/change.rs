@@ -138,8 +138,12 @@ impl Pool {
     }
 
     /// Changes how `pageset.high` is tuned.
-    pub fn set_tuning(&self, tuning: PagesetTuning) {
-        self.core.allocator().set_tuning(tuning);
+    ///
+    /// # Errors
+    /// For [`PagesetTuning::DepthPublished`], unless the pool was built with it: see
+    /// [`Allocator::set_tuning`](zonal::Allocator::set_tuning).
+    pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
+        self.core.allocator().set_tuning(tuning)
     }
 
     /// Changes how the zonelist cache is used.

@@ -84,7 +84,7 @@ impl Stress {
             }
             match round % 64 {
                 0 => self.pool.drain_pagesets(),
-                16 => self.pool.set_tuning(tunings[round / 64 % 3]),
+                16 => self.pool.set_tuning(tunings[round / 64 % 3]).expect("it needs no more slots"),
                 32 => {
                     let cpu = CpuId::new((round / 64 % 2) as u32);
                     if self.pool.offline_cpu(cpu).is_ok() {

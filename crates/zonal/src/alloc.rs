@@ -198,7 +198,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 continue;
             }
             match self.tuning() {
-                PagesetTuning::Depth => guard.set_run(guard.depth().on_take(order, guard)),
+                PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+                    guard.set_run(guard.depth().on_take(order, guard));
+                }
                 PagesetTuning::Stepwise => guard.stepwise().on_take(guard),
                 PagesetTuning::Fixed => {}
             }

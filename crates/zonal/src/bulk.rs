@@ -108,16 +108,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let seat = self.current_seat().filter(|_| self.is_plain())?;
         let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
         let guard = self.own_pageset(zone, seat).filter(|guard| !guard.is_closed())?;
-        (self.tuning() != PagesetTuning::Stepwise).then_some((zone, seat, guard))
+        (!self.tuning().sees_every_free()).then_some((zone, seat, guard))
     }
 
     /// Tells the depth rule of frames taken, or below zero given, and sets limits.
     fn let_go_home(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, moved: i64) {
         if moved != 0 && self.tuning() == PagesetTuning::Depth {
-            if moved < 0 {
-                self.end_period(zone, guard, seat); // the first of these frees does
+            // The first of these frees ends a period that is over, after it was counted.
+            let first = moved.clamp(-1, 0);
+            guard.depth().moved(first, guard);
+            if first < 0 {
+                self.end_period(zone, guard, seat);
             }
-            guard.depth().moved(moved, guard);
+            guard.depth().moved(moved - first, guard);
         }
         self.set_limits(zone, guard, seat);
     }

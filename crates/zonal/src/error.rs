@@ -138,6 +138,18 @@ pub enum ConfigError {
     NodeReclaimMode(u32),
     /// A fixed counter threshold must be 1..=125.
     CounterThreshold(u8),
+    /// Pagesets of a zone have too few slots for `PagesetTuning::DepthPublished`: the allocator was
+    /// made with another rule.
+    PagesetSlots {
+        /// Node of the zone.
+        node: NodeId,
+        /// Kind of the zone.
+        kind: ZoneKind,
+        /// Slots for single frames of its smallest pageset.
+        slots: PageCount,
+        /// Slots needed.
+        needed: PageCount,
+    },
     /// The minimum of free frames exceeds what all zones manage.
     MinFree {
         /// Minimum asked for.
@@ -285,6 +297,11 @@ impl fmt::Display for ConfigError {
             Self::CounterThreshold(threshold) => {
                 write!(f, "counter threshold {threshold} is outside 1..={MAX_STAT_THRESHOLD}")
             }
+            Self::PagesetSlots { node, kind, slots, needed } => write!(
+                f,
+                "pagesets of zone {kind} of node {node} have {slots} slots; the depth-published rule needs \
+                 {needed}, which an allocator has that starts with it"
+            ),
             Self::MinFree { min_free, managed } => {
                 write!(f, "min_free of {min_free} frames exceeds the {managed} frames managed")
             }

@@ -122,7 +122,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         guard.push(stack, order, frame);
         match self.tuning() {
-            PagesetTuning::Depth => {
+            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
                 guard.set_run(guard.depth().on_give(order, guard));
                 self.end_period(zone, guard, seat);
             }
@@ -158,18 +158,25 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return;
         }
         let bar = self.high_now(zone, guard, seat);
-        if self.tuning() == PagesetTuning::Stepwise {
-            let figures = self.figures(zone, guard, own);
-            let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
-            guard.set_high(resize.high);
-            let surplus = count.saturating_minus(self.high_now(zone, guard, seat));
-            self.drain(zone, guard, stack, resize.size.max(surplus).min(count));
-        } else {
-            let size = words::drain_size(zone.pageset_limits(own).batch);
-            let single = stack == StackId::PAGES;
-            let size = if single { PageCount::new(guard.until_whole_words(size.get())) } else { size };
-            self.drain(zone, guard, stack, size.max(words::drain_least(bar, count)).min(count));
-        }
+        let batch = zone.pageset_limits(own).batch;
+        let size = match self.tuning() {
+            PagesetTuning::Stepwise => {
+                let figures = self.figures(zone, guard, own);
+                let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
+                guard.set_high(resize.high);
+                resize.size.max(count.saturating_minus(self.high_now(zone, guard, seat)))
+            }
+            // A `high` that fell is reached a batch at a time, unless the zone is being reclaimed.
+            PagesetTuning::DepthPublished if !zone.is_reclaimed() => batch,
+            PagesetTuning::DepthPublished => batch.max(count.saturating_minus(bar)),
+            PagesetTuning::Depth | PagesetTuning::Fixed => {
+                let size = words::drain_size(batch);
+                let single = stack == StackId::PAGES;
+                let size = if single { PageCount::new(guard.until_whole_words(size.get())) } else { size };
+                size.max(words::drain_least(bar, count))
+            }
+        };
+        self.drain(zone, guard, stack, size.min(count));
         // While large blocks are scarce, or limits fell, `high` itself follows.
         guard.set_high(self.high_limits(zone, own).clamp(guard.high()));
     }

@@ -15,14 +15,15 @@ use crate::home::Homes;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::node::{Node, NodeCells};
 use crate::pageset::{Pageset, STACKS, StackShape};
-use crate::pageset_limits::BatchRule;
+use crate::pageset_limits::{BatchRule, published_high_max};
+use crate::pageset_tuning::PagesetTuning;
 use crate::pageset_tuning::words::BAR_MIN;
 use crate::pageset_word::SLOTS_MAX;
 use crate::platform::Platform;
 use crate::regions::{RegionCells, Regions, RegionsPlan, RegionsShape};
 use crate::settings::SharedCells;
 use crate::threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
-use crate::units::{CpuId, NodeId, Order, Pfn, ZoneId};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::{Seat, Zone, ZoneCells};
 use crate::zonelist::Zonelist;
 
@@ -171,9 +172,13 @@ impl<'a> Layout<'a> {
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
         let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(BAR_MIN.get());
         let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(BAR_MIN.get(), u64::from(SLOTS_MAX));
-        let own = stacks(own_depth as u32, OWN_LARGE_SLOTS);
-        let foreign = stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS);
         let sharing = if own_cpus == 0 { self.machine.cpu_ids() } else { own_cpus };
+        let (own, foreign) = if self.config.tuning == PagesetTuning::DepthPublished {
+            let published = self.published_stacks(zone.span.count, own_cpus);
+            (published, published)
+        } else {
+            (stacks(own_depth as u32, OWN_LARGE_SLOTS), stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS))
+        };
         let regions = RegionsPlan {
             frames,
             max_order: self.config.max_order,
@@ -191,6 +196,20 @@ impl<'a> Layout<'a> {
             foreign,
             quarantine: 2 * self.config.hardening.quarantine.get() as usize,
         }
+    }
+
+    /// Stacks of a zone's pagesets that `high` bounds alone, as published: each order may fill it.
+    fn published_stacks(&self, frames: PageCount, own_cpus: usize) -> StackShape {
+        let cpus = if own_cpus == 0 { self.cpus() } else { own_cpus };
+        let high_max = published_high_max(frames, cpus, self.config.page_bytes).get();
+        let most = (high_max + SLOTS_SPARE).min(u64::from(SLOTS_MAX)) as u32;
+        let huge = self.config.huge_order().get();
+        stacks(most, [most / 2, most / 4, most / 8, most.checked_shr(huge.into()).unwrap_or(0)])
+    }
+
+    /// CPUs of the machine.
+    fn cpus(&self) -> usize {
+        self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
     }
 
     pub(crate) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {

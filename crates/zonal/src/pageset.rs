@@ -17,7 +17,7 @@ use crate::pageset_tuning::stepwise::StepwiseCell;
 use crate::pageset_word::{HOME_LANE, Limits, Word};
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
-use crate::units::{Order, PageCount};
+use crate::units::{Moment, Order, PageCount};
 
 /// Number of stacks: orders 0..=3 and 2 MiB.
 pub(crate) const STACKS: usize = 5;
@@ -105,6 +105,9 @@ impl CachedOrders {
     }
 }
 
+const CLOSED: u64 = 1;
+const WATCHED: u64 = 2;
+
 /// State of one pageset. All zero is an empty pageset, open and never used.
 ///
 /// Invariants, while nobody has it locked: the stack of single frames is `slots[room..]` of the
@@ -127,8 +130,8 @@ pub(crate) struct Pageset<P: Platform> {
     stepwise: P::U64,
     /// 1 + the zone that this one stands for (`served.rs`); 0 = its own.
     pub(crate) stands_for: P::U64,
-    /// 1 while the CPU is offline.
-    closed: P::U64,
+    /// [`CLOSED`] while the CPU is offline, [`WATCHED`] while each free looks whether the period is over.
+    flags: P::U64,
     /// What the last tick saw, and for how many ticks nothing changed.
     pub(crate) seen: P::U64,
     pub(crate) idle_ticks: P::U64,
@@ -156,7 +159,7 @@ unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
             depth: core::array::from_fn(|_| zero()),
             stepwise: zero(),
             stands_for: zero(),
-            closed: zero(),
+            flags: zero(),
             seen: zero(),
             idle_ticks: zero(),
             refills: zero(),
@@ -198,6 +201,16 @@ impl<P: Platform> Pageset<P> {
     #[inline]
     pub(crate) fn depth(&self) -> DepthCells<'_, P> {
         DepthCells::new(&self.depth)
+    }
+
+    /// Whether frees are to be watched from now on, as of some moment.
+    pub(crate) fn is_watch_due(&self, now: Moment) -> bool {
+        !self.is_watched() && self.depth().is_period_nearly_over(now)
+    }
+
+    /// Whether each free looks whether the period of the depth rule is over.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.flags.load(Relaxed) & WATCHED != 0
     }
 
     /// `pageset.high`, as of some moment; zero before first use.
@@ -425,17 +438,27 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Whether the CPU is offline.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.pageset.closed.load(Relaxed) != 0
+        self.pageset.flags.load(Relaxed) & CLOSED != 0
     }
 
     /// Opens the pageset: its CPU is online.
     pub(crate) fn open(&self) {
-        self.pageset.closed.store(0, Relaxed);
+        self.set_flag(CLOSED, false);
     }
 
     /// Closes the pageset: its CPU is offline.
     pub(crate) fn close(&self) {
-        self.pageset.closed.store(1, Relaxed);
+        self.set_flag(CLOSED, true);
+    }
+
+    /// Has each free look whether the period of the depth rule is over, or no longer.
+    pub(crate) fn watch(&self, on: bool) {
+        self.set_flag(WATCHED, on);
+    }
+
+    fn set_flag(&self, flag: u64, on: bool) {
+        let flags = self.pageset.flags.load(Relaxed);
+        self.pageset.flags.store(if on { flags | flag } else { flags & !flag }, Relaxed);
     }
 
     /// Adds one to a figure of the pageset.

@@ -78,7 +78,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let full = guard.room_at(self.high_now(zone, guard, seat)) + 1;
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut takes_trip, mut gives_trip) = (false, least > capacity);
-        if tuning == PagesetTuning::Depth {
+        if tuning.follows_depth() {
             let Leeway { takes, gives } = guard.depth().leeway(guard);
             let room = i64::from(guard.word().room());
             match guard.run() {
@@ -97,6 +97,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             home: Self::served_leeway(zone, guard, seat) as u8,
         };
         takes_trip |= most > capacity;
+        gives_trip |= tuning.sees_every_free() || guard.is_watched();
         guard.set_limits(
             if takes_trip { Limits::TAKE_NONE } else { limits.for_takes() },
             if gives_trip { Limits::GIVE_NONE } else { limits.for_gives() },

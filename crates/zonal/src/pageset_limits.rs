@@ -106,6 +106,13 @@ impl PagesetRules {
     }
 }
 
+/// Largest `high_max` of a zone that spans `frames`, when all `cpus` that share it are online. Fewer
+/// of them would have larger shares; those are bounded by the slots laid out for all.
+pub(crate) fn published_high_max(frames: PageCount, cpus: usize, page_bytes: u32) -> PageCount {
+    let batch = BatchRule::default().batch(frames, page_bytes).get();
+    PageCount::new((frames.get() / 8 / cpus.max(1) as u64).max(SMALL_HIGH_BATCHES * batch))
+}
+
 fn fixed(batch: u64, high: u64) -> PagesetLimits {
     let high = PageCount::new(high);
     PagesetLimits { batch: PageCount::new(batch), high_min: high, high_max: high }

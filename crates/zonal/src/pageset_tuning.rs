@@ -20,9 +20,16 @@ use crate::units::{Order, PageCount};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PagesetTuning {
     /// From how deep allocation and freeing went in the last seconds: see [`DepthState`].
-    /// Source: Huang 2023, RFC "alloc/free depth based PCP high auto-tuning".
+    /// Source: Huang 2023, RFC "alloc/free depth based PCP high auto-tuning". Ours beside it: `high`
+    /// stays at its lower limit while 2 MiB blocks are scarce, pagesets of CPUs of other nodes stay
+    /// small, and frames move in whole words of 64.
     #[default]
     Depth,
+    /// As [`Depth`](Self::Depth), exactly as published, for comparison and replays: any CPU's `high` may
+    /// rise to an eighth of the zone divided among the CPUs of its node, refills and drains are batches,
+    /// and every free is counted by itself, which makes frees slower. Only an allocator that starts with this
+    /// rule has slots enough for it (`Layout`).
+    DepthPublished,
     /// By steps at refills and drains, with a decay: see [`StepwiseState`]. Source: Linux 6.7.
     Stepwise,
     /// Never: `high` is the lower limit.
@@ -30,6 +37,16 @@ pub enum PagesetTuning {
 }
 
 impl PagesetTuning {
+    /// Whether `high` follows from depths.
+    pub(crate) const fn follows_depth(self) -> bool {
+        matches!(self, Self::Depth | Self::DepthPublished)
+    }
+
+    /// Whether the rule has to see every free: then none is served without the pageset's lock.
+    pub(crate) const fn sees_every_free(self) -> bool {
+        matches!(self, Self::DepthPublished | Self::Stepwise)
+    }
+
     /// Whether refills and drains are rounded to whole words: see `words.rs`. The rule of Linux says
     /// by itself how much moves.
     pub(crate) const fn rounds_to_words(self) -> bool {

@@ -49,7 +49,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if blocks == 0 {
             return 0;
         }
-        let (mut left, mut spare) = (blocks, spare.get());
+        let exact = self.tuning() == PagesetTuning::DepthPublished;
+        let (mut left, mut spare) = (blocks, if exact { u64::from(blocks) } else { spare.get() });
         while left > 0 {
             let kept_before = guard.len(stack);
             let came = if order == Order::PAGE {
@@ -127,7 +128,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(crate) fn high_limits(&self, zone: &Zone<'_, P>, own: bool) -> HighLimits {
         let limits = zone.pageset_limits(own);
         let limits = HighLimits::new(limits.high_min, limits.high_max);
-        let held = zone.is_short(Shortness::HugeBlocks) || self.tuning() == PagesetTuning::Fixed;
+        let held = match self.tuning() {
+            PagesetTuning::Fixed => true,
+            PagesetTuning::DepthPublished => false,
+            PagesetTuning::Depth | PagesetTuning::Stepwise => zone.is_short(Shortness::HugeBlocks),
+        };
         if held { limits.held_at_min() } else { limits }
     }
 

@@ -12,7 +12,8 @@ use crate::config::{Config, NodeReclaim, ZonelistCache};
 use crate::counters::{TOTAL_CELLS, Thresholds};
 use crate::error::ConfigError;
 use crate::lock::Held;
-use crate::pageset_limits::{PagesetRules, PagesetZone};
+use crate::pageset::StackShape;
+use crate::pageset_limits::{PagesetRules, PagesetZone, published_high_max};
 use crate::pageset_tuning::PagesetTuning;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::threshold::drift_mark;
@@ -137,7 +138,8 @@ impl<P: Platform> Allocator<'_, P> {
     pub(crate) fn tuning(&self) -> PagesetTuning {
         match self.shared.settings.0.tuning.load(Relaxed) {
             0 => PagesetTuning::Depth,
-            1 => PagesetTuning::Stepwise,
+            1 => PagesetTuning::DepthPublished,
+            2 => PagesetTuning::Stepwise,
             _ => PagesetTuning::Fixed,
         }
     }
@@ -165,11 +167,35 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Changes how `pageset.high` is tuned; every pageset starts afresh from its lower limit.
-    pub fn set_tuning(&self, tuning: PagesetTuning) {
+    ///
+    /// # Errors
+    /// For [`PagesetTuning::DepthPublished`] where pagesets have fewer slots than its upper limit:
+    /// they have enough when the allocator was made with that rule. Nothing is changed then.
+    pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         let held = self.shared.change();
+        if tuning == PagesetTuning::DepthPublished {
+            self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
+        }
         self.shared.settings.0.tuning.store(tuning as u64, Relaxed);
         self.apply_settings(&held);
         self.reset_tuning();
+        Ok(())
+    }
+
+    /// Refuses a zone whose pagesets are too small for the published rule.
+    fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
+        let cpus = match zone.own_cpus {
+            0 => self.seats.iter().filter(|seat| seat.exists()).count(),
+            cpus => cpus,
+        };
+        let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
+        let shapes = [(zone.own_cpus != 0).then_some(zone.own_stacks), Some(zone.foreign_stacks)];
+        match shapes.into_iter().flatten().map(StackShape::capacity).min() {
+            Some(slots) if slots < needed => {
+                Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Changes how the zonelist cache is used; all marks are dropped.
@@ -266,7 +292,9 @@ impl<P: Platform> Allocator<'_, P> {
         let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
         let stacks = [zone.own_stacks, zone.foreign_stacks];
-        for (at, limits) in [own, own.on_foreign_cpu()].into_iter().enumerate() {
+        let published = self.tuning() == PagesetTuning::DepthPublished;
+        let foreign = if published { own } else { own.on_foreign_cpu() };
+        for (at, limits) in [own, foreign].into_iter().enumerate() {
             let slots = stacks[at].capacity();
             rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
             rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);

@@ -27,8 +27,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn tick_seat(&self, seat: Seat) {
+        let (now, tuning) = (self.platform.now(), self.tuning());
         let marks = &self.nodes[usize::from(seat.node)].list.full;
-        if self.is_away(seat) && marks.is_stale(self.platform.now()) {
+        if self.is_away(seat) && marks.is_stale(now) {
             self.go_home(seat);
         }
         for zone in self.zones {
@@ -37,7 +38,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             // whose `high` has decayed.
             let is_clean = pageset.zone_diffs.load(Relaxed) == 0
                 && pageset.word().is_clean()
-                && pageset.high() <= zone.pageset_limits(zone.is_own(seat)).high_min;
+                && pageset.high() <= zone.pageset_limits(zone.is_own(seat)).high_min
+                && !(tuning == PagesetTuning::Depth && pageset.was_used() && pageset.is_watch_due(now));
             if (pageset.count() != PageCount::ZERO || !is_clean)
                 && let Some(guard) = self.try_pageset(zone, seat)
             {
@@ -51,13 +53,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let own = zone.is_own(seat);
         let mut surplus = self.idle_surplus(zone, guard, own);
         match self.tuning() {
-            PagesetTuning::Depth if guard.depth().is_active() => self.end_period(zone, guard, seat),
+            // A period ends on a free, not here.
+            PagesetTuning::Depth if guard.is_watch_due(self.platform.now()) => guard.watch(true),
             PagesetTuning::Stepwise => {
                 let decay = self.figures(zone, guard, own).decay();
                 guard.set_high(decay.high);
                 surplus = surplus.max(decay.surplus);
             }
-            PagesetTuning::Depth | PagesetTuning::Fixed => {}
+            PagesetTuning::Depth | PagesetTuning::DepthPublished | PagesetTuning::Fixed => {}
         }
         if surplus != PageCount::ZERO {
             self.drain(zone, guard, StackId::PAGES, surplus.min(guard.count()));
@@ -72,6 +75,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let limits = || self.high_limits(zone, zone.is_own(seat));
         if let Some(high) = guard.depth().end_period(self.platform.now(), limits) {
             guard.set_high(high);
+            guard.watch(false);
         }
     }
 
@@ -127,6 +131,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Starts the tuning of one pageset afresh, from its lower limit.
     pub(crate) fn restart_tuning(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         guard.depth().reset(guard);
+        guard.watch(false);
         guard.stepwise().reset(guard);
         guard.set_high(self.high_limits(zone, zone.is_own(seat)).min());
         self.set_limits(zone, guard, seat);

@@ -12,7 +12,8 @@ use zonal::request::PageKind;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
-const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+const TUNINGS: [PagesetTuning; 4] =
+    [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 
 /// Takes in bulks of all sizes until nothing is left, twice, and gives all back in bulk.
 #[test]

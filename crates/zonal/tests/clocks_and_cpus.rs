@@ -15,7 +15,8 @@ use zonal::{Config, Request};
 const CENTURY_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
 /// The last whole millisecond of the clock: 584 years.
 const END_MS: u64 = u64::MAX / 1_000_000;
-const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+const TUNINGS: [PagesetTuning; 4] =
+    [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 const CACHES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
 
 /// What a clock shows at the `at`th look.

@@ -152,8 +152,14 @@ fn work(world: &World, owners: &Owners, name: u32, seed: u64) -> u64 {
 #[test]
 fn histories_with_refusals_stay_exact() {
     for round in stress_rounds() {
-        for (at, tuning) in
-            [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed].into_iter().enumerate()
+        for (at, tuning) in [
+            PagesetTuning::Depth,
+            PagesetTuning::DepthPublished,
+            PagesetTuning::Stepwise,
+            PagesetTuning::Fixed,
+        ]
+        .into_iter()
+        .enumerate()
         {
             let seed = 3 * round + at as u64;
             let config = Config { tuning, faults: random(seed, 4), ..Config::default() };

@@ -206,7 +206,8 @@ impl Worker<'_> {
 }
 
 fn configs() -> impl Iterator<Item = Config> {
-    let tunings = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+    let tunings =
+        [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
     let caches = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
     let choices = tunings.into_iter().flat_map(move |tuning| caches.map(|cache| (tuning, cache)));
     choices.enumerate().map(|(at, (tuning, zonelist_cache))| Config {

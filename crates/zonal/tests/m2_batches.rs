@@ -204,7 +204,9 @@ fn held_small(frames: u64, tuning: PagesetTuning, deep: bool) {
 
 #[test]
 fn pagesets_of_zones_that_are_reclaimed_hold_four_batches() {
-    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed] {
+    let tunings =
+        [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+    for tuning in tunings {
         for frames in SIZES {
             held_small(frames, tuning, true);
             held_small(frames, tuning, false);

@@ -71,11 +71,11 @@ fn another_tuning_starts_afresh_and_holds_from_then_on() {
     let world = one_node(PagesetTuning::Depth);
     repeat(&world, 8192, 8);
     assert!(high(&world) > 4 * high_min(&world), "high {}", high(&world));
-    world.allocator.set_tuning(PagesetTuning::Fixed);
+    world.allocator.set_tuning(PagesetTuning::Fixed).unwrap();
     assert_eq!(high(&world), high_min(&world));
     repeat(&world, 8192, 8);
     assert_eq!(high(&world), high_min(&world));
-    world.allocator.set_tuning(PagesetTuning::Depth);
+    world.allocator.set_tuning(PagesetTuning::Depth).unwrap();
     repeat(&world, 8192, 8);
     assert!(high(&world) > 4 * high_min(&world), "high {}", high(&world));
     world.check();

@@ -271,7 +271,9 @@ fn frames_of_a_range_are_asked_for() {
 
 #[test]
 fn pagesets_stay_small_while_their_zone_is_reclaimed() {
-    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed] {
+    for tuning in
+        [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed]
+    {
         stay_small_while_reclaimed(tuning);
     }
 }

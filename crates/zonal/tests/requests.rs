@@ -364,7 +364,9 @@ fn every_block_of_the_largest_order_can_be_had() {
 
 #[test]
 fn pagesets_hold_nothing_that_urgent_requests_should_find() {
-    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed] {
+    for tuning in
+        [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed]
+    {
         run_on(0);
         let world = Plan::even(1, 1, 1 << 18).build(&Config { tuning, ..Config::default() });
         let mut blocks = Vec::new();

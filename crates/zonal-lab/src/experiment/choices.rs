@@ -98,6 +98,7 @@ struct ModeNumber(NodeReclaim);
 #[serde(rename_all = "kebab-case")]
 enum Tuning {
     Depth,
+    DepthPublished,
     Stepwise,
     Fixed,
 }
@@ -235,6 +236,7 @@ impl From<Tuning> for PagesetTuning {
     fn from(tuning: Tuning) -> Self {
         match tuning {
             Tuning::Depth => Self::Depth,
+            Tuning::DepthPublished => Self::DepthPublished,
             Tuning::Stepwise => Self::Stepwise,
             Tuning::Fixed => Self::Fixed,
         }

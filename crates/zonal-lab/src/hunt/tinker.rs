@@ -16,7 +16,7 @@ impl Yard<'_, '_, '_, '_> {
     pub(super) fn tinker(&self, random: &mut Rng) {
         let allocator = self.allocator();
         match random.u8(..12) {
-            0 => allocator.set_tuning(tuning(random)),
+            0 => allocator.set_tuning(tuning(random)).expect("these need no more slots"),
             1 => allocator.set_zonelist_cache(zonelist_cache(random)),
             2 => allocator.set_node_reclaim(one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
             3 => allocator.set_high_fraction(high_fraction(random)),

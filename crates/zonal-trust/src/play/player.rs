@@ -218,7 +218,7 @@ impl<C: Cells> Player<'_, '_, C> {
     fn set(&self, setting: Setting) -> Result<(), ConfigError> {
         let a = &self.world.allocator;
         match setting {
-            Setting::Tuning(tuning) => a.set_tuning(tuning),
+            Setting::Tuning(tuning) => a.set_tuning(tuning).expect("it needs no more slots"),
             Setting::Cache(mode) => a.set_zonelist_cache(mode),
             Setting::NodeReclaim(mode) => a.set_node_reclaim(mode),
             Setting::HighFraction(fraction) => a.set_high_fraction(u32::from(fraction)),

@@ -75,10 +75,10 @@ impl Tinker {
     fn change_rules(&mut self) {
         let random = &mut self.random;
         match random.u8(..4) {
-            0 => self.pool.set_tuning(pick(
-                random,
-                &[PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed],
-            )),
+            0 => {
+                let tunings = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+                self.pool.set_tuning(pick(random, &tunings)).expect("these need no more slots");
+            }
             1 => self.pool.set_zonelist_cache(cache(random)),
             2 => self.pool.set_node_reclaim(pick(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
             _ => self.pool.set_high_fraction(pick(random, &[0, 8, 100])),

@@ -16,6 +16,8 @@ use crate::units::{Moment, Order, PageCount, SECOND_NS};
 
 /// Length of a period.
 const PERIOD_NS: u64 = SECOND_NS;
+/// From when on frees are watched, so that the first after the end of the period closes it.
+const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
 
 /// A depth, in frames, of allocation and one of freeing; each stops at 2^32 - 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -165,6 +167,9 @@ const START: usize = 3;
 
 /// A [`DepthState`] in cells, guarded by the pageset's lock. All zero is the fresh state.
 ///
+/// Most frees within the known depths are not looked at one by one. When a period is nearly over the
+/// next tick has them *watched* until one of them closes it: only a free can, as in the rule.
+///
 /// Every access is relaxed: the lock that the guard stands for orders the holders, and others
 /// only look at values that may be out of date.
 pub(crate) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
@@ -208,18 +213,21 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     /// Closes a period that is over: then a new `pageset.high` is returned.
     #[inline]
     pub(crate) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
-        let start = Moment::from_ns(self.0[START].load(Relaxed));
-        is_period_over(start, now).then(|| self.close_period(now, limits()))
+        self.is_period_over(now).then(|| self.close_period(now, limits()))
     }
 
     /// Whether a period is over, as of some moment.
     pub(crate) fn is_period_over(&self, now: Moment) -> bool {
-        is_period_over(Moment::from_ns(self.0[START].load(Relaxed)), now)
+        is_period_over(self.start(), now)
     }
 
-    /// Whether anything was taken or given since the period began.
-    pub(crate) fn is_active(&self) -> bool {
-        self.depths(DEEPEST) != Depths::default()
+    /// Whether a period is over or nearly so, as of some moment.
+    pub(crate) fn is_period_nearly_over(&self, now: Moment) -> bool {
+        ns_apart(self.start(), now) > WATCH_NS
+    }
+
+    fn start(&self) -> Moment {
+        Moment::from_ns(self.0[START].load(Relaxed))
     }
 
     /// Notes the position; gives the deepest ones before.
@@ -253,7 +261,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
             position: self.depths(POSITION),
             deepest: self.depths(DEEPEST),
             average: self.depths(AVERAGE),
-            start: Moment::from_ns(self.0[START].load(Relaxed)),
+            start: self.start(),
         }
     }
 

@@ -81,7 +81,7 @@ impl Player<'_, '_, '_, '_> {
 
     pub(super) fn change_settings(&mut self) {
         match self.choices.small(5) {
-            0 => self.a.set_tuning(self.choices.pick(&TUNINGS)),
+            0 => self.a.set_tuning(self.choices.pick(&TUNINGS)).expect("these need no more slots"),
             1 => self.a.set_zonelist_cache(self.choices.pick(&CACHES)),
             2 => self.a.set_node_reclaim(self.choices.pick(&NODE_RECLAIMS)),
             3 => self.a.set_high_fraction(self.choices.pick(&[0, 8, 1, 1000, u32::MAX])),
