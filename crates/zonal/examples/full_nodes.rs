@@ -3,7 +3,8 @@
 //! A machine of 1024 nodes of 1 GiB, seen from a CPU of node 0. All nodes nearer than the serving
 //! one are taken down to their watermark. The zonelist cache finds the serving node in a few probes,
 //! so the time should not depend on how many are full. Compared with two cases without any full
-//! node: the fast path, and a request that must scan the zonelist like the others.
+//! node: the fast path, and a request that must scan the zonelist like the others. Then the same
+//! machine without a full node, under cpusets that allow the farthest nodes only.
 //!
 //! `cargo run --release -p zonal --example full_nodes`
 
@@ -33,6 +34,10 @@ struct Options {
     /// Full nodes; may be given several times [default: 0, 1, 3, 15, 63, 255, 1023].
     #[arg(long = "full")]
     full: Vec<u16>,
+    /// Nodes a cpuset allows, the farthest ones; may be given several times
+    /// [default: 1, 8, 9, 64, 512, 1023].
+    #[arg(long = "allowed")]
+    allowed: Vec<u16>,
     /// Orders of the blocks; may be given several times [default: 0, 3, 9].
     #[arg(long = "order")]
     orders: Vec<u8>,
@@ -153,7 +158,8 @@ fn time_ns(world: &World, request: &Request<'_, Still>, pairs: u64) -> f64 {
 /// One case and its times.
 struct Case<'a> {
     name: String,
-    full: u16,
+    /// Node that serves.
+    server: u16,
     world: &'a World,
     request: Request<'a, Still>,
     times_ns: Vec<f64>,
@@ -161,13 +167,13 @@ struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    fn new(name: String, full: u16, world: &'a World, request: Request<'a, Still>) -> Self {
-        Self { name, full, world, request, times_ns: Vec::new(), probes: 0.0 }
+    fn new(name: String, server: u16, world: &'a World, request: Request<'a, Still>) -> Self {
+        Self { name, server, world, request, times_ns: Vec::new(), probes: 0.0 }
     }
 
     fn prepare(&mut self, pairs: u64) -> Result<(), Box<dyn Error>> {
         let block = self.world.alloc(&self.request)?;
-        assert_eq!(block.node, node(self.full), "the nearest node that is not full serves");
+        assert_eq!(block.node, node(self.server), "the nearest node that may serve does");
         self.world.free(block.first, block.order)?;
         let before = self.world.events().probes;
         time_ns(self.world, &self.request, pairs);
@@ -190,10 +196,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     if full.is_empty() {
         full = [0, 1, 3, 15, 63, 255, 1023].into_iter().filter(|&full| full < nodes).collect();
     }
+    let mut allowed = options.allowed.clone();
+    if allowed.is_empty() {
+        allowed = [1, 8, 9, 64, 512, 1023].into_iter().filter(|&allowed| allowed <= nodes).collect();
+    }
+    let cpusets: Vec<(u16, NodeMask)> =
+        allowed.iter().map(|&count| (nodes - count, (nodes - count..nodes).map(node).collect())).collect();
+    let empty = world(nodes, 0)?;
     let worlds = full.iter().map(|&full| world(nodes, full)).collect::<Result<Vec<_>, _>>()?;
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.set_header(["order", "full nodes", "probes", "ns a pair", "of fast path", "of scan"]);
+    table.set_header(["order", "case", "probes", "ns a pair", "of fast path", "of scan"]);
     let orders = if options.orders.is_empty() { &ORDERS[..] } else { &options.orders };
     for order in orders.iter().copied().filter_map(Order::new) {
         let request = Request::new(order);
@@ -202,11 +215,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut cases = Vec::new();
         for (&full, world) in full.iter().zip(&worlds) {
             if full == 0 {
-                cases.push(Case::new("0, fast path".into(), full, world, request));
-                cases.push(Case::new("0, scan".into(), full, world, scanning));
+                cases.push(Case::new("0 full, fast path".into(), full, world, request));
+                cases.push(Case::new("0 full, scan".into(), full, world, scanning));
             } else {
-                cases.push(Case::new(full.to_string(), full, world, request));
+                cases.push(Case::new(format!("{full} full"), full, world, request));
             }
+        }
+        for (nearest, mask) in &cpusets {
+            let name = format!("{} allowed", nodes - nearest);
+            cases.push(Case::new(name, *nearest, &empty, request.allowed(mask)));
         }
         for case in &mut cases {
             case.prepare(pairs)?;

@@ -20,11 +20,15 @@ pub enum ZonelistCache {
     #[default]
     On,
     /// As published in all: a mark binds every scan of the list for up to a second. Linux 3.1 to 4.3.
+    /// This and the modes below, except `Off`, reclaim zone by zone and know no
+    /// [`reclaim_distance`](Config::reclaim_distance), as kernels did then.
     Published,
     /// As published, but marks stay when direct reclaim has freed frames: the first half of M3.
     CacheFirst,
-    /// As first published (M1): marks stay, and no scan looks at them before its first zone has failed,
-    /// node reclaim of that zone included. Linux 2.6.20 to 3.0.
+    /// As first published (M1): marks stay; no scan looks at them before its first zone has failed, node
+    /// reclaim of that zone included, or was left out by the cpuset; zones with too little to reclaim are
+    /// marked; requests under a binding policy have no cache. Linux 2.6.20 to 3.0; of node reclaim's
+    /// outcomes, those of 2.6.31 and later.
     Original,
     /// Every scan looks at every zone.
     Off,
@@ -34,6 +38,17 @@ impl ZonelistCache {
     /// Whether one bitmap holds the marks of all scans.
     pub(crate) const fn is_published_form(self) -> bool {
         matches!(self, Self::Published | Self::CacheFirst | Self::Original)
+    }
+
+    /// Whether lists of a binding policy have a cache; in 2006 they were lists of their own, without one.
+    pub(crate) const fn serves_bound(self) -> bool {
+        !matches!(self, Self::Original)
+    }
+
+    /// Whether a scan sets the cache up, and so heeds marks, once its first zone is of a node that the
+    /// cpuset leaves out; else only once a zone has failed. Until 2011.
+    pub(crate) const fn sets_up_past_disallowed(self) -> bool {
+        matches!(self, Self::Original)
     }
 
     /// Whether zones are reclaimed one by one, as they were until Linux 4.8; else nodes as a whole.

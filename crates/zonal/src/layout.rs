@@ -141,7 +141,7 @@ impl<'a> Layout<'a> {
         let mut measure = Measure::default();
         measure.add::<NodeCells<P>>(1);
         measure.add::<EventCells<P>>(1);
-        Zonelist::<P>::measure(&mut measure, self.machine.zones().len());
+        Zonelist::<P>::measure(&mut measure, self.machine.zones().len(), self.node_ids());
         for zone in self.zones_of(node.id) {
             let plan = self.plan(zone);
             measure.add::<ZoneCells<P>>(1);
@@ -155,6 +155,11 @@ impl<'a> Layout<'a> {
             measure.add::<P::U32>(plan.slots);
         }
         measure.total()
+    }
+
+    /// One more than the largest node id.
+    fn node_ids(&self) -> usize {
+        self.machine.nodes().last().map_or(0, |node| node.id.index() + 1)
     }
 
     fn zones_of(&self, node: NodeId) -> impl Iterator<Item = &'a ZoneDescription<'a>> + use<'a> {
@@ -248,7 +253,7 @@ impl<'a> Layout<'a> {
         let description = &self.machine.nodes()[at];
         let cells = &carver.fresh::<P, NodeCells<P>>(1)[0];
         let events = &carver.fresh::<P, EventCells<P>>(1)[0];
-        let list = Zonelist::carve(carver, self.machine.zones().len());
+        let list = Zonelist::carve(carver, self.machine.zones().len(), self.node_ids());
         let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
         let mut zone_count = 0;
         for (id, zone) in self.machine.zones().iter().enumerate().filter(own) {

@@ -62,6 +62,7 @@ mod buddy_tests;
 mod buddy_verify;
 mod buddy_words;
 mod bulk;
+mod candidates;
 #[allow(unsafe_code)] // builds cells in the caller's buffers
 mod carve;
 pub mod config;

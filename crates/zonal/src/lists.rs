@@ -9,8 +9,9 @@ use crate::fallback::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
 use crate::lock::Held;
 use crate::node_mask::NodeMask;
 use crate::platform::{Atomic, Platform};
-use crate::units::{MAX_NODES, NodeId, PageCount, ZoneId, ZoneKind};
+use crate::units::{MAX_NODES, NodeId, PageCount, ZoneKind};
 use crate::zone::Zone;
+use crate::zonelist::Listed;
 
 /// The machine as the fallback rule sees it.
 struct Nodes<'a, 'm, P: Platform>(&'a Allocator<'m, P>);
@@ -64,7 +65,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for (from, node) in self.nodes.iter().enumerate() {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
             let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
-            node.set_home(zones.clone().next());
+            node.set_home(zones.clone().next().map(|listed| listed.zone));
             writer.write(&node.list, zones);
         }
         self.lists.publish(&writer);
@@ -75,9 +76,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Zones with memory of the node at a place, as [`Self::zones_by_preference`] has them.
-    fn zones_downwards(&self, node: usize) -> impl Iterator<Item = ZoneId> + Clone + '_ {
+    fn zones_downwards(&self, node: usize) -> impl Iterator<Item = Listed> + Clone + '_ {
         let zones = self.zones_by_preference(node);
-        zones.filter(|zone| zone.managed() != PageCount::ZERO).map(|zone| zone.id)
+        let with_memory = zones.filter(|zone| zone.managed() != PageCount::ZERO);
+        with_memory.map(|zone| Listed { zone: zone.id, node: zone.node_id, kind: zone.kind })
     }
 
     /// All zones of the node at a place, in the sequence in which requests use them: from the highest

@@ -221,9 +221,10 @@ impl<P: Platform> Allocator<'_, P> {
 }
 
 fn node_part<P: Platform>(node: &Node<'_, P>, address: usize) -> Option<Part> {
-    let copies = &node.list.copies;
     let listed = |at: usize| {
-        index(copies[at].entries, address).is_some() || index(copies[at].ranks, address).is_some()
+        let copy = &node.list.copies[at];
+        let by_id = index(copy.entries, address).or_else(|| index(copy.nodes, address));
+        by_id.is_some() || copy.within.iter().any(|within| index(within, address).is_some())
     };
     let full = &node.list.full;
     first([
@@ -370,7 +371,9 @@ mod tests {
             is(at(&allocator.homes.table[1 + 4 * cpu.index() + 3]), &std::format!("homes of CPU {cpu}"));
         }
         is(at(allocator.nodes[0].list.full.wiped_at), "zonelist cache of node 0");
-        is(at(&allocator.nodes[1].list.copies[1].ranks[3]), "zonelist of node 1");
+        let list = &allocator.nodes[1].list.copies[1];
+        is(at(list.nodes.last().unwrap()), "zonelist of node 1");
+        is(at(list.within[2].last().unwrap()), "zonelist of node 1");
         is(at(&allocator.zones[2]), "views");
         is(at(zone.foreign_stacks), "views");
         assert_eq!(shown(at(&allocator)), None);

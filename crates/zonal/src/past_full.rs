@@ -7,6 +7,7 @@
 //! (docs/decisions/0003). Neighbours: `alloc.rs` comes here when the stack at home is empty.
 
 use crate::Allocator;
+use crate::candidates::Candidates;
 use crate::config::ZonelistCache;
 use crate::counters::ZoneItem;
 use crate::pageset::StackId;
@@ -100,9 +101,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             ScanClass::new(order, Mark::Low, urgency, limit)
         };
         let list = &self.nodes[usize::from(seat.node)].list;
-        let position = list.full.next_candidate(class, 0);
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
-        if position == 0
+        if !list.full.is_full(class, 0)
             || reserve
             || self.node_reclaim_mode().is_on()
             || list.full.is_stale(self.platform.now())
@@ -115,7 +115,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if (mode != ZonelistCache::On || allows(home.free_approximate())) && allows(home.free()) {
             return None;
         }
-        let zone = self.lists.read(list).zone_at(position).ok()??;
+        let (_, zone) = Candidates::new(self.lists.read(list), limit, None)
+            .next(1, Some(list.full.bitmap(class)))
+            .ok()??;
         Some(&self.zones[zone.index()])
     }
 }

@@ -35,30 +35,37 @@ pub(crate) struct Reach<'r> {
     pub(crate) reclaiming: bool,
     pub(crate) may_reclaim: bool,
     pub(crate) may_retry: bool,
-    /// Nodes a binding policy leaves.
+    /// Nodes that the request's cpuset leaves.
+    pub(crate) cpuset: Option<&'r NodeMask>,
+    /// Nodes that a binding policy leaves.
     bound: Option<&'r NodeMask>,
-    /// Nodes the request's cpuset leaves.
-    allowed: Option<&'r NodeMask>,
-    /// The nodes that both leave, when they are few.
-    few: Option<FewNodes>,
+    /// How many nodes with memory both leave.
+    nodes: usize,
 }
 
-/// Places of up to [`FewNodes::MOST`] nodes: so few that looking up each beats walking a long list.
+/// The nodes that policy and cpuset leave, where that is not all.
 #[derive(Clone, Copy)]
-pub(crate) struct FewNodes {
-    places: [u16; Self::MOST],
-    len: usize,
+pub(crate) struct AllowedNodes<'r> {
+    /// Those that are in this set and, if there is one, in the other.
+    masks: (&'r NodeMask, Option<&'r NodeMask>),
+    /// How many of them have memory.
+    pub(crate) count: usize,
 }
 
-impl FewNodes {
-    const MOST: usize = 8;
+impl AllowedNodes<'_> {
+    #[inline]
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
+    }
 
-    pub(crate) fn places(&self) -> impl Iterator<Item = usize> + '_ {
-        self.places[..self.len].iter().map(|&place| usize::from(place))
+    /// The bits of the nodes from `64 * word` up.
+    #[inline]
+    pub(crate) fn word(&self, word: usize) -> u64 {
+        self.masks.0.words()[word] & self.masks.1.map_or(!0, |mask| mask.words()[word])
     }
 }
 
-impl Reach<'_> {
+impl<'r> Reach<'r> {
     /// Whether `zone` may serve the request.
     pub(crate) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         zone.kind <= self.limit
@@ -66,14 +73,21 @@ impl Reach<'_> {
             && self.allows_node(zone.node_id)
     }
 
-    /// The nodes that may serve, when policy and cpuset leave only a few.
-    pub(crate) const fn few_nodes(&self) -> Option<&FewNodes> {
-        self.few.as_ref()
+    /// The nodes that may serve; `None` = all.
+    #[inline]
+    pub(crate) fn nodes(&self) -> Option<AllowedNodes<'r>> {
+        let first = self.bound.or(self.cpuset)?;
+        let other = self.bound.and(self.cpuset);
+        Some(AllowedNodes { masks: (first, other), count: self.nodes })
+    }
+
+    /// Whether a policy binds the request to nodes.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.bound.is_some()
     }
 
     fn allows_node(&self, node: NodeId) -> bool {
-        self.bound.is_none_or(|mask| mask.contains(node))
-            && self.allowed.is_none_or(|mask| mask.contains(node))
+        self.nodes().is_none_or(|nodes| nodes.contains(node))
     }
 }
 
@@ -104,13 +118,12 @@ impl<P: Platform> Allocator<'_, P> {
             reclaiming,
             may_reclaim: request.may_wait() && !reclaiming,
             may_retry: request.may_retry(),
+            cpuset: request.allowed.filter(|_| urgency != Urgency::Atomic),
             bound: None,
-            allowed: request.allowed.filter(|_| urgency != Urgency::Atomic),
-            few: None,
+            nodes: 0,
         };
-        if request.policy.is_some() || reach.allowed.is_some() {
+        if request.policy.is_some() || reach.cpuset.is_some() {
             self.constrain(&mut reach, request)?;
-            reach.few = self.few_nodes(reach.bound, reach.allowed);
         }
         Ok(reach)
     }
@@ -123,7 +136,8 @@ impl<P: Platform> Allocator<'_, P> {
     /// Applies policy and cpuset.
     fn constrain<'r>(&self, reach: &mut Reach<'r>, request: &Request<'r, P>) -> Result<(), AllocError> {
         let memory = self.memory_nodes();
-        let usable = reach.allowed.map_or(memory, |mask| mask.intersection(&memory));
+        let usable = reach.cpuset.map_or(memory, |mask| mask.intersection(&memory));
+        reach.nodes = usable.len();
         let none = |mask: &NodeMask| if mask.is_empty() { Err(AllocError::NoNodeInPolicy) } else { Ok(()) };
         none(&usable)?;
         let Some(policy) = request.policy else { return Ok(()) };
@@ -132,8 +146,9 @@ impl<P: Platform> Allocator<'_, P> {
             Mode::Local => None,
             Mode::Preferred(node) => Some(*node),
             Mode::Bind => {
-                none(&policy.nodes.intersection(&usable))?;
-                reach.bound = Some(&policy.nodes);
+                let nodes = policy.nodes.intersection(&usable);
+                none(&nodes)?;
+                (reach.bound, reach.nodes) = (Some(&policy.nodes), nodes.len());
                 None
             }
             Mode::Interleave | Mode::Weighted(_) => {
@@ -146,19 +161,5 @@ impl<P: Platform> Allocator<'_, P> {
             reach.target = place;
         }
         Ok(())
-    }
-
-    /// The nodes that `bound` and `allowed` leave, if they are few on a machine of many.
-    fn few_nodes(&self, bound: Option<&NodeMask>, allowed: Option<&NodeMask>) -> Option<FewNodes> {
-        if self.nodes.len() <= FewNodes::MOST || (bound.is_none() && allowed.is_none()) {
-            return None;
-        }
-        let nodes = bound.unwrap_or(&NodeMask::ALL).intersection(allowed.unwrap_or(&NodeMask::ALL));
-        let mut few = FewNodes { places: [0; FewNodes::MOST], len: 0 };
-        for place in nodes.iter().filter_map(|node| self.place_of(node)) {
-            *few.places.get_mut(few.len)? = place as u16;
-            few.len += 1;
-        }
-        Some(few)
     }
 }

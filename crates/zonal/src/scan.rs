@@ -2,13 +2,15 @@
 //!
 //! With a zonelist cache (M1) full zones are skipped 64 at a time; with node reclaim (M3) a nearby
 //! zone below its mark is reclaimed first, unless the cache says that this failed a moment ago.
-//! The first zone is tried without the cache (as first published its node reclaim too), and when a scan with it finds nothing, all zones are
-//! tried once more. Neighbours: `slow_path.rs` asks for scans, `zonelist_cache.rs`, `reclaim.rs`.
+//! The first zone is tried without the cache (as first published its node reclaim too), and when a scan
+//! with it finds nothing, all zones are tried once more. Neighbours: `slow_path.rs` asks for scans,
+//! `candidates.rs` finds zones to try, `zonelist_cache.rs`, `reclaim.rs`.
 //! Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
+use crate::candidates::{Candidates, NodeFilter};
 use crate::config::ZonelistCache;
 use crate::counters::ZoneItem;
 use crate::events::{Event, EventCells};
@@ -20,7 +22,7 @@ use crate::request::Block;
 use crate::units::{Order, SECOND_NS};
 use crate::watermarks::{Mark, Urgency};
 use crate::zone::{Seat, Zone};
-use crate::zonelist::{ListChanged, ListReader};
+use crate::zonelist::{ListChanged, PositionMask};
 use crate::zonelist_cache::{FullMarks, OrderClasses, ScanClass};
 
 /// How often a scan starts again because the lists were rebuilt twice under it.
@@ -44,7 +46,7 @@ struct Scan<'s, 'm, P: Platform> {
     allocator: &'s Allocator<'m, P>,
     reach: &'s Reach<'s>,
     mark: Mark,
-    list: ListReader<'s, 'm, P>,
+    candidates: Candidates<'s, 'm, P>,
     full: &'s FullMarks<'m, P>,
     events: &'s EventCells<P>,
     mode: ZonelistCache,
@@ -59,7 +61,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Walks the request's list at `mark`.
     pub(crate) fn scan(&self, reach: &Reach<'_>, mark: Mark) -> Option<Block> {
         for _ in 0..RESTARTS {
-            let mut scan = Scan::new(self, reach, mark);
+            let mut listed = None;
+            let mut scan = Scan::new(self, reach, mark, &mut listed);
             let found = scan.run();
             self.count_probes(reach, scan.probes);
             if let Ok(found) = found {
@@ -96,13 +99,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
-    fn new(allocator: &'s Allocator<'m, P>, reach: &'s Reach<'s>, mark: Mark) -> Self {
+    /// A scan at `mark`; `listed` is room for the positions of allowed nodes.
+    fn new(
+        allocator: &'s Allocator<'m, P>,
+        reach: &'s Reach<'s>,
+        mark: Mark,
+        listed: &'s mut Option<PositionMask>,
+    ) -> Self {
         let node = &allocator.nodes[reach.target];
         let mode = allocator.zonelist_cache();
         let off = mode == ZonelistCache::Off
             || !allocator.has_fallback()
             || reach.strict
-            || reach.urgency == Urgency::Reserve;
+            || reach.urgency == Urgency::Reserve
+            || (reach.is_bound() && !mode.serves_bound());
         let class = if mode.is_published_form() {
             ScanClass::published()
         } else {
@@ -112,7 +122,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             allocator,
             reach,
             mark,
-            list: allocator.lists.read(&node.list),
+            candidates: Candidates::new(
+                allocator.lists.read(&node.list),
+                reach.limit,
+                reach.nodes().map(|nodes| NodeFilter::new(nodes, listed)),
+            ),
             full: &node.list.full,
             events: node.events,
             mode,
@@ -124,6 +138,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     }
 
     fn run(&mut self) -> Result<Option<Block>, ListChanged> {
+        if self.mode.sets_up_past_disallowed() && self.first_is_disallowed()? {
+            self.set_up_cache();
+        }
         let found = self.pass()?;
         if found.is_some() || self.cache != CacheUse::Active {
             return Ok(found);
@@ -134,40 +151,30 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// One walk from the list's start.
     fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
-        let mut position = 0;
+        let mut from = 0;
         loop {
-            position = self.next_position(position)?;
-            let Some(zone) = self.list.zone_at(position)? else { return Ok(None) };
+            let marked = (self.cache == CacheUse::Active).then(|| self.full.bitmap(self.class));
+            let Some((position, zone)) = self.candidates.next(from, marked)? else { return Ok(None) };
             let zone = &self.allocator.zones[zone.index()];
-            if self.reach.allows(zone) {
-                let found = self.try_zone(zone, position);
-                if found.is_some() {
-                    return Ok(found);
-                }
-            } else if self.reach.strict && zone.node != self.reach.target {
+            if self.reach.strict && zone.node != self.reach.target {
                 return Ok(None); // a node's own zones come first in its list
             }
-            position += 1;
+            let found = self.try_zone(zone, position);
+            if found.is_some() {
+                return Ok(found);
+            }
+            from = position + 1;
         }
     }
 
-    /// The next position to look at, from `position` up: not marked, while the cache is active, and
-    /// of a node that may serve, where these are few.
-    fn next_position(&self, position: usize) -> Result<usize, ListChanged> {
-        let active = self.cache == CacheUse::Active;
-        let Some(few) = self.reach.few_nodes() else {
-            return Ok(if active { self.full.next_candidate(self.class, position) } else { position });
-        };
-        let mut next = usize::MAX;
-        for zone in few.places().flat_map(|place| self.allocator.node_zones(place)) {
-            if let Some(rank) = self.list.position_of(zone.id)?
-                && (position..next).contains(&rank)
-                && !(active && self.full.is_full(self.class, rank))
-            {
-                next = rank;
-            }
-        }
-        Ok(next)
+    /// Whether the first zone within the request's limit is of a node that its cpuset leaves out.
+    fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
+        let Some(cpuset) = self.reach.cpuset else { return Ok(false) };
+        let node = &self.allocator.nodes[self.reach.target];
+        let list = self.allocator.lists.read(&node.list);
+        let mut all = Candidates::new(list, self.reach.limit, None);
+        let first = all.next(0, None)?;
+        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.zones[zone.index()].node_id)))
     }
 
     /// Looks at one zone that may serve.
@@ -357,7 +364,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 let place = at * 64 + targets.trailing_zeros() as usize;
                 let list = &self.nodes[place].list;
                 // A list that changes meanwhile is wiped anyway.
-                if let Ok(Some(position)) = self.lists.read(list).position_of(zone.id) {
+                if let Ok(Some(position)) = self.lists.read(list).position_of(zone.id, zone.node_id) {
                     list.full.clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
                 }

@@ -307,10 +307,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Calls `sink` with each node of the fallback list of `node`, in order.
     pub fn fallback_order(&self, node: NodeId, mut sink: impl FnMut(NodeId)) {
         let Some(place) = self.place_of(node) else { return };
+        let list = self.lists.read(&self.nodes[place].list);
         let mut last = None;
-        for position in 0.. {
-            let Ok(Some(zone)) = self.lists.read(&self.nodes[place].list).zone_at(position) else { return };
-            let id = self.zones[zone.index()].node_id;
+        for position in 0..list.len().unwrap_or(0) {
+            let id = list.node_at(position);
+            if list.check().is_err() {
+                return;
+            }
             if last != Some(id) {
                 sink(id);
                 last = Some(id);

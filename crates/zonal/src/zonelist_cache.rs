@@ -173,21 +173,6 @@ impl<'m, P: Platform> FullMarks<'m, P> {
         }
     }
 
-    /// First position from `from` up that is not marked for `class`; may lie past the list's end.
-    #[inline]
-    pub(crate) fn next_candidate(&self, class: ScanClass, from: usize) -> usize {
-        let bitmap = self.bitmap(class);
-        let mut below = (1 << (from % 64)) - 1;
-        for (at, word) in bitmap.iter().enumerate().skip(from / 64) {
-            let open = !(word.load(Relaxed) | below);
-            if open != 0 {
-                return at * 64 + open.trailing_zeros() as usize;
-            }
-            below = 0;
-        }
-        bitmap.len() * 64
-    }
-
     /// Whether `position` is marked for `class`.
     pub(crate) fn is_full(&self, class: ScanClass, position: usize) -> bool {
         self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
@@ -222,7 +207,9 @@ impl<'m, P: Platform> FullMarks<'m, P> {
         word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
     }
 
-    fn bitmap(&self, class: ScanClass) -> &[P::U64] {
+    /// The marks that bind scans of `class`, by position.
+    #[inline]
+    pub(crate) fn bitmap(&self, class: ScanClass) -> &'m [P::U64] {
         &self.bitmaps[class.index() * self.words..][..self.words]
     }
 }

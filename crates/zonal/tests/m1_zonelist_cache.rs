@@ -7,7 +7,7 @@ use common::{World, node};
 use zonal::config::ZonelistCache;
 use zonal::machine::FrameRange;
 use zonal::request::Urgency;
-use zonal::units::{Pfn, ZoneKind};
+use zonal::units::{NodeId, Pfn, ZoneKind};
 use zonal::{Block, Config, NodeMask, Policy, Request};
 
 const MODES: [ZonelistCache; 5] = [
@@ -301,6 +301,97 @@ fn disallowed_zones_are_skipped_but_never_marked() {
         assert!(world.allocator.alloc(&hard.allowed(&alone)).is_err());
         assert_eq!(world.server(&hard.allowed(&alone).urgency(Urgency::Atomic)), 1, "ignores the cpuset");
         assert!(world.allocator.alloc(&hard.policy(&bound).urgency(Urgency::Atomic)).is_err());
+    }
+}
+
+#[test]
+fn in_2006_a_first_zone_that_the_cpuset_leaves_out_set_the_cache_up() {
+    for mode in PUBLISHED {
+        let config = Config { zonelist_cache: mode, ..with_min(300) };
+        let world = one_cpu(&[2048, 2048, 4096], ZoneKind::Normal).build(&config);
+        world.take_node(1);
+        let mask: NodeMask = [node(1), node(2)].into_iter().collect();
+        let request = Request::page().allowed(&mask);
+        assert_eq!(world.server(&request), 2);
+        let (server, events) = world.during(|| world.server(&request));
+        // Node 1 is the first that may serve, and marked.
+        let probes = if mode == ZonelistCache::Original { 1 } else { 2 };
+        assert_eq!((server, events.probes), (2, probes), "{mode:?}");
+        world.controls.advance_ms(1001);
+        let (_, events) = world.during(|| world.server(&request));
+        assert_eq!((events.probes, events.wipes), (2, 1), "{mode:?}");
+        // Requests that the first zone may serve do not look at marks before it.
+        let all: NodeMask = [node(0), node(1), node(2)].into_iter().collect();
+        world.controls.advance_ms(1001);
+        let (server, events) = world.during(|| world.server(&Request::page().allowed(&all)));
+        assert_eq!((server, events.wipes), (0, 0), "{mode:?}");
+        // Nor do those that are above all cpusets.
+        let (server, events) = world.during(|| world.server(&request.urgency(Urgency::Atomic)));
+        assert_eq!((server, events.wipes), (0, 0), "{mode:?}");
+    }
+}
+
+#[test]
+fn in_2006_lists_of_a_binding_policy_had_no_cache() {
+    for &mode in &MODES[..4] {
+        let config = Config { zonelist_cache: mode, ..with_min(300) };
+        let world = one_cpu(&[2048, 2048, 2048, 4096], ZoneKind::Normal).build(&config);
+        (0..3).for_each(|id| drop(world.take_node(id)));
+        let bound = Policy::bind(&world.allocator, (1..4).map(node).collect()).unwrap();
+        let request = Request::page().policy(&bound);
+        assert_eq!(world.probes(&request), 3);
+        let (server, events) = world.during(|| world.server(&request));
+        let original = mode == ZonelistCache::Original;
+        assert_eq!((server, events.probes), (3, if original { 3 } else { 2 }), "{mode:?}");
+        assert_eq!(world.allocator.events().marks == 0, original, "{mode:?}");
+        // Other requests have one.
+        world.probes(&Request::page());
+        assert!(world.probes(&Request::page()) < 3, "{mode:?}");
+    }
+}
+
+/// The node that is to serve: the first in fallback order that is allowed and has a frame.
+fn nearest(world: &World, mask: &NodeMask, empty: &[u16]) -> Option<u16> {
+    let mut order = Vec::new();
+    world.allocator.fallback_order(node(0), |id| order.push(id));
+    let serves = |id: &NodeId| mask.contains(*id) && !empty.contains(&id.get());
+    order.into_iter().find(serves).map(NodeId::get)
+}
+
+#[test]
+fn the_nearest_allowed_node_serves_on_any_machine_under_any_cpuset() {
+    for seed in 1..=6 {
+        let mut random = Random(seed * 0x9E37_79B9);
+        let nodes = [3, 20, 64, 65, 130, 200][seed as usize - 1];
+        let mut plan = one_cpu(&vec![64; nodes], ZoneKind::Normal);
+        // Sparse ids, distances at random, memory on most.
+        let mut id = 0;
+        for at in 0..nodes {
+            plan.nodes[at].0 = id;
+            plan.zones[at].0 = id;
+            id += 1 + random.below(4) as u16;
+            for to in 0..nodes {
+                plan.distances[at][to] = if at == to { 10 } else { 11 + random.below(60) as u8 };
+            }
+        }
+        let ids: Vec<u16> = plan.nodes.iter().map(|node| node.0).collect();
+        plan.zones.retain(|_| random.below(8) != 0);
+        let world = plan.build(&Config { zonelist_cache: ZonelistCache::Off, ..with_min(0) });
+        let with_memory: Vec<u16> = plan.zones.iter().map(|zone| zone.0).collect();
+        let empty: Vec<u16> = with_memory.iter().copied().filter(|_| random.below(3) == 0).collect();
+        empty.iter().for_each(|&id| drop(world.take_node(id)));
+        for mode in MODES {
+            world.allocator.set_zonelist_cache(mode);
+            for _ in 0..200 {
+                let one_in = 1 + random.below(nodes as u64);
+                let mask: NodeMask =
+                    ids.iter().filter(|_| random.below(one_in) == 0).map(|&id| node(id)).collect();
+                let request = Request::page().allowed(&mask).no_wait();
+                let served = world.allocator.alloc(&request).ok();
+                assert_eq!(served.map(|block| block.node.get()), nearest(&world, &mask, &empty), "{mode:?}");
+                world.free(served);
+            }
+        }
     }
 }
 

@@ -236,8 +236,8 @@ impl World {
                 Ok(()) | Err(OnlineError::CpuUnchanged(_)) => {}
                 Err(error) => panic!("{error}"),
             },
-            62 => a.set_tuning(PagesetTuning::Fixed),
-            _ => a.set_tuning(PagesetTuning::Depth),
+            62 => a.set_tuning(PagesetTuning::Fixed).expect("its stacks are always there"),
+            _ => a.set_tuning(PagesetTuning::Depth).expect("its stacks are always there"),
         }
     }
 
