@@ -41,12 +41,17 @@ pub(crate) fn proves_itself(root: &Path) -> Outcome {
 
 /// Builds the core for [`KERNEL_TARGET`], if the toolchain has that target.
 pub(crate) fn builds_for_a_kernel(root: &Path) -> Outcome {
-    let query = Command::new("rustc").args(["--print", "target-libdir", "--target", KERNEL_TARGET]).output();
-    let folder = query.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
-    if folder.is_empty() || !Path::new(&folder).exists() {
+    if !is_installed(KERNEL_TARGET) {
         return Outcome::Skipped(format!("target not installed (rustup target add {KERNEL_TARGET})"));
     }
     succeeds(&mut steps::cargo(root, ["build", "-p", "zonal", "--target", KERNEL_TARGET]))
+}
+
+/// Whether the toolchain can build for a target.
+pub(crate) fn is_installed(target: &str) -> bool {
+    let query = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    let folder = query.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
+    !folder.is_empty() && Path::new(&folder).exists()
 }
 
 /// A call of cargo on the bare program, with that program's own link arguments and output folder.

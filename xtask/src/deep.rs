@@ -72,6 +72,12 @@ fn all() -> Vec<Step> {
         let tests = tests.each_ref().map(String::as_str);
         further(root, &packages, &tests, ("ZONAL_STRESS_SECONDS", "60"))
     }));
+    steps.push(Step::new("pinned races of pagesets, three minutes each", |root| {
+        further(root, &["-p", "zonal-linux"], &["--test=remote_drains"], ("ZONAL_STRESS_SECONDS", "180"))
+    }));
+    steps.push(Step::new("sequences of an optimised program", |root| {
+        succeeds(&mut cargo(root, ["test", "--release", "-p", "zonal-linux", "--test=instructions"]))
+    }));
     for target in ["operations", "machine_file", "captured_tree", "experiment_file"] {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }

@@ -2,10 +2,12 @@
 //!
 //! Vocabulary: a *step* is one check with a name, a time and an outcome; a step whose tools this
 //! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
-//! `bare.rs` shows that the core stands without std, `planted.rs` that faults of it are noticed,
-//! `skips.rs` shows what tests left out, `deep.rs` is for now and then, `bench_guard.rs` counts instructions; `style.rs`,
-//! `arrows.rs` and `inventory.rs` read the sources.
+//! `bare.rs` shows that the core stands without std, `aarch64.rs` what is assembled for another processor,
+//! `planted.rs` that faults of the core are noticed, `skips.rs` shows what tests left out, `deep.rs` is for
+//! now and then, `bench_guard.rs` counts instructions; `style.rs`, `arrows.rs` and `inventory.rs` read the
+//! sources.
 
+mod aarch64;
 mod arrows;
 mod bare;
 mod bench_guard;

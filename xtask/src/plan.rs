@@ -6,13 +6,14 @@
 use std::path::Path;
 
 use crate::steps::{Outcome, Step, cargo, succeeds};
-use crate::{arrows, bare, inventory, planted, style};
+use crate::{aarch64, arrows, bare, inventory, planted, style};
 
 /// Everything.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
     let mut steps = vec![Step::new("format", format), Step::new("lints", lints)];
     steps.extend(style(root));
     steps.push(Step::new("tests", tests));
+    steps.push(Step::new(format!("sequences for {}", aarch64::TARGET), aarch64::sequences));
     steps.push(Step::new("documentation", documentation));
     steps.extend(bare(root));
     steps.extend(examples(root));

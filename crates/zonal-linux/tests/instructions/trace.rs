@@ -1,0 +1,255 @@
+//! What a sequence does, in order, followed through its registers, against the tables of the core.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zonal::cpu_local::{Access, Accesses, Field, LOCK, POP, PUSH};
+
+use crate::decode::{Action, Instruction, Memory, Register, Way};
+use crate::found::Found;
+
+/// What a sequence is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Kind {
+    Pop,
+    Push,
+    Lock,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Source {
+    /// The CPU in the thread's area.
+    Cpu,
+    /// The address of the CPU's home.
+    Home,
+    /// The address of its head, or of its slots.
+    Head,
+    Slots,
+    Gate,
+    Word,
+    Limit,
+}
+
+type Sources = BTreeSet<Source>;
+
+/// One step of a sequence. The load of the address of the slots is left out: it may come at any time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Event {
+    /// Loads the CPU from the thread's area.
+    Cpu,
+    /// Loads an address.
+    Address(Source),
+    /// One of the accesses of a table, by what is stored or, of a slot, by what chooses it.
+    Accesses(Access, Sources),
+    /// Goes to the abort if that depends on these.
+    GivesUp(Sources),
+}
+
+/// Offset in the area; Linux `rseq(2)`.
+const CPU_AT: i64 = 4;
+
+/// Holds a sequence against the table of its kind.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn check(found: &Found) -> Result<Kind, String> {
+    let instructions = found.processor.decode(found.start, &found.code);
+    let mut trace = Trace { abort: found.abort, ..Trace::default() };
+    for instruction in &instructions {
+        trace.follow(instruction).map_err(|fault| format!("{fault}: {}", instruction.text))?;
+    }
+    let kind = trace.kind();
+    let wanted = wanted(kind);
+    let fits = trace.events.len() == wanted.len()
+        && trace.events.iter().zip(&wanted).all(|(event, wanted)| event.is_as_good_as(wanted));
+    if !fits {
+        return Err(format!("a {kind:?} that does {:?}, not {wanted:?}", trace.events));
+    }
+    match instructions.last().map(|last| last.action) {
+        Some(Action::Accesses(Memory { way: Way::Store, .. })) => {}
+        _ => return Err("its last instruction stores nothing".into()),
+    }
+    if u32::from_le_bytes(found.signature) != found.processor.signature() {
+        return Err(format!("the abort is not signed, but after {:x?}", found.signature));
+    }
+    Ok(kind)
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Pop, Self::Push, Self::Lock];
+
+    const fn table(self) -> Accesses {
+        match self {
+            Self::Pop => POP,
+            Self::Push => PUSH,
+            Self::Lock => LOCK,
+        }
+    }
+}
+
+/// What a sequence of a kind must do.
+fn wanted(kind: Kind) -> Vec<Event> {
+    let mut events = vec![Event::Cpu, Event::GivesUp([Source::Cpu].into())];
+    if kind == Kind::Pop {
+        events.extend([Source::Home, Source::Head].map(Event::Address));
+    }
+    let mut loaded = Sources::new();
+    for &access in kind.table() {
+        let decides = matches!(access, Access::Store(_) | Access::Load(Field::Slot));
+        if decides && !loaded.is_empty() {
+            events.push(Event::GivesUp(std::mem::take(&mut loaded)));
+        }
+        let sources = match access {
+            Access::Store(Field::Word | Field::Slot) | Access::Load(Field::Slot) => [Source::Word].into(),
+            _ => Sources::new(),
+        };
+        if let Access::Load(field) | Access::LoadAcquire(field) = access {
+            loaded.extend(source_of(field));
+        }
+        events.push(Event::Accesses(access, sources));
+    }
+    events
+}
+
+const fn source_of(field: Field) -> Option<Source> {
+    match field {
+        Field::Gate => Some(Source::Gate),
+        Field::Word => Some(Source::Word),
+        Field::TakeLimit | Field::GiveLimit => Some(Source::Limit),
+        Field::Slot => None,
+    }
+}
+
+impl Event {
+    /// Whether it is what is wanted; a load that acquires is as good as one that need not.
+    fn is_as_good_as(&self, wanted: &Self) -> bool {
+        match (self, wanted) {
+            (Self::Accesses(Access::LoadAcquire(field), sources), Self::Accesses(Access::Load(load), of)) => {
+                field == load && sources == of
+            }
+            _ => self == wanted,
+        }
+    }
+}
+
+/// What was followed so far.
+#[derive(Default)]
+struct Trace {
+    abort: u64,
+    events: Vec<Event>,
+    /// Sources of what registers hold, and of what flags compare.
+    registers: BTreeMap<Register, Sources>,
+    flags: Sources,
+    /// The access by which the CPU was loaded, and the register of the head where that is given.
+    own: Option<Memory>,
+    head: Option<Register>,
+    written: BTreeSet<Register>,
+}
+
+impl Trace {
+    fn kind(&self) -> Kind {
+        let does = |wanted: fn(&Event) -> bool| self.events.iter().any(wanted);
+        if does(|event| matches!(event, Event::Address(Source::Home))) {
+            Kind::Pop
+        } else if does(|event| matches!(event, Event::Accesses(Access::Store(Field::Slot), _))) {
+            Kind::Push
+        } else {
+            Kind::Lock
+        }
+    }
+
+    fn sources(&self, register: Register) -> Sources {
+        self.registers.get(&register).cloned().unwrap_or_default()
+    }
+
+    fn follow(&mut self, instruction: &Instruction) -> Result<(), String> {
+        let mut value: Sources = instruction.reads.iter().flat_map(|&from| self.sources(from)).collect();
+        match instruction.action {
+            Action::Nothing => {}
+            Action::Branches(to) if to == self.abort => self.events.push(Event::GivesUp(self.flags.clone())),
+            Action::Branches(to) => return Err(format!("a branch to {to:#x}, which is not the abort")),
+            Action::Accesses(memory) => value.extend(self.access(memory, &value)?),
+        }
+        if instruction.sets_flags {
+            self.flags = value.clone();
+        }
+        for &register in &instruction.writes {
+            self.registers.insert(register, value.clone());
+            self.written.insert(register);
+        }
+        Ok(())
+    }
+
+    /// Notes an access; gives the source of what is loaded. `value` has the sources of what is stored.
+    fn access(&mut self, memory: Memory, value: &Sources) -> Result<Option<Source>, String> {
+        let Some(own) = self.own else {
+            let is_load = matches!(memory.way, Way::Load | Way::LoadAcquire);
+            if !is_load || (memory.bytes, memory.index, memory.offset) != (4, None, CPU_AT) {
+                return Err("the first access does not look at the CPU".into());
+            }
+            self.own = Some(memory);
+            self.events.push(Event::Cpu);
+            return Ok(Some(Source::Cpu));
+        };
+        if memory.in_thread || (memory.base, memory.in_thread) == (own.base, own.in_thread) {
+            return Err("another access to the thread's area".into());
+        }
+        let base = self.sources(memory.base);
+        let source = match (memory.index, memory.bytes, memory.offset) {
+            (Some((_, 8)), 8, 0) => Source::Home,
+            (Some((index, 4)), 4, 0) => {
+                let by = self.sources(index);
+                if !(base.is_empty() || base == [Source::Slots].into()) {
+                    return Err(format!("slots at {base:?}"));
+                }
+                self.note(memory.way, Field::Slot, by);
+                return Ok(None);
+            }
+            (None, 8, 0) if base == [Source::Home].into() => Source::Head,
+            (None, 8, 8) if base == [Source::Home].into() => Source::Slots,
+            (None, 8, offset) => return self.access_head(memory, &base, offset, value),
+            _ => return Err("an access to nothing that is known".into()),
+        };
+        if !matches!(memory.way, Way::Load | Way::LoadAcquire) {
+            return Err("a store where an address is loaded".into());
+        }
+        if source != Source::Slots {
+            self.events.push(Event::Address(source));
+        }
+        Ok(Some(source))
+    }
+
+    fn access_head(
+        &mut self,
+        memory: Memory,
+        base: &Sources,
+        offset: i64,
+        value: &Sources,
+    ) -> Result<Option<Source>, String> {
+        let is_given = base.is_empty() && !self.written.contains(&memory.base);
+        if !(*base == [Source::Head].into()
+            || is_given && *self.head.get_or_insert(memory.base) == memory.base)
+        {
+            return Err(format!("an access to what is no head: {base:?}"));
+        }
+        let field = match offset {
+            0 => Field::Gate,
+            8 => Field::Word,
+            16 => Field::TakeLimit,
+            24 => Field::GiveLimit,
+            _ => return Err("an access beyond the head".into()),
+        };
+        let is_load = matches!(memory.way, Way::Load | Way::LoadAcquire);
+        self.note(memory.way, field, if is_load { Sources::new() } else { value.clone() });
+        Ok(source_of(field).filter(|_| is_load))
+    }
+
+    fn note(&mut self, way: Way, field: Field, sources: Sources) {
+        let access = match way {
+            Way::Load => Access::Load(field),
+            Way::LoadAcquire => Access::LoadAcquire(field),
+            Way::Store => Access::Store(field),
+        };
+        self.events.push(Event::Accesses(access, sources));
+    }
+}

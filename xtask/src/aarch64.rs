@@ -1,0 +1,33 @@
+//! What is checked for aarch64 on machines of other architectures: the restartable sequences, as assembled.
+//!
+//! The library is built and not linked, so that nothing but the target's standard library is needed; a test
+//! of `zonal-linux` reads its instructions. Neighbours: `plan.rs` puts this step among the others.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::bare::is_installed;
+use crate::steps::{Outcome, cargo, succeeds, target_folder};
+
+/// The target that is built for.
+pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
+
+/// Builds the library of `zonal-linux` for [`TARGET`] and holds its sequences against the core's tables.
+pub(crate) fn sequences(root: &Path) -> Outcome {
+    if !is_installed(TARGET) && !installs(TARGET) {
+        return Outcome::Skipped(format!("target not installed (rustup target add {TARGET})"));
+    }
+    match succeeds(&mut cargo(root, ["build", "-p", "zonal-linux", "--lib", "--target", TARGET])) {
+        Outcome::Passed => {}
+        other => return other,
+    }
+    let library = target_folder(root).join(TARGET).join("debug/libzonal_linux.rlib");
+    let test = ["test", "-p", "zonal-linux", "--test=instructions", "--", "--ignored", "--nocapture"];
+    succeeds(cargo(root, test).env("ZONAL_LIBRARY", library))
+}
+
+/// Adds a target to the toolchain, where that is rustup's; whether it could.
+fn installs(target: &str) -> bool {
+    let added = Command::new("rustup").args(["target", "add", target]).status();
+    added.is_ok_and(|status| status.success()) && is_installed(target)
+}
