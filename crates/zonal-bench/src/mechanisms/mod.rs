@@ -7,6 +7,7 @@
 
 mod m1;
 mod m2;
+mod m3;
 mod m4;
 mod m5;
 mod world;
@@ -21,6 +22,8 @@ pub enum Mechanism {
     M1,
     /// Tuned pagesets.
     M2,
+    /// The zonelist cache before node reclaim.
+    M3,
     /// Zoned counters.
     M4,
     /// Node fallback order.
@@ -29,7 +32,7 @@ pub enum Mechanism {
 
 impl Mechanism {
     /// All of them, in order.
-    pub const ALL: [Self; 4] = [Self::M1, Self::M2, Self::M4, Self::M5];
+    pub const ALL: [Self; 5] = [Self::M1, Self::M2, Self::M3, Self::M4, Self::M5];
 
     /// The name on the command line and in documents.
     #[must_use]
@@ -37,6 +40,7 @@ impl Mechanism {
         match self {
             Self::M1 => "M1",
             Self::M2 => "M2",
+            Self::M3 => "M3",
             Self::M4 => "M4",
             Self::M5 => "M5",
         }
@@ -48,6 +52,7 @@ impl Mechanism {
         match self {
             Self::M1 => "zonelist cache: skip zones found full within the last second",
             Self::M2 => "tuned pagesets: as deep as their CPU's allocation and freeing go",
+            Self::M3 => "zonelist cache before node reclaim: no second walk where one found nothing",
             Self::M4 => "zoned counters: fold into shared totals only beyond a threshold",
             Self::M5 => "fallback order: equally near nodes take turns as the next choice",
         }
@@ -59,6 +64,7 @@ impl Mechanism {
         match self {
             Self::M1 => "Jackson 2006",
             Self::M2 => "Huang 2023",
+            Self::M3 => "Gorman 2011",
             Self::M4 => "Lameter 2006",
             Self::M5 => "Ramakrishnan 2021",
         }
@@ -70,6 +76,7 @@ impl Mechanism {
         match self {
             Self::M1 => m1::MATTERS,
             Self::M2 => m2::MATTERS,
+            Self::M3 => m3::MATTERS,
             Self::M4 => m4::MATTERS,
             Self::M5 => m5::MATTERS,
         }
@@ -81,6 +88,7 @@ impl Mechanism {
         match self {
             Self::M1 => m1::DOES_NOT_MATTER,
             Self::M2 => m2::DOES_NOT_MATTER,
+            Self::M3 => m3::DOES_NOT_MATTER,
             Self::M4 => m4::DOES_NOT_MATTER,
             Self::M5 => m5::DOES_NOT_MATTER,
         }
@@ -167,6 +175,8 @@ pub struct Sizes {
     pub deep_pages: usize,
     /// How often it does so in a second of the clock (M2).
     pub deep_loops: u32,
+    /// Seconds of the clock during which pages are allocated from a full node (M3).
+    pub reclaim_seconds: u64,
     /// Batches of 64 pages that each CPU allocates and frees in a round (M4).
     pub batches: u32,
     /// Operations after each of which the counters are compared (M4).
@@ -191,6 +201,7 @@ impl Sizes {
             pairs: 10_000,
             deep_pages: 1 << 15,
             deep_loops: 20,
+            reclaim_seconds: 4,
             batches: 2000,
             drift_steps: 20_000,
             simulated_cpus: vec![128, 512, 1020],
@@ -228,6 +239,7 @@ pub fn measure(
         let found = match mechanism {
             Mechanism::M1 => m1::measure(sizes, stop),
             Mechanism::M2 => m2::measure(sizes, stop),
+            Mechanism::M3 => m3::measure(sizes, stop),
             Mechanism::M4 => m4::measure(sizes, stop),
             Mechanism::M5 => m5::measure(stop),
         };

@@ -6,12 +6,14 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
 use zonal::cpu_local::{CpuLocal, OneCpu, Pinned, TryLock};
 use zonal::layout::Layout;
 use zonal::platform::{RawLock, SpinLock};
+use zonal::reclaim::{NoReclaimer, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Platform};
 use zonal_machine::{MachineModel, NodeModel, OwnedMachine, Presence, Settings, ZoneModel};
@@ -26,6 +28,7 @@ const ALIGN: u64 = 1 << 12;
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
     static LOCKED: Cell<u64> = const { Cell::new(0) };
+    static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Makes the calling thread CPU `cpu` of every emulated machine.
@@ -103,12 +106,19 @@ impl Access for Shared {
 pub(super) struct Native<A: Access> {
     local: A::Local,
     now_ns: AtomicU64,
+    reclaimer: OnceLock<&'static dyn Reclaimer>,
 }
 
 impl<A: Access> Native<A> {
     fn new() -> Self {
         // Wiping is due once a second since 0: start later, so that the first scan finds it due.
-        Self { local: A::LOCAL, now_ns: AtomicU64::new(10 * SECOND_NS) }
+        let now_ns = AtomicU64::new(10 * SECOND_NS);
+        Self { local: A::LOCAL, now_ns, reclaimer: OnceLock::new() }
+    }
+
+    /// Sets who can give frames back; once.
+    pub(super) fn set_reclaimer(&self, reclaimer: &'static dyn Reclaimer) {
+        assert!(self.reclaimer.set(reclaimer).is_ok(), "an emulated machine has one reclaimer");
     }
 
     /// Moves the clock on.
@@ -136,7 +146,19 @@ impl<A: Access> Platform for Native<A> {
 
     #[inline]
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // a hint for all who read it
+        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // only the measurement moves it
+    }
+
+    fn is_reclaiming(&self) -> bool {
+        RECLAIMING.get()
+    }
+
+    fn set_reclaiming(&self, reclaiming: bool) {
+        RECLAIMING.set(reclaiming);
+    }
+
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        self.reclaimer.get().map_or(&NoReclaimer, |reclaimer| *reclaimer)
     }
 }
 
@@ -186,6 +208,9 @@ pub(super) fn machine(nodes: &[Node], distance: impl Fn(usize, usize) -> u8) -> 
     }
 }
 
+/// Memory for the metadata of one emulated machine.
+type Metadata = Vec<Box<[MaybeUninit<u8>]>>;
+
 /// Calls `work` with an allocator over `model` for each of `configs`.
 ///
 /// # Panics
@@ -196,20 +221,30 @@ pub(super) fn with_worlds<A: Access, R>(
     work: impl FnOnce(&[World<'_, A>]) -> R,
 ) -> R {
     let owned = OwnedMachine::from(model);
-    let buffers_of = |config: &Config| -> Vec<Box<[MaybeUninit<u8>]>> {
-        let sizes = owned.with(|machine| {
-            let layout = Layout::new(machine, config).expect("the configuration fits");
-            layout.requests::<Native<A>>().map(|request| request.bytes).collect::<Vec<_>>()
-        });
-        let sizes = sizes.expect("an emulated machine is valid");
-        sizes.into_iter().map(Box::new_uninit_slice).collect()
-    };
-    let mut buffers: Vec<_> = configs.iter().map(buffers_of).collect();
-    let worlds = configs.iter().zip(&mut buffers).map(|(config, buffers)| {
-        let mut buffers = buffers.iter_mut();
-        let next = move |_| buffers.next().map(|bytes| Buffer::uninit(bytes));
-        let world = owned.with(move |machine| Allocator::new(Native::new(), machine, config, next));
-        world.expect("an emulated machine is valid").expect("the configuration fits")
-    });
+    let mut metadata: Vec<_> = configs.iter().map(|config| metadata_of::<A>(&owned, config)).collect();
+    let worlds = configs.iter().zip(&mut metadata).map(|(config, metadata)| start(&owned, config, metadata));
     work(&worlds.collect::<Vec<_>>())
+}
+
+/// An allocator over `model` that lives as long as the process, so that its reclaimer can refer to it.
+pub(super) fn lasting_world<A: Access>(model: &MachineModel, config: &Config) -> &'static World<'static, A> {
+    let owned = OwnedMachine::from(model);
+    let metadata = Box::leak(Box::new(metadata_of::<A>(&owned, config)));
+    Box::leak(Box::new(start(&owned, config, metadata)))
+}
+
+fn metadata_of<A: Access>(owned: &OwnedMachine, config: &Config) -> Metadata {
+    let sizes = owned.with(|machine| {
+        let layout = Layout::new(machine, config).expect("the configuration fits");
+        layout.requests::<Native<A>>().map(|request| request.bytes).collect::<Vec<_>>()
+    });
+    let sizes = sizes.expect("an emulated machine is valid");
+    sizes.into_iter().map(Box::new_uninit_slice).collect()
+}
+
+fn start<'m, A: Access>(owned: &OwnedMachine, config: &Config, metadata: &'m mut Metadata) -> World<'m, A> {
+    let mut buffers = metadata.iter_mut();
+    let next = move |_| buffers.next().map(|bytes| Buffer::uninit(bytes));
+    let world = owned.with(move |machine| Allocator::new(Native::new(), machine, config, next));
+    world.expect("an emulated machine is valid").expect("the configuration fits")
 }

@@ -1,0 +1,139 @@
+//! A page cache of an emulated machine, whose pages node reclaim may or may not be able to free.
+//!
+//! Pages lie on one list, the oldest first, which a walk goes through until it has freed what is wanted.
+//! Walks, the pages they pass and the CPU time they take are counted. Neighbours: `m3.rs` fills it.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use zonal::Block;
+use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::units::PageCount;
+
+use super::super::world::{Single, World, cpu_time_ns};
+
+/// What the cache's pages are to reclaim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Contents {
+    /// Counted, as neither dirty nor mapped, but programs read them all the time: a walk passes them.
+    InUse,
+    /// Freed by any walk.
+    Clean,
+    /// Neither counted nor freed unless reclaim may write, as direct reclaim may.
+    Dirty,
+}
+
+/// What walks cost so far.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Walks {
+    /// Walks of node reclaim.
+    pub(super) walks: u64,
+    /// Pages they passed or freed.
+    pub(super) pages: u64,
+    /// CPU time of these walks.
+    pub(super) ns: u64,
+}
+
+struct State {
+    contents: Contents,
+    pages: VecDeque<Block>,
+    walks: Walks,
+}
+
+/// The cache, reclaimer of the machine that it takes its pages from.
+pub(super) struct Cache {
+    world: &'static World<'static, Single>,
+    state: Mutex<State>,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub(super) const fn new(world: &'static World<'static, Single>) -> Self {
+        let state = State {
+            contents: Contents::Clean,
+            pages: VecDeque::new(),
+            walks: Walks { walks: 0, pages: 0, ns: 0 },
+        };
+        Self { world, state: Mutex::new(state) }
+    }
+
+    /// Changes what all pages are.
+    pub(super) fn set_contents(&self, contents: Contents) {
+        self.with(|state| state.contents = contents);
+    }
+
+    /// Adds a page of node 0 at the end of the list.
+    pub(super) fn insert(&self, page: Block) {
+        self.with(|state| state.pages.push_back(page));
+    }
+
+    /// Frees all pages.
+    pub(super) fn clear(&self) {
+        let pages = self.with(|state| std::mem::take(&mut state.pages));
+        pages.into_iter().for_each(|page| self.free(page));
+    }
+
+    /// What walks cost so far.
+    pub(super) fn walks(&self) -> Walks {
+        self.with(|state| state.walks)
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+        work(&mut self.state.lock().expect("no thread panics here"))
+    }
+
+    fn free(&self, page: Block) {
+        self.world.free(page.first, page.order).expect("the page was allocated");
+    }
+}
+
+impl Reclaimer for Cache {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        self.with(|state| match state.contents {
+            _ if request.node.index() != 0 => PageCount::ZERO,
+            Contents::Dirty if !request.may_write => PageCount::ZERO,
+            _ => PageCount::new(state.pages.len() as u64),
+        })
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if request.node.index() != 0 {
+            return PageCount::ZERO;
+        }
+        let start = cpu_time_ns();
+        let (freed, passed) = self.with(|state| walk(state, request));
+        let count = freed.len() as u64;
+        freed.into_iter().for_each(|page| self.free(page));
+        if request.reason == ReclaimReason::Node {
+            self.with(|state| {
+                state.walks.walks += 1;
+                state.walks.pages += passed;
+                state.walks.ns += cpu_time_ns() - start;
+            });
+        }
+        PageCount::new(count)
+    }
+}
+
+/// Takes what `request` wants off the list; returns it with the number of pages looked at.
+fn walk(state: &mut State, request: &ReclaimRequest) -> (Vec<Block>, u64) {
+    let can_free = match state.contents {
+        Contents::InUse => false,
+        Contents::Clean => true,
+        Contents::Dirty => request.may_write,
+    };
+    let (mut freed, mut passed) = (Vec::new(), 0);
+    for _ in 0..state.pages.len() {
+        if freed.len() as u64 >= request.target.get() {
+            break;
+        }
+        let Some(page) = state.pages.pop_front() else { break };
+        passed += 1;
+        if can_free {
+            freed.push(page);
+        } else {
+            state.pages.push_back(page); // as recently used ones go to the list's other end
+        }
+    }
+    (freed, passed)
+}
