@@ -249,12 +249,12 @@ fn peers(args: &PeerArgs) -> impl Iterator<Item = Entry> {
     zonal_bench::peers().into_iter().filter(wanted)
 }
 
-fn watch_for_interrupt() -> Result<std::sync::Arc<AtomicBool>, Failure> {
+pub(crate) fn watch_for_interrupt() -> Result<std::sync::Arc<AtomicBool>, Failure> {
     interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))
 }
 
-fn warn_of_slow_build() {
+pub(crate) fn warn_of_slow_build() {
     if cfg!(debug_assertions) {
         eprintln!("zonal: warning: this is not a release build: its times say nothing");
     }

@@ -2,12 +2,13 @@
 //!
 //! Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 ended by Ctrl-C. Errors are
 //! one line on standard error; standard output has results alone. Neighbours: `run.rs`,
-//! `bench.rs`, `machine.rs` and `lab.rs` are the commands, `outcome.rs` has what they share.
+//! `bench.rs`, `machine.rs`, `lab.rs` and `mechanisms.rs` are the commands, `outcome.rs` has what they share.
 
 mod bench;
 mod interrupt;
 mod lab;
 mod machine;
+mod mechanisms;
 mod outcome;
 mod progress;
 mod run;
@@ -38,6 +39,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Machine(machine::MachineArgs),
     Lab(lab::LabArgs),
+    Mechanisms(mechanisms::MechanismArgs),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Lab(args)) => lab::run(&args),
+        Some(Command::Mechanisms(args)) => mechanisms::run(&args),
     }
 }
 

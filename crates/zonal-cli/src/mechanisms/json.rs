@@ -1,0 +1,41 @@
+//! What the mechanisms gain and cost as one JSON document, for scripts. Its keys and their order are a
+//! promise.
+
+use serde::Serialize;
+use zonal_bench::mechanisms::{Findings, Kind, Measure};
+
+#[derive(Serialize)]
+struct Line<'a> {
+    mechanism: &'static str,
+    variant: &'static str,
+    kind: &'static str,
+    metric: &'a str,
+    unit: &'static str,
+    value: f64,
+    simulated: bool,
+}
+
+/// The document and a line break.
+pub(super) fn render(findings: &[Findings]) -> String {
+    let lines: Vec<Line<'_>> = findings
+        .iter()
+        .flat_map(|found| found.measures.iter().flat_map(|measure| lines(found, measure)))
+        .collect();
+    serde_json::to_string(&lines).expect("numbers and names are always JSON") + "\n"
+}
+
+/// A line for each variant.
+fn lines<'a>(found: &'a Findings, measure: &'a Measure) -> impl Iterator<Item = Line<'a>> {
+    found.variants.iter().zip(&measure.values).map(|(&variant, &value)| Line {
+        mechanism: found.mechanism.name(),
+        variant,
+        kind: match measure.kind {
+            Kind::Gain => "gain",
+            Kind::Cost => "cost",
+        },
+        metric: &measure.metric,
+        unit: measure.unit,
+        value,
+        simulated: measure.simulated,
+    })
+}

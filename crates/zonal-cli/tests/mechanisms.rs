@@ -1,0 +1,100 @@
+//! `zonal mechanisms` as people and scripts call it: bad input, the table, the JSON document, Ctrl-C.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn zonal(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zonal")).arg("mechanisms").args(arguments).output().unwrap()
+}
+
+#[test]
+fn bad_input_is_one_line_that_says_what_would_be_right() {
+    for (arguments, right) in [
+        (&["M6"][..], "mechanisms are M1 to M5"),
+        (&["M1", "cache"], "mechanisms are M1 to M5"),
+        (&["M"], "mechanisms are M1 to M5"),
+        (&["--speed"], "--speed"),
+    ] {
+        let output = zonal(arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(errors.ends_with('\n') && errors.lines().count() == 1, "{arguments:?}: {errors}");
+        assert!(errors.starts_with("zonal: ") && errors.contains(right), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn the_json_document_has_a_row_for_each_figure_of_each_variant() {
+    let output = zonal(&["M5", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let order =
+        r#"{"mechanism":"M5","variant":"assign","kind":"gain","metric":"used_node_0","unit":"%","value":"#;
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with(&format!("[{order}")));
+    for row in &rows {
+        assert_eq!(row.as_object().unwrap().len(), 7, "{row}");
+        assert_eq!((&row["mechanism"], &row["simulated"]), (&"M5".into(), &false.into()), "{row}");
+        assert!(row["value"].is_number() && row["unit"].is_string() && row["metric"].is_string(), "{row}");
+    }
+    let of = |variant: &str, kind: &str| {
+        rows.iter().filter(|row| row["variant"] == variant && row["kind"] == kind).count()
+    };
+    for variant in ["assign", "accumulate"] {
+        assert_eq!([of(variant, "gain"), of(variant, "cost")], [5, 1], "{variant}");
+    }
+    assert_eq!(rows.len(), 12);
+}
+
+#[test]
+fn the_table_fits_a_page_and_says_when_a_mechanism_matters() {
+    // In any order, and in lower case too.
+    let output = zonal(&["m5"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    for part in [
+        "M5  ",
+        "(Ramakrishnan 2021)",
+        "assign",
+        "accumulate",
+        "gain",
+        "cost",
+        "It matters when",
+        "It does not",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("M1  ") && text.lines().all(|line| line.len() <= 100), "{text}");
+}
+
+#[test]
+fn ctrl_c_ends_it_with_what_was_finished() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let arguments = ["mechanisms", "M2", "M4", "--json"];
+    let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once there are threads, the signal is watched for.
+    while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before the signal");
+        std::thread::yield_now();
+    }
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(rows.iter().all(|row| row["mechanism"] != "M4"), "{rows:?}");
+    let last = errors.lines().last().unwrap();
+    assert_eq!(last, "zonal: interrupted; the mechanisms that were finished are printed");
+}
+
+#[test]
+fn help_lists_mechanisms_and_examples() {
+    let output = zonal(&["--help"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    for part in ["M1  ", "M2  ", "M3  ", "M4  ", "M5  ", "Examples:", "zonal mechanisms M4 --json"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
