@@ -61,7 +61,7 @@ fn the_table_fits_a_page_and_says_when_a_mechanism_matters() {
         "gain",
         "cost",
         "It matters when",
-        "It does not",
+        "It does not matter when",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -68,8 +68,8 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
         farther.to_vec(),
     );
     let setup = format!(
-        "One CPU on the nearest of up to {} full nodes of {} MiB; the next one, of {} MiB, serves. Cost: a near \
-         node gets memory back after it was found full; pages of the next second.",
+        "One CPU on the nearest of up to {} full nodes of {} MiB; the next one, of {} MiB, serves. Cost: of \
+         the pages allocated within a second after a near node, found full before, has memory again.",
         sizes.full_nodes.iter().max().copied().unwrap_or_default(),
         SMALL >> 8,
         LARGE >> 8,

@@ -54,7 +54,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     let setup = format!(
         "One CPU on node 0 of {} MiB, which is full; node 1 has memory. A program allocates {RATE} pages a second, \
          on a clock moved by hand; a cache holds {CACHED} pages of node 0. Walks are in vain while all of them are \
-         in use. Cost: they are no longer in use after some walk.",
+         in use. Cost: of the pages allocated within a second after that ends.",
         NEAR >> 8
     );
     let of = |value: fn(&Found) -> f64| found.iter().map(value).collect::<Vec<f64>>();

@@ -73,25 +73,26 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     let drift = |of: fn(&Drift) -> u64| drifts.iter().map(|drift| of(drift) as f64).collect();
     measures.push(Measure::cost(
         "largest_deviation_free",
-        format!("free pages off by, {DRIFTING_CPUS} CPUs"),
+        "largest deviation of free pages",
         "pages",
         drift(|drift| drift.free),
     ));
     measures.push(Measure::cost(
         "largest_deviation_allocated",
-        format!("allocated pages off by, {DRIFTING_CPUS} CPUs"),
+        "largest deviation of allocated pages",
         "pages",
         drift(|drift| drift.allocated),
     ));
     measures.push(Measure::cost(
         "deviation_bound",
-        "bound of both: CPUs x threshold",
+        "bound of both: CPUs times threshold",
         "pages",
         drift(|drift| drift.bound),
     ));
     let setup = format!(
-        "{threads} on one node of {} MiB: each allocates {BATCH} pages and frees them, again and again. Off by: \
-         what cheap reads of counters are off by while {DRIFTING_CPUS} CPUs take turns with blocks of several orders.",
+        "{threads} on one node of {} MiB: each allocates {BATCH} pages and frees them, again and again. Simulated: \
+         processes touch pages, with one total of the whole machine as published, or with none as is the default. \
+         Deviations: of approximate reads, while {DRIFTING_CPUS} CPUs take turns with blocks of several orders.",
         FRAMES >> 8
     );
     let variants = RULES.map(|(name, ..)| name).to_vec();

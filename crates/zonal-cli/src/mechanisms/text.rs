@@ -44,7 +44,7 @@ fn section(found: &Findings) -> String {
         String::new(),
         table(found),
         paragraph("It matters when ", mechanism.matters()),
-        paragraph("It does not when ", mechanism.does_not_matter()),
+        paragraph("It does not matter when ", mechanism.does_not_matter()),
     ];
     heading + &lines.join("\n") + "\n"
 }
@@ -134,7 +134,7 @@ mod tests {
         let text = render(&[found]);
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what:?} in {text}"));
         assert!(at("gain") < at("a figure with as long a name, simulated") && at("simulated") < at("cost"));
-        assert!(at("cost") < at("It matters when") && at("It matters when") < at("It does not when"));
+        assert!(at("cost") < at("It matters when") && at("It matters when") < at("It does not matter when"));
         assert!(text.lines().all(|line| line.len() <= COLUMNS && line.trim_end() == line), "{text}");
     }
 }
