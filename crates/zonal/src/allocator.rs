@@ -18,7 +18,7 @@ use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::{Atomic, Platform};
 use crate::settings::SharedCells;
 use crate::threshold::{CounterRules, TotalsRule};
-use crate::units::{CpuId, NodeId, Order, Pfn};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use crate::zone::{Seat, Zone};
 use crate::zonelist::ListVersion;
 
@@ -41,6 +41,8 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) distances: &'m [u8],
     /// First frame of each zone, ascending, with the zone's index.
     pub(crate) starts: &'m [(Pfn, u16)],
+    /// Every range that is or may become memory: ascending, disjoint.
+    pub(crate) memory: &'m [(Pfn, PageCount)],
     pub(crate) lists: ListVersion<'m, P>,
     pub(crate) cached: CachedOrders,
     pub(crate) page_bytes: u32,
@@ -111,6 +113,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             cpus_online,
             distances: local.distances,
             starts: local.starts,
+            memory: local.memory,
             lists: ListVersion::new(&shared.lists_current, &shared.lists_begun),
             cached: CachedOrders::new(config.huge_order()),
             page_bytes: config.page_bytes,

@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use crate::machine::TopologyError;
+use crate::machine::{FrameRange, TopologyError};
 use crate::threshold::MAX_STAT_THRESHOLD;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
 
@@ -159,6 +159,17 @@ pub enum ConfigError {
     },
 }
 
+/// A zone and the frames that it spans, as errors name it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneSpan {
+    /// Node of the zone.
+    pub node: NodeId,
+    /// Kind of the zone.
+    pub kind: ZoneKind,
+    /// What it spans.
+    pub span: FrameRange,
+}
+
 /// Why a change of CPUs or memory at run time was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnlineError {
@@ -168,8 +179,26 @@ pub enum OnlineError {
     CpuUnchanged(CpuId),
     /// The last CPU cannot go.
     LastCpu(CpuId),
-    /// The range is empty or lies not within the span of one zone.
-    NotInOneZone(Pfn),
+    /// The range is empty.
+    EmptyRange(Pfn),
+    /// The range does not lie within the span of one zone.
+    NotInOneZone {
+        /// The range.
+        range: FrameRange,
+        /// The last zone that begins at or before its first frame, if there is one.
+        below: Option<ZoneSpan>,
+        /// The first zone that begins after its first frame, if there is one.
+        above: Option<ZoneSpan>,
+    },
+    /// A frame of the range was never described as memory: it lies in a hole of the zone.
+    NeverDescribed {
+        /// The first such frame.
+        frame: Pfn,
+        /// The range.
+        range: FrameRange,
+        /// The zone.
+        zone: ZoneSpan,
+    },
     /// A frame of the range is already online.
     AlreadyOnline(Pfn),
     /// A frame of the range is not online.
@@ -309,15 +338,47 @@ impl fmt::Display for ConfigError {
     }
 }
 
+/// A range as errors show it: first and last frame.
+struct Frames<'a>(&'a FrameRange);
+
+impl fmt::Display for Frames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FrameRange { start, count } = *self.0;
+        // Ranges that are refused may end beyond the last number.
+        match start.get().checked_add(count.get().saturating_sub(1)) {
+            Some(last) => write!(f, "frames {start}-{last}"),
+            None => write!(f, "{count} frames from frame {start}"),
+        }
+    }
+}
+
+impl fmt::Display for ZoneSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} {} ({})", self.node, self.kind, Frames(&self.span))
+    }
+}
+
 impl fmt::Display for OnlineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownCpu(cpu) => write!(f, "the machine has no CPU {cpu}"),
             Self::CpuUnchanged(cpu) => write!(f, "CPU {cpu} is already in that state"),
             Self::LastCpu(cpu) => write!(f, "CPU {cpu} is the last one online"),
-            Self::NotInOneZone(start) => {
-                write!(f, "the range at frame {start} is empty or lies not within one zone's span")
+            Self::EmptyRange(start) => write!(f, "the range at frame {start} is empty"),
+            Self::NotInOneZone { range, below, above } => {
+                write!(f, "{} do not lie within one zone; ", Frames(range))?;
+                match (below, above) {
+                    (Some(below), Some(above)) => write!(f, "the nearest are {below} and {above}"),
+                    (Some(zone), None) | (None, Some(zone)) => write!(f, "the nearest is {zone}"),
+                    (None, None) => write!(f, "there is no zone"),
+                }
             }
+            Self::NeverDescribed { frame, range, zone } => write!(
+                f,
+                "frame {frame} of {} was never described as memory: it is in a hole of {zone}; memory that \
+                 comes later is described by Machine::with_hotplug",
+                Frames(range)
+            ),
             Self::AlreadyOnline(frame) => write!(f, "frame {frame} is already online"),
             Self::NotOnline(frame) => write!(f, "frame {frame} is not online"),
             Self::InUse { start, in_use } => {

@@ -131,6 +131,7 @@ impl<'a> Layout<'a> {
         measure.add::<Seat>(self.machine.cpu_ids());
         measure.add::<u8>(nodes * nodes);
         measure.add::<(Pfn, u16)>(zones);
+        measure.add::<(Pfn, PageCount)>(self.machine.memory().count());
         measure.add::<Zone<'_, P>>(zones);
         measure.add::<Node<'_, P>>(nodes);
         Homes::<P>::measure(&mut measure, self.machine.cpu_ids(), zones);
@@ -228,7 +229,12 @@ impl<'a> Layout<'a> {
         let distances = carver
             .values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
         let starts = carver.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
-        LocalParts { regions, stacks, seats, distances, starts }
+        let mut memory = self.machine.memory();
+        let memory = carver.sorted(self.machine.memory().count(), |_| {
+            let range = memory.next().expect("there are as many as were counted");
+            (range.start, range.count)
+        });
+        LocalParts { regions, stacks, seats, distances, starts, memory }
     }
 
     fn seat(&self, cpu: usize) -> Seat {
@@ -315,6 +321,8 @@ pub(crate) struct LocalParts<'m> {
     pub(crate) distances: &'m [u8],
     /// First frame of each zone, ascending, with the zone's index.
     pub(crate) starts: &'m [(Pfn, u16)],
+    /// Every range that is or may become memory: ascending, disjoint.
+    pub(crate) memory: &'m [(Pfn, PageCount)],
 }
 
 /// The shape of one zone's metadata.

@@ -108,7 +108,7 @@ pub struct ZoneDescription<'a> {
     pub node: NodeId,
     /// Its kind.
     pub kind: ZoneKind,
-    /// All frames it could ever hold, holes and memory still to come included.
+    /// All frames it could ever hold, holes and memory still to come ([`Machine::with_hotplug`]) included.
     pub span: FrameRange,
     /// Frames given to the allocator at start: ascending, disjoint, within the span; may be empty.
     pub managed: &'a [FrameRange],
@@ -119,6 +119,7 @@ pub struct ZoneDescription<'a> {
 pub struct Machine<'a> {
     nodes: &'a [NodeDescription<'a>],
     zones: &'a [ZoneDescription<'a>],
+    hotplug: &'a [FrameRange],
 }
 
 /// What is wrong with a machine's description.
@@ -181,6 +182,12 @@ pub enum TopologyError {
         /// First frame of the offending range.
         start: Pfn,
     },
+    /// A range of memory that may come online later is empty or out of order, lies not within one zone's
+    /// span, or is managed at start.
+    BadHotplug {
+        /// First frame of the offending range.
+        start: Pfn,
+    },
     /// A zone's span is empty, or ends beyond the last frame number.
     BadSpan {
         /// Node of the zone.
@@ -210,7 +217,38 @@ impl<'a> Machine<'a> {
         check_nodes(nodes)?;
         check_cpus(nodes)?;
         check_zones(nodes, zones)?;
-        Ok(Self { nodes, zones })
+        Ok(Self { nodes, zones, hotplug: &[] })
+    }
+
+    /// Describes memory that is not managed at start and may come online later: `ranges` ascend, are
+    /// disjoint, and lie each within one zone's span, beside what is managed. All else in the spans are
+    /// holes, which never come online.
+    ///
+    /// # Errors
+    /// The first range of which that does not hold.
+    pub fn with_hotplug(self, ranges: &'a [FrameRange]) -> Result<Self, TopologyError> {
+        let mut free_from = Pfn::default();
+        for range in ranges {
+            let bad = TopologyError::BadHotplug { start: range.start };
+            let zone = self.zones.iter().find(|zone| zone.span.contains(range)).ok_or(bad)?;
+            let is_managed = zone.managed.iter().any(|managed| managed.intersection(range).is_some());
+            if range.start < free_from || range.count == PageCount::ZERO || is_managed {
+                return Err(bad);
+            }
+            free_from = range.end();
+        }
+        Ok(Self { hotplug: ranges, ..self })
+    }
+
+    /// Memory that may come online later, as [`Machine::with_hotplug`] took it.
+    #[must_use]
+    pub const fn hotplug(&self) -> &'a [FrameRange] {
+        self.hotplug
+    }
+
+    /// Every range that is or may become memory; in no particular order.
+    pub(crate) fn memory(&self) -> impl Iterator<Item = &'a FrameRange> + use<'a> {
+        self.zones.iter().flat_map(|zone| zone.managed).chain(self.hotplug)
     }
 
     /// The nodes, ascending by id.
@@ -371,6 +409,11 @@ impl fmt::Display for TopologyError {
             Self::BadRange { node, kind, start } => write!(
                 f,
                 "node {node} {kind}: the range at frame {start} is empty, out of order or outside the zone"
+            ),
+            Self::BadHotplug { start } => write!(
+                f,
+                "the hot-plug range at frame {start} is empty, out of order, not within one zone's span or \
+                 managed at start"
             ),
             Self::BadSpan { node, kind, start } => {
                 write!(f, "node {node} {kind}: the span at frame {start} is empty or has no end")

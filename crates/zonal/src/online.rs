@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::counters::ZoneItem;
-use crate::error::OnlineError;
+use crate::error::{OnlineError, ZoneSpan};
 use crate::frame_table::FrameState;
 use crate::machine::FrameRange;
 use crate::platform::{Atomic, Platform};
@@ -66,13 +66,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.cpus_online[cpu.index()].store(u32::from(online), Relaxed);
     }
 
-    /// Brings frames online; `range` must lie within one zone's span.
+    /// Brings frames online that are not managed yet or were taken offline.
+    ///
+    /// `range` must lie within one zone's span and be *described as memory*: managed when the allocator
+    /// was made, or named by [`Machine::with_hotplug`](crate::Machine::with_hotplug). Everything else within
+    /// a span is a hole (device registers, firmware, nothing at all) and never comes online.
     ///
     /// # Errors
-    /// When it does not, or one of its frames is online already. Nothing is changed then.
+    /// When the range is empty, or one of its frames is outside the zone, in a hole or online already. The
+    /// error names the range and the zones around it. Nothing is changed then.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
         let held = self.shared.change();
         let zone = self.zone_around(&range)?;
+        if let Some(frame) = self.first_not_memory(&range) {
+            return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
+        }
         if let Some(frame) = first_frame(zone, &range, |state| state != FrameState::NotManaged) {
             return Err(OnlineError::AlreadyOnline(frame));
         }
@@ -88,8 +96,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Takes frames offline; all must be free.
     ///
     /// # Errors
-    /// When `range` lies not within one zone, one of its frames is not online, or some are in use:
-    /// the error says how many. Nothing is changed then.
+    /// When `range` is empty or does not lie within one zone, one of its frames is not online, or some are
+    /// in use: the error says how many. Nothing is changed then.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
         let held = self.shared.change();
         let zone = self.zone_around(&range)?;
@@ -106,11 +114,39 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
+    /// The zone within whose span all of a range lies.
     pub(crate) fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
-        let outside = OnlineError::NotInOneZone(range.start);
-        let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]).ok_or(outside)?;
-        let inside = range.count != PageCount::ZERO && zone.span.contains(range);
-        if inside { Ok(zone) } else { Err(outside) }
+        if range.count == PageCount::ZERO {
+            return Err(OnlineError::EmptyRange(range.start));
+        }
+        let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]);
+        zone.filter(|zone| zone.span.contains(range)).ok_or_else(|| self.not_in_one_zone(range))
+    }
+
+    #[cold]
+    fn not_in_one_zone(&self, range: &FrameRange) -> OnlineError {
+        let above = self.starts.partition_point(|&(start, _)| start <= range.start);
+        let at =
+            |place: usize| self.starts.get(place).map(|&(_, zone)| zone_span(&self.zones[usize::from(zone)]));
+        OnlineError::NotInOneZone {
+            range: *range,
+            below: above.checked_sub(1).and_then(at),
+            above: at(above),
+        }
+    }
+
+    /// The first frame of a range that was never described as memory.
+    fn first_not_memory(&self, range: &FrameRange) -> Option<Pfn> {
+        let mut from = range.start;
+        while from < range.end() {
+            let after = self.memory.partition_point(|&(start, _)| start <= from);
+            let around = after.checked_sub(1).map(|at| self.memory[at]);
+            match around.map(|(start, count)| start.plus(count)).filter(|&end| end > from) {
+                Some(end) => from = end,
+                None => return Some(from),
+            }
+        }
+        None
     }
 
     /// Gives frames that are in nobody's hands to the buddy, as managed ones.
@@ -171,4 +207,8 @@ fn first_frame<P: Platform>(
 ) -> Option<Pfn> {
     let frames = range.start.get()..range.end().get();
     frames.map(Pfn::new).find(|&frame| is_wanted(zone.frames.state(zone.offset(frame))))
+}
+
+fn zone_span<P: Platform>(zone: &Zone<'_, P>) -> ZoneSpan {
+    ZoneSpan { node: zone.node_id, kind: zone.kind, span: zone.span }
 }

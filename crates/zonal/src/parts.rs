@@ -178,6 +178,7 @@ impl<P: Platform> Allocator<'_, P> {
             || index(self.seats, address).is_some()
             || index(self.distances, address).is_some()
             || index(self.starts, address).is_some()
+            || index(self.memory, address).is_some()
             || index(self.zones, address).is_some()
             || index(self.nodes, address).is_some()
             || holds(homes.nowhere(), address);

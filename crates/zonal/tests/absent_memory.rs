@@ -109,6 +109,8 @@ fn zeroed(bytes: usize) -> Buffer<'static> {
 }
 
 const GIB: u64 = 1 << 18;
+/// Start and length of memory that comes later; the last one follows on what is there.
+const ARRIVALS: [(u64, u64); 3] = [(100 * GIB, 4096), (101 * GIB + 5, 3), (4000 * GIB + 77 + GIB - 1000, 10)];
 
 /// Starts over `managed` in a zone of 4 TiB; returns the allocator and the bytes that its start wrote.
 fn start(managed: &[FrameRange]) -> (Allocator<'static, Counting>, u64) {
@@ -116,7 +118,8 @@ fn start(managed: &[FrameRange]) -> (Allocator<'static, Counting>, u64) {
     let span = range(0, 4096 * GIB);
     let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
     let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span, managed }];
-    let machine = Machine::new(&nodes, &zones).unwrap();
+    let hotplug = ARRIVALS.map(|(start, count)| range(start, count));
+    let machine = Machine::new(&nodes, &zones).unwrap().with_hotplug(&hotplug).unwrap();
     let before = WRITTEN.load(Ordering::Relaxed);
     let allocator =
         Allocator::new(Counting, &machine, &Config::default(), |request| Some(zeroed(request.bytes)));
@@ -152,7 +155,7 @@ fn four_gib_within_four_tib_cost_as_much_as_four_gib() {
     blocks.iter().for_each(|block| allocator.free(block.first, block.order).unwrap());
 
     // What was absent can come online, whole sections and parts of them, and leave again.
-    for arrival in [range(100 * GIB, 4096), range(101 * GIB + 5, 3), range(last.end().get(), 10)] {
+    for arrival in ARRIVALS.map(|(start, count)| range(start, count)) {
         allocator.online_memory(arrival).unwrap();
         assert!(allocator.online_memory(arrival).is_err());
         assert_eq!(allocator.free(arrival.start, Order::PAGE), Err(FreeError::NotAllocated(arrival.start)));

@@ -25,6 +25,7 @@ fn world() -> World {
         (node, kind, at * UNIT, spanned * UNIT, vec![(at * UNIT, managed * UNIT)])
     };
     let plan = Plan {
+        hotplug: Vec::new(),
         nodes: vec![(0, vec![0, 1, 3]), (2, vec![8]), (7, vec![4])],
         distances: vec![vec![10, 20, 30], vec![20, 10, 25], vec![30, 25, 10]],
         zones: vec![

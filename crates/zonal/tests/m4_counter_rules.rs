@@ -43,6 +43,7 @@ fn the_published_rules_of_today_are_the_default() {
 fn fixed_thresholds_hold_in_every_zone_and_node_with_memory() {
     let mut plan = Plan::even(3, 4, 1 << 16);
     plan.zones[1].4.clear(); // spans frames, none of them managed
+    plan.hotplug = vec![(plan.zones[1].2, 4096)];
     plan.zones[2] = (2, ZoneKind::Normal, 1 << 20, 4096, vec![(1 << 20, 500)]);
     for threshold in [1, 32, 125] {
         let world = plan.build(&with(fixed(threshold)));

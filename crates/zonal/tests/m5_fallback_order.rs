@@ -43,7 +43,7 @@ fn the_published_lists() {
 #[test]
 fn lists_follow_memory() {
     let mut plan = quad();
-    plan.zones[3].4.clear();
+    plan.hotplug = std::mem::take(&mut plan.zones[3].4);
     let world = plan.build(&Config::default());
     let all = lists(&world);
     assert_eq!((&all[2][..], &all[3][..]), (&[2, 0, 1][..], &[2, 1, 0][..]));

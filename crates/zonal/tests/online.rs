@@ -2,8 +2,11 @@
 
 mod common;
 
-use common::{Plan, World, node, order, range, run_on};
+use std::sync::Arc;
+
+use common::{Plan, TestPlatform, World, node, order, range, run_on};
 use zonal::error::{ConfigError, OnlineError};
+use zonal::machine::TopologyError;
 use zonal::policy::Policy;
 use zonal::request::Urgency;
 use zonal::snapshot::{Books, ZoneSnapshot};
@@ -13,6 +16,8 @@ use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 15;
+/// Where the second zone begins.
+const SECOND: u64 = 2 * FRAMES;
 
 fn cpu(id: u32) -> CpuId {
     CpuId::new(id)
@@ -203,11 +208,11 @@ fn ranges_that_make_no_sense_are_refused() {
     run_on(0);
     let mut plan = Plan::even(2, 1, FRAMES);
     plan.zones[0].4 = vec![(FRAMES, 1000), (FRAMES + 2000, FRAMES - 2000)];
+    plan.hotplug = vec![(FRAMES + 1000, 1000)];
     let world = plan.build(&Config::default());
     let a = &world.allocator;
     let before = a.verify().unwrap();
     let outside = [
-        (FRAMES, 0),
         (FRAMES - 1, 2),
         (2 * FRAMES - 1, 2),
         (3 * FRAMES, 1),
@@ -218,9 +223,23 @@ fn ranges_that_make_no_sense_are_refused() {
         (u64::MAX, u64::MAX),
     ];
     for (start, count) in outside {
-        let error = Err(OnlineError::NotInOneZone(Pfn::new(start)));
-        assert_eq!(a.offline_memory(range(start, count)), error, "{start} {count}");
-        assert_eq!(a.online_memory(range(start, count)), error, "{start} {count}");
+        let outside = a.offline_memory(range(start, count)).unwrap_err();
+        let OnlineError::NotInOneZone { range: told, below, above } = outside else { panic!("{outside}") };
+        assert_eq!(told, range(start, count));
+        let spans = [below, above].map(|zone| zone.map(|zone| (zone.node.get(), zone.span.start.get())));
+        let (first, second) = (Some((0, FRAMES)), Some((1, 2 * FRAMES)));
+        let around = match start {
+            0..FRAMES => [None, first],
+            FRAMES..SECOND => [first, second],
+            _ => [second, None],
+        };
+        assert_eq!(spans, around, "{outside}");
+        assert_eq!(a.online_memory(range(start, count)), Err(outside), "{start} {count}");
+    }
+    for start in [0, FRAMES, u64::MAX] {
+        let empty = Err(OnlineError::EmptyRange(Pfn::new(start)));
+        assert_eq!(a.offline_memory(range(start, 0)), empty);
+        assert_eq!(a.online_memory(range(start, 0)), empty);
     }
     let first_absent = Err(OnlineError::NotOnline(Pfn::new(FRAMES + 1000)));
     assert_eq!(a.offline_memory(range(FRAMES, 2000)), first_absent);
@@ -230,6 +249,77 @@ fn ranges_that_make_no_sense_are_refused() {
     assert_eq!(a.verify().unwrap(), before);
     a.online_memory(range(FRAMES + 1000, 1000)).unwrap();
     assert_eq!(a.verify().unwrap().managed, PageCount::new(2 * FRAMES));
+}
+
+/// Holes are within a span, and are no memory: device registers, or nothing at all.
+#[test]
+fn what_was_never_described_as_memory_never_comes_online() {
+    run_on(0);
+    let mut plan = Plan::even(2, 1, FRAMES);
+    let at = |frame| FRAMES + frame;
+    // Memory, a hole, memory to come, memory, memory to come, a hole.
+    plan.zones[0].4 = vec![(at(0), 1000), (at(3000), 5000)];
+    plan.hotplug = vec![(at(2000), 1000), (at(8000), 2000)];
+    let world = plan.build(&Config::default());
+    let a = &world.allocator;
+    let before = a.verify().unwrap();
+    let refused = |start, count, frame| {
+        let error = a.online_memory(range(at(start), count)).unwrap_err();
+        let OnlineError::NeverDescribed { frame: told, range: whole, zone } = error else {
+            panic!("{error}")
+        };
+        assert_eq!((told, whole), (Pfn::new(at(frame)), range(at(start), count)));
+        assert_eq!((zone.node, zone.span), (node(0), range(FRAMES, FRAMES)));
+        let text = error.to_string();
+        let parts = [
+            format!("frame {told} of frames {}-{} ", at(start), at(start + count) - 1),
+            format!("hole of node 0 Normal (frames {FRAMES}-{})", 2 * FRAMES - 1),
+        ];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    };
+    refused(1000, 1, 1000);
+    refused(1500, 500, 1500);
+    refused(1999, 2, 1999);
+    refused(2000, 9000, 10_000);
+    refused(9999, 2, 10_000);
+    refused(FRAMES - 1, 1, FRAMES - 1);
+    refused(0, FRAMES, 1000);
+    assert_eq!(a.verify().unwrap(), before);
+    // Across the border of what was taken offline and what is still to come.
+    a.offline_memory(range(at(3000), 5000)).unwrap();
+    a.online_memory(range(at(2500), 7000)).unwrap();
+    a.online_memory(range(at(2000), 500)).unwrap();
+    a.online_memory(range(at(9500), 500)).unwrap();
+    assert_eq!(a.verify().unwrap().managed, before.managed.plus(PageCount::new(3000)));
+    a.offline_memory(range(at(2000), 8000)).unwrap();
+    a.online_memory(range(at(2000), 8000)).unwrap();
+}
+
+#[test]
+fn memory_to_come_is_described_beside_what_is_there() {
+    let refused = |hotplug: &[(u64, u64)], start| {
+        let mut plan = Plan::even(2, 1, FRAMES);
+        plan.zones[0].4 = vec![(FRAMES, 1000), (FRAMES + 2000, 1000)];
+        plan.hotplug = hotplug.to_vec();
+        let found = plan.try_build(&Config::default(), TestPlatform(Arc::default())).err();
+        let error = TopologyError::BadHotplug { start: Pfn::new(start) };
+        assert_eq!(found, Some(error.into()), "{hotplug:?}");
+        assert!(error.to_string().contains(&start.to_string()));
+    };
+    for (start, count) in [
+        (FRAMES + 999, 1),
+        (FRAMES + 1500, 501),
+        (FRAMES + 1500, 0),
+        (FRAMES - 1, 2),
+        (2 * FRAMES - 1, 2),
+        (5 * FRAMES, 1),
+        (FRAMES + 1500, u64::MAX),
+        (u64::MAX, 1),
+    ] {
+        refused(&[(start, count)], start);
+    }
+    refused(&[(FRAMES + 1500, 10), (FRAMES + 1400, 10)], FRAMES + 1400);
+    refused(&[(FRAMES + 1500, 10), (FRAMES + 1509, 10)], FRAMES + 1509);
 }
 
 /// The machine of four nodes in two pairs.
@@ -242,7 +332,7 @@ fn quad() -> Plan {
 fn a_node_whose_memory_comes_late_gets_its_place_in_all_lists() {
     let mut plan = quad();
     let memory = range(4 * FRAMES, FRAMES);
-    plan.zones[3].4.clear();
+    plan.hotplug = std::mem::take(&mut plan.zones[3].4);
     let world = plan.build(&Config::default());
     let a = &world.allocator;
     assert_eq!(lists(&world, 4)[2..], [vec![2, 0, 1], vec![2, 1, 0]]);

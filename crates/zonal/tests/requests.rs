@@ -182,7 +182,7 @@ fn weights_are_kept_and_can_change_while_in_use() {
 #[test]
 fn policies_without_memory_are_refused_at_once_or_when_it_goes() {
     let mut plan = Plan::even(3, 1, FRAMES);
-    plan.zones[2].4.clear();
+    plan.hotplug = std::mem::take(&mut plan.zones[2].4);
     let world = plan.build(&Config::default());
     run_on(0);
     let (a, weights) = (&world.allocator, WeightTable::new());

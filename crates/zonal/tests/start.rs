@@ -204,7 +204,8 @@ fn the_layout_asks_for_the_buffers_before_there_is_an_allocator() {
     let (cpus, memory) = ([CpuId::new(0)], range(FRAMES, FRAMES));
     let nodes = [NodeDescription { id: node(0), cpus: &cpus, distances: &[10] }];
     let zones = [ZoneDescription { node: node(0), kind: ZoneKind::Normal, span: memory, managed: &[] }];
-    let machine = Machine::new(&nodes, &zones).unwrap();
+    let hotplug = [memory];
+    let machine = Machine::new(&nodes, &zones).unwrap().with_hotplug(&hotplug).unwrap();
     let layout = Layout::new(&machine, &Config::default()).unwrap();
     let expected: Vec<BufferRequest> = layout.requests::<TestPlatform>().collect();
     let mut asked = Vec::new();

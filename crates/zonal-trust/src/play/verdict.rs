@@ -232,7 +232,7 @@ impl<C: Cells> Player<'_, '_, C> {
         let absent = frames.clone().find(|&frame| !self.model.is_managed(frame));
         let in_use = self.model.in_use(&gone);
         let expected = match absent {
-            _ if frames.is_empty() => Err(OnlineError::NotInOneZone(gone.start)),
+            _ if frames.is_empty() => Err(OnlineError::EmptyRange(gone.start)),
             Some(frame) => Err(OnlineError::NotOnline(Pfn::new(frame))),
             None if in_use > 0 => {
                 Err(OnlineError::InUse { start: gone.start, in_use: PageCount::new(in_use) })
@@ -253,7 +253,7 @@ impl<C: Cells> Player<'_, '_, C> {
             // The first frame of a span, which is there unless it lies in a hole.
             let there = self.model.is_managed(came.start.get());
             let expected = if came.count == PageCount::ZERO {
-                Err(OnlineError::NotInOneZone(came.start))
+                Err(OnlineError::EmptyRange(came.start))
             } else {
                 Err(OnlineError::AlreadyOnline(came.start))
             };

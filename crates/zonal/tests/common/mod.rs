@@ -190,6 +190,8 @@ pub struct Plan {
     pub nodes: Vec<(u16, Vec<u32>)>,
     pub distances: Vec<Vec<u8>>,
     pub zones: Vec<ZonePlan>,
+    /// Start and length of memory that may come later.
+    pub hotplug: Vec<(u64, u64)>,
 }
 
 pub fn node(id: u16) -> NodeId {
@@ -260,7 +262,9 @@ impl Plan {
                 managed,
             })
             .collect();
-        let machine = Machine::new(&nodes, &zones)?;
+        let hotplug: Vec<FrameRange> =
+            self.hotplug.iter().map(|&(start, count)| range(start, count)).collect();
+        let machine = Machine::new(&nodes, &zones)?.with_hotplug(&hotplug)?;
         Allocator::new(platform, &machine, config, |request| Some(leaked(request.bytes)))
     }
 }

@@ -21,6 +21,18 @@ pub(super) struct PlannedZone {
     pub(super) managed: Vec<FrameRange>,
 }
 
+impl PlannedZone {
+    /// What is not managed at start, ascending.
+    fn holes(&self) -> Vec<FrameRange> {
+        let ends = self.managed.iter().map(FrameRange::end);
+        let starts = self.managed.iter().map(|range| range.start);
+        let from = [self.span.start].into_iter().chain(ends);
+        let to = starts.chain([self.span.end()]);
+        let holes = from.zip(to).map(|(from, to)| range(from.get(), to.get() - from.get()));
+        holes.filter(|hole| hole.count.get() > 0).collect()
+    }
+}
+
 /// A machine to be built.
 pub(super) struct Plan {
     /// CPUs and distances of each node.
@@ -86,7 +98,10 @@ impl Plan {
                 managed: &zone.managed,
             })
             .collect();
-        work(&Machine::new(&nodes, &zones).expect("plans describe machines"))
+        // All holes may become memory.
+        let hotplug: Vec<FrameRange> = self.zones.iter().flat_map(PlannedZone::holes).collect();
+        let machine = Machine::new(&nodes, &zones).expect("plans describe machines");
+        work(&machine.with_hotplug(&hotplug).expect("holes are between what is managed"))
     }
 }
 
