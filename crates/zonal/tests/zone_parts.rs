@@ -233,11 +233,17 @@ fn a_node_is_reclaimed_only_when_all_its_parts_are_low() {
     let world = plan.build(&Config { node_reclaim: NodeReclaim::ON, ..with_min(4096) }).leak();
     let cache = Arc::new(Cache::default());
     let keeper = Arc::clone(&cache);
-    let scripted = Scripted::new(4 * PART, move |node, _| keeper.give_up(&world.allocator, node, ALL));
+    let scripted = Scripted::new(4 * PART, move |node, _| {
+        let given_up = keeper.give_up(&world.allocator, node, ALL);
+        world.allocator.drain_pagesets(); // what a pageset holds does not count for the watermark
+        given_up
+    });
     world.controls.set_reclaimer(scripted.clone());
     run_on(0);
+    // Single frames, so that those of the first part are more than its watermark and what CPUs have not
+    // folded.
+    let mut held: Vec<Block> = (0..256).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
     // One part after the other gets low, and nothing is reclaimed.
-    let mut held = Vec::new();
     while held.last().is_none_or(|block: &Block| block.zone.index() < 2) {
         held.push(world.allocator.alloc(&Request::new(order(4))).unwrap());
     }
