@@ -14,8 +14,8 @@ use under_loom::{Bounds, Explored, Loom, explore};
 
 /// Interleavings of a scenario that are explored at most.
 const MOST: usize = 2500;
-/// The same for sequences, more than there are within the bound of preemptions: 7285 at most.
-const MOST_OF_SEQUENCES: usize = 10_000;
+/// The same for sequences, more than there are within the bound of preemptions: 16 769 at most.
+const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
 
 fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
