@@ -63,5 +63,5 @@ pub use observe::{Placement, ZoneRange};
 pub use platform::LinuxPlatform;
 pub use pool::{Pool, PoolRequest};
 pub use prefault::{OnProgress, Progress};
-pub use reclaimers::ReclaimerId;
+pub use reclaimers::Registration;
 pub use topology::{Topology, TopologyNode, ZoneShare};

@@ -4,6 +4,7 @@
 //! Neighbours: `lock.rs`, `cpu_map.rs`, `reclaimers.rs`, `wake.rs` and `memory.rs` hold what is
 //! gathered here; `workers.rs` drives the clock and answers wake-ups.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ pub struct LinuxPlatform {
     pub(crate) memory: PoolMemory,
     start: Instant,
     pub(crate) key: PoolKey,
-    pub(crate) reclaimers: Reclaimers,
+    pub(crate) reclaimers: Arc<Reclaimers>,
     pub(crate) wakes: WakeBoard,
 }
 
@@ -94,7 +95,7 @@ impl Platform for LinuxPlatform {
     }
 
     fn reclaimer(&self) -> &dyn Reclaimer {
-        &self.reclaimers
+        &*self.reclaimers
     }
 
     fn contents(&self) -> Option<&dyn FrameContents> {
@@ -114,7 +115,7 @@ impl LinuxPlatform {
             memory,
             start: Instant::now(),
             key,
-            reclaimers: Reclaimers::new(),
+            reclaimers: Arc::new(Reclaimers::new()),
             wakes: WakeBoard::new(nodes.into_iter()),
         }
     }

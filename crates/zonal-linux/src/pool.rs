@@ -5,7 +5,7 @@
 //! those who keep their own books. Neighbours: `builder.rs` makes pools, `frames.rs` owns blocks.
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use zonal::Allocator;
 use zonal::error::{AllocError, FreeBulkError, FreeError};
@@ -19,7 +19,7 @@ use crate::error::PoolError;
 use crate::failure::AllocFailure;
 use crate::frames::{Frames, Lease};
 use crate::platform::LinuxPlatform;
-use crate::reclaimers::ReclaimerId;
+use crate::reclaimers::Registration;
 use crate::sync::held;
 use crate::workers::Workers;
 
@@ -145,19 +145,39 @@ impl Pool {
         self.core.allocator()
     }
 
-    /// Asks `reclaimer` for frames when they run short, for as long as its owner keeps it: the pool
-    /// holds it weakly, so a cache may hold the pool and its frames.
-    pub fn register_reclaimer<R>(&self, reclaimer: &Arc<R>) -> ReclaimerId
+    /// Asks `reclaimer` for frames when they run short, until the result is dropped.
+    ///
+    /// The result keeps the reclaimer; the pool holds it weakly, so that a cache may hold the pool and its
+    /// frames. Bind the result to a name: `let _ = ...` drops it at once, and so does a plain statement,
+    /// which the compiler warns of.
+    ///
+    /// ```
+    /// #![deny(unused_must_use)]
+    /// # use std::sync::Arc;
+    /// # use zonal_linux::Pool;
+    /// # use zonal::reclaim::Reclaimer;
+    /// fn serve<C: Reclaimer + Send + 'static>(pool: &Pool, cache: C) {
+    ///     let registration = pool.register_reclaimer(&Arc::new(cache));
+    ///     // The cache is asked for frames while requests are served here.
+    ///     drop(registration);
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # use std::sync::Arc;
+    /// # use zonal_linux::Pool;
+    /// # use zonal::reclaim::Reclaimer;
+    /// fn serve<C: Reclaimer + Send + 'static>(pool: &Pool, cache: C) {
+    ///     pool.register_reclaimer(&Arc::new(cache));
+    /// }
+    /// ```
+    pub fn register_reclaimer<R>(&self, reclaimer: &Arc<R>) -> Registration
     where
         R: Reclaimer + Send + 'static,
     {
-        let weak: Weak<R> = Arc::downgrade(reclaimer);
-        self.core.platform().reclaimers.register(weak)
-    }
-
-    /// Stops asking a reclaimer, and says whether it was registered. A call under way may still finish.
-    pub fn unregister_reclaimer(&self, id: ReclaimerId) -> bool {
-        self.core.platform().reclaimers.unregister(id)
+        let reclaimer: Arc<R> = Arc::clone(reclaimer);
+        self.core.platform().reclaimers.register(reclaimer)
     }
 
     /// Calls `then` while the pool's own threads rest: for a `fork` whose child goes on with the pool.

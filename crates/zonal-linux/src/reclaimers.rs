@@ -1,10 +1,12 @@
 //! The reclaimers of a pool: asked in turn, held weakly, and kept from harming the pool.
 //!
 //! A cache usually owns its pool's frames, so the pool only holds it weakly: both can name each
-//! other and still be dropped. A reclaimer that panics counts as having freed nothing.
+//! other and still be dropped. What keeps a reclaimer is its [`Registration`]. A reclaimer that panics
+//! counts as having freed nothing.
 //! Neighbours: `platform.rs` shows the registry to the allocator as its one reclaimer.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -17,9 +19,33 @@ use crate::key::PoolKey;
 
 type Shrinker = dyn Reclaimer + Send;
 
+/// A reclaimer that a pool asks for frames, until this is dropped: see
+/// [`Pool::register_reclaimer`](crate::Pool::register_reclaimer).
+///
+/// It keeps the reclaimer alive, but not the pool. A call under way may still finish after it was dropped. A
+/// reclaimer that holds its own registration is never dropped.
+#[must_use = "a reclaimer is no longer asked for frames once its registration is dropped"]
+pub struct Registration {
+    id: ReclaimerId,
+    reclaimers: Arc<Reclaimers>,
+    _reclaimer: Arc<Shrinker>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.reclaimers.unregister(self.id);
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 /// Names a registered reclaimer, to unregister it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReclaimerId(u64);
+struct ReclaimerId(u64);
 
 #[derive(Clone)]
 struct Entry {
@@ -47,22 +73,20 @@ impl Reclaimers {
         }
     }
 
-    /// Adds a reclaimer for as long as its owner keeps it. Forgets those that are gone.
-    pub(crate) fn register(&self, reclaimer: Weak<Shrinker>) -> ReclaimerId {
+    /// Adds a reclaimer until its registration is dropped.
+    pub(crate) fn register(self: &Arc<Self>, reclaimer: Arc<Shrinker>) -> Registration {
         // Relaxed: only the numbers' being different matters.
         let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let entry = Entry { id, reclaimer: Arc::downgrade(&reclaimer) };
         let mut entries = self.entries.write();
-        let alive = entries.iter().filter(|entry| entry.reclaimer.strong_count() > 0).cloned();
-        *entries = alive.chain([Entry { id, reclaimer }]).collect();
-        id
+        *entries = entries.iter().cloned().chain([entry]).collect();
+        drop(entries);
+        Registration { id, reclaimers: Arc::clone(self), _reclaimer: reclaimer }
     }
 
-    /// Removes a reclaimer and says whether it was there. A call under way may still finish.
-    pub(crate) fn unregister(&self, id: ReclaimerId) -> bool {
+    fn unregister(&self, id: ReclaimerId) {
         let mut entries = self.entries.write();
-        let before = entries.len();
         *entries = entries.iter().filter(|entry| entry.id != id).cloned().collect();
-        entries.len() < before
     }
 
     /// How often a reclaimer panicked.
@@ -160,11 +184,6 @@ mod tests {
         }
     }
 
-    fn weak(reclaimer: &Arc<impl Reclaimer + Send + 'static>) -> Weak<Shrinker> {
-        let whole: Arc<Shrinker> = reclaimer.clone();
-        Arc::downgrade(&whole)
-    }
-
     /// A request for `target` frames.
     fn wanted(target: u64) -> ReclaimRequest {
         let node = NodeId::new(0).expect("it is small");
@@ -173,11 +192,8 @@ mod tests {
 
     #[test]
     fn asks_until_the_target_is_met() {
-        let all = Reclaimers::new();
-        let caches: Vec<_> = [5, 7, 9].map(|n| Arc::new(Gives(AtomicU64::new(n)))).into();
-        for cache in &caches {
-            all.register(weak(cache));
-        }
+        let all = Arc::new(Reclaimers::new());
+        let _registered = [5, 7, 9].map(|n| all.register(Arc::new(Gives(AtomicU64::new(n)))));
         assert_eq!(all.count(&wanted(1)), PageCount::new(21));
         assert_eq!(all.reclaim(&wanted(12)), PageCount::new(12));
         assert_eq!(all.count(&wanted(1)), PageCount::new(9));
@@ -185,26 +201,31 @@ mod tests {
     }
 
     #[test]
-    fn dropped_and_unregistered_are_not_asked() {
-        let all = Reclaimers::new();
-        let (stays, goes) = (Arc::new(Gives(AtomicU64::new(3))), Arc::new(Gives(AtomicU64::new(4))));
-        let id = all.register(weak(&stays));
-        all.register(weak(&goes));
-        drop(goes);
-        assert_eq!(all.count(&wanted(1)), PageCount::new(3));
-        assert!(all.unregister(id));
-        assert!(!all.unregister(id));
-        assert_eq!(all.reclaim(&wanted(1)), PageCount::ZERO);
-        all.register(weak(&stays));
-        assert_eq!(all.entries.read().len(), 1, "those gone are forgotten");
+    fn registrations_keep_reclaimers_and_end_them() {
+        let all = Arc::new(Reclaimers::new());
+        let (first, second) = (Arc::new(Gives(AtomicU64::new(3))), Arc::new(Gives(AtomicU64::new(4))));
+        let [kept, gone, twice] = [&first, &second, &first].map(|one| all.register(one.clone()));
+        // No handle but the registration's.
+        let seen = Arc::downgrade(&second);
+        drop(second);
+        assert_eq!(all.count(&wanted(1)), PageCount::new(3 + 4 + 3));
+        drop(gone);
+        assert!(seen.upgrade().is_none());
+        assert_eq!(all.count(&wanted(1)), PageCount::new(3 + 3));
+        drop(kept);
+        assert_eq!(all.count(&wanted(1)), PageCount::new(3), "each registration for itself");
+        assert_eq!(all.entries.read().len(), 1);
+        drop(first);
+        assert_eq!(all.reclaim(&wanted(9)), PageCount::new(3));
+        drop(twice);
+        assert_eq!((all.entries.read().len(), all.count(&wanted(1))), (0, PageCount::ZERO));
     }
 
     #[test]
     fn a_panic_frees_nothing_and_stops_nobody() {
-        let all = Reclaimers::new();
-        let (bad, good) = (Arc::new(Panics), Arc::new(Gives(AtomicU64::new(6))));
-        all.register(weak(&bad));
-        all.register(weak(&good));
+        let all = Arc::new(Reclaimers::new());
+        let _bad = all.register(Arc::new(Panics));
+        let _good = all.register(Arc::new(Gives(AtomicU64::new(6))));
         for left in [4, 2] {
             assert_eq!(all.reclaim(&wanted(2)), PageCount::new(2));
             assert_eq!(all.count(&wanted(1)), PageCount::new(left));

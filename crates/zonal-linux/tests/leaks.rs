@@ -96,7 +96,7 @@ fn threads_that_use_it_keep_it() {
 fn a_reclaimer_may_drop_the_last_handle() {
     let pool = pool();
     let cache = Arc::new(LetsGo(Mutex::new(None)));
-    pool.register_reclaimer(&cache);
+    let _registered = pool.register_reclaimer(&cache);
     let mut held = Vec::new();
     while let Ok(frames) = pool.alloc(&PoolRequest::page().no_wait()) {
         held.push(frames);

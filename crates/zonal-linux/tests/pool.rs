@@ -222,9 +222,9 @@ fn reclaimers_are_asked_until_unregistered() {
     let cache = Cache::full(&pool);
     let request = PoolRequest::page();
     pool.alloc(&request).unwrap_err();
-    let id = pool.register_reclaimer(&cache);
+    let registered = pool.register_reclaimer(&cache);
     let held: Vec<_> = (0..1000).map(|_| pool.alloc(&request).unwrap()).collect();
-    assert!(pool.unregister_reclaimer(id));
+    drop(registered);
     while let Ok(frames) = pool.alloc(&request) {
         cache.frames.lock().unwrap().push(frames);
     }
@@ -235,11 +235,40 @@ fn reclaimers_are_asked_until_unregistered() {
     assert_all_free(&pool);
 }
 
+/// Has nothing to give, and counts how often it is asked.
+struct Asked(Arc<AtomicU64>);
+
+impl Reclaimer for Asked {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
+        self.0.fetch_add(1, Ordering::Relaxed); // a count
+        PageCount::ZERO
+    }
+}
+
+/// The registration is the only handle of the reclaimer.
+#[test]
+fn a_reclaimer_that_nobody_else_keeps_is_asked() {
+    let pool = pool(16 * MIB);
+    let cache = Cache::full(&pool);
+    let asked = Arc::new(AtomicU64::new(0));
+    let registered = pool.register_reclaimer(&Arc::new(Asked(Arc::clone(&asked))));
+    pool.alloc(&PoolRequest::page()).unwrap_err();
+    assert!(asked.load(Ordering::Relaxed) > 0, "a count");
+    drop(registered);
+    assert_eq!(Arc::strong_count(&asked), 1, "the reclaimer is gone");
+    drop(cache);
+    assert_all_free(&pool);
+}
+
 #[test]
 fn background_reclaim_lifts_a_node_above_its_low_watermark() {
     let pool = pool(64 * MIB);
     let cache = Cache::full(&pool);
-    pool.register_reclaimer(&cache);
+    let _registered = pool.register_reclaimer(&cache);
     // Below `low` this wakes the worker. Never ends if it is not woken or does nothing.
     while pool.events().background_reclaimed == 0 {
         pool.alloc(&PoolRequest::page().no_wait()).ok();
@@ -253,14 +282,14 @@ fn a_panicking_reclaimer_harms_nobody() {
     let pool = pool(16 * MIB);
     let cache = Cache::full(&pool);
     let bad = Arc::new(Panics(AtomicU64::new(0)));
-    pool.register_reclaimer(&bad);
+    let _bad = pool.register_reclaimer(&bad);
     pool.alloc(&PoolRequest::page()).unwrap_err();
-    pool.register_reclaimer(&cache);
+    let registered = pool.register_reclaimer(&cache);
     for _ in 0..500 {
         assert!(pool.alloc(&PoolRequest::page()).is_ok());
     }
     assert!(pool.reclaimer_panics() > 0 && bad.0.load(Ordering::Relaxed) > 0); // one count
-    drop(cache);
+    drop((registered, cache));
     assert_all_free(&pool);
 }
 
@@ -344,7 +373,7 @@ fn memory_leaves_and_comes_back_empty() {
 fn caches_give_up_a_range_that_is_to_leave() {
     let pool = pool(32 * MIB);
     let cache = Cache::full(&pool);
-    pool.register_reclaimer(&cache);
+    let _registered = pool.register_reclaimer(&cache);
     let cached = || cache.frames.lock().unwrap().len();
     let before = cached();
     let mut range = pool.ranges().next().unwrap().frames;

@@ -94,7 +94,7 @@ fn run(options: &Options) -> Result<bool, Failure> {
     let finished = run.go(&pool, &cache, report::Timeline::start(duration))?;
 
     // Once unregistered and verified, no call to the reclaimer is under way any more.
-    pool.unregister_reclaimer(registered);
+    drop(registered);
     pool.verify()?;
     let totals = cache.totals();
     drop(cache);

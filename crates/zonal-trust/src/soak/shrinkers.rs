@@ -10,7 +10,7 @@ use fastrand::Rng;
 use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::request::Block;
 use zonal::units::{Order, PageCount};
-use zonal_linux::{Pool, PoolRequest};
+use zonal_linux::{Pool, PoolRequest, Registration};
 
 use super::Faults;
 use super::owners::Owners;
@@ -108,6 +108,7 @@ impl Reclaimer for Odd {
 pub(super) struct Shrinkers {
     cache: Arc<Cache>,
     odd: Vec<Arc<Odd>>,
+    _registered: Vec<Registration>,
 }
 
 impl Shrinkers {
@@ -116,15 +117,16 @@ impl Shrinkers {
         let mut random = Rng::with_seed(seed ^ 0x5eed);
         let cache =
             Arc::new(Cache { pool: pool.clone(), owners: Arc::clone(owners), kept: Mutex::default() });
-        pool.register_reclaimer(&cache);
+        let mut registered = vec![pool.register_reclaimer(&cache)];
         let manners = [Manner::Boasts, Manner::Panics, Manner::Blocks, Manner::UsesThePool];
         let some = manners.into_iter().filter(|_| random.u8(..3) == 0);
         let odd = some.map(|manner| {
             let odd = Arc::new(Odd { pool: pool.clone(), manner, asked: AtomicU64::new(0) });
-            pool.register_reclaimer(&odd);
+            registered.push(pool.register_reclaimer(&odd));
             odd
         });
-        Self { cache, odd: odd.collect() }
+        let odd = odd.collect();
+        Self { cache, odd, _registered: registered }
     }
 
     /// Takes a single frame into the cache that its owner has just let go of, or gives it back when full.
