@@ -203,8 +203,7 @@ mod without_an_area {
                             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
                         }
                     }
-                    pool.drain_pagesets();
-                    pool.verify().unwrap();
+                    pool.drain_pagesets(); // the walk over everything is for when all have ended
                 });
             }
         });
