@@ -157,7 +157,7 @@ fn shortage_is_reported_zone_by_zone() {
     };
     assert!(matches!(failure.error(), AllocError::OutOfMemory(_)));
     assert_eq!(failure.zones().len(), 2);
-    assert!(failure.to_string().contains("\n  node 1 Normal: free "), "{failure}");
+    assert!(failure.to_string().contains("\n  node 1 Normal is below min, short by "), "{failure}");
     assert!(held.len() > 3000);
     drop(held);
     assert_all_free(&pool);

@@ -84,6 +84,12 @@ impl<P: Platform> BuddyCounts<P> {
             || Open::largest(self.open.load(Relaxed)).is_some_and(|largest| largest >= order.get().into())
     }
 
+    /// Order of the largest free block, the open one included.
+    pub(crate) fn largest(&self) -> Option<Order> {
+        let whole = self.orders.load(Relaxed).checked_ilog2(); // relaxed: as for all of a buddy
+        whole.max(Open::largest(self.open.load(Relaxed))).and_then(|order| Order::new(order as u8))
+    }
+
     /// Order of the smallest free block that holds one of `order`; beyond every order if there is none.
     #[inline]
     pub(crate) fn fit(&self, order: Order) -> u32 {

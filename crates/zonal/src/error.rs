@@ -1,10 +1,12 @@
 //! What can go wrong, named so that the reader knows which frame, node or setting it was.
 //!
-//! Neighbours: `machine.rs` has the errors of a machine's description.
+//! Neighbours: `machine.rs` has the errors of a machine's description, `shortage.rs` what is told when memory
+//! ran out.
 
 use core::fmt;
 
 use crate::machine::{FrameRange, TopologyError};
+pub use crate::shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
 use crate::threshold::MAX_STAT_THRESHOLD;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
 
@@ -28,57 +30,22 @@ pub enum AllocError {
     NotSingle(Order),
 }
 
-/// The zones in reach of a failed request, summed up; `Allocator::shortage` lists them one by one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shortage {
-    /// Order asked for.
-    pub order: Order,
-    /// Node whose zonelist was walked.
-    pub node: NodeId,
-    /// Zones the request may use.
-    pub zones: u32,
-    /// Free frames in them.
-    pub free: PageCount,
-    /// Sum of their `watermarks.min`.
-    pub min: PageCount,
-    /// Sum of their `watermarks.low`.
-    pub low: PageCount,
-    /// Sum of their `watermarks.high`.
-    pub high: PageCount,
-    /// Frames in their pagesets.
-    pub in_pagesets: PageCount,
-}
-
-/// One zone in reach of a request, as an out-of-memory report shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ZoneShortage {
-    /// Node of the zone.
-    pub node: NodeId,
-    /// Kind of the zone.
-    pub kind: ZoneKind,
-    /// Free frames.
-    pub free: PageCount,
-    /// `watermarks.min`.
-    pub min: PageCount,
-    /// `watermarks.low`.
-    pub low: PageCount,
-    /// `watermarks.high`.
-    pub high: PageCount,
-    /// Lowmem reserve against this request.
-    pub reserve: PageCount,
-    /// Frames in pagesets of all CPUs.
-    pub in_pagesets: PageCount,
-    /// Managed frames.
-    pub managed: PageCount,
-}
-
 /// Why a free was refused. The allocator is as exact after it as before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
     /// The frame belongs to no zone, or to a hole of one.
     NotManaged(Pfn),
-    /// The frame starts no allocated block: freed before, or never allocated, or inside a block.
+    /// The frame neither starts an allocated block nor lies in one: freed before, or never allocated.
     NotAllocated(Pfn),
+    /// The frame lies inside an allocated block, which is freed by its first frame.
+    InsideBlock {
+        /// The frame.
+        frame: Pfn,
+        /// First frame of the block.
+        block: Pfn,
+        /// Order of the block.
+        order: Order,
+    },
     /// The block was allocated with another order.
     WrongOrder {
         /// First frame of the block.
@@ -88,7 +55,7 @@ pub enum FreeError {
         /// Order given on free.
         given: Order,
     },
-    /// The frame waits in quarantine: it was freed before.
+    /// The frame, or the block around it, waits in quarantine: it was freed before.
     Quarantined(Pfn),
 }
 
@@ -229,35 +196,6 @@ impl From<TopologyError> for ConfigError {
     }
 }
 
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "no block of order {}: {} zones that may serve, in the list of node {}, have {} frames free \
-             (min {}, low {}, high {}), {} in pagesets",
-            self.order, self.zones, self.node, self.free, self.min, self.low, self.high, self.in_pagesets
-        )
-    }
-}
-
-impl fmt::Display for ZoneShortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "node {} {}: free {} min {} low {} high {} reserve {} in pagesets {} managed {}",
-            self.node,
-            self.kind,
-            self.free,
-            self.min,
-            self.low,
-            self.high,
-            self.reserve,
-            self.in_pagesets,
-            self.managed
-        )
-    }
-}
-
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -284,6 +222,12 @@ impl fmt::Display for FreeError {
             Self::NotManaged(frame) => write!(f, "frame {frame} belongs to no zone"),
             Self::NotAllocated(frame) => {
                 write!(f, "frame {frame} starts no allocated block (freed before, or never allocated)")
+            }
+            Self::InsideBlock { frame, block, order } => {
+                write!(
+                    f,
+                    "frame {frame} lies inside the block of order {order} at frame {block}; free that one"
+                )
             }
             Self::WrongOrder { frame, allocated, given } => {
                 write!(f, "frame {frame} was allocated with order {allocated}, not {given}")

@@ -12,7 +12,7 @@ use crate::counters::ZoneItem;
 use crate::cpu_local::CpuLocal;
 use crate::error::FreeError;
 use crate::events::Event;
-use crate::frame_table::{CACHED_PAGE, FrameState, allocated_page, mark_freed};
+use crate::frame_table::{CACHED_PAGE, allocated_page, mark_freed};
 use crate::home::Home;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::{PagesetTuning, words};
@@ -77,8 +77,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
         let frame = zone.offset(first);
-        let kind =
-            zone.frames.release(frame, order, self.misuse).map_err(|state| refusal(first, order, state))?;
+        let kind = zone
+            .frames
+            .release(frame, order, self.misuse)
+            .map_err(|state| self.refusal(zone, first, order, state))?;
         if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
             self.free_hardened(zone, frame, order, kind);
         } else {
@@ -233,15 +235,5 @@ impl<'m, P: Platform> Allocator<'m, P> {
             Some(kind) => self.give(zone, block.frame, block.order, kind),
             None => self.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
         }
-    }
-}
-
-#[cold]
-fn refusal(frame: Pfn, given: Order, state: FrameState) -> FreeError {
-    match state {
-        FrameState::NotManaged => FreeError::NotManaged(frame),
-        FrameState::Free | FrameState::Cached(_) => FreeError::NotAllocated(frame),
-        FrameState::Quarantined(..) => FreeError::Quarantined(frame),
-        FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
     }
 }

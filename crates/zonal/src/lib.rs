@@ -74,6 +74,7 @@ pub mod fallback;
 mod find_first;
 mod frame_table;
 mod free;
+mod free_refusal;
 pub mod home;
 pub mod layout;
 mod lists;
@@ -105,6 +106,7 @@ pub mod request;
 mod scan;
 mod served;
 mod settings;
+mod shortage;
 mod slow_path;
 pub mod snapshot;
 #[cfg(test)]

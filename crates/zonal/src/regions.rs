@@ -357,6 +357,11 @@ impl<'m, P: Platform> Regions<'m, P> {
         self.from(home).any(|at| self.counts(at).has_block(order))
     }
 
+    /// Order of the largest free block.
+    pub(crate) fn largest_order(&self) -> Option<Order> {
+        self.from(0).filter_map(|at| self.counts(at).largest()).max()
+    }
+
     /// Frees a range of frames as [`Buddy::add_range`] does, region by region; `false` when one of
     /// them is free already.
     #[must_use]

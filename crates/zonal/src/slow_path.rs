@@ -2,10 +2,10 @@
 //!
 //! Scan at `low`; wake background reclaim; scan at `min`; reclaim directly and scan again, as long
 //! as that helps; drain all pagesets in reach and scan once more; fail with figures. Every loop is
-//! bounded. Neighbours: `scan.rs`, `reclaim.rs`.
+//! bounded. Neighbours: `scan.rs`, `reclaim.rs`, `shortage.rs`.
 
 use crate::Allocator;
-use crate::error::{AllocError, Shortage, ZoneShortage};
+use crate::error::AllocError;
 use crate::events::Event;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
@@ -119,58 +119,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zones.map(|zone| zone.node_id).collect()
     }
 
-    fn sum_up(&self, reach: &Reach<'_>) -> Shortage {
-        let node = self.nodes[reach.target].id;
-        let none = PageCount::ZERO;
-        let (order, zones) = (reach.order, 0);
-        let mut sum =
-            Shortage { order, node, zones, free: none, min: none, low: none, high: none, in_pagesets: none };
-        for zone in self.zones.iter().filter(|zone| reach.allows(zone)).map(|zone| zone_shortage(zone, reach))
-        {
-            sum.zones += 1;
-            sum.free = sum.free.plus(zone.free);
-            sum.min = sum.min.plus(zone.min);
-            sum.low = sum.low.plus(zone.low);
-            sum.high = sum.high.plus(zone.high);
-            sum.in_pagesets = sum.in_pagesets.plus(zone.in_pagesets);
-        }
-        sum
-    }
-
-    /// Calls `sink` for every zone that may serve `request`, with the figures that decide whether it
-    /// can: what an out-of-memory report shows.
-    ///
-    /// # Errors
-    /// When no zone can be named: the request's order is too large or its policy has no memory.
-    pub fn shortage(
-        &self,
-        request: &Request<'_, P>,
-        mut sink: impl FnMut(ZoneShortage),
-    ) -> Result<(), AllocError> {
-        let reach = self.resolve(request)?;
-        let zones = self.zones.iter().filter(|zone| reach.allows(zone));
-        zones.for_each(|zone| sink(zone_shortage(zone, &reach)));
-        Ok(())
-    }
-
     /// Gives back what all CPUs keep of all zones.
     pub fn drain_pagesets(&self) {
         self.zones.iter().for_each(|zone| self.drain_zone(zone));
-    }
-}
-
-fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> ZoneShortage {
-    let marks = zone.watermarks();
-    ZoneShortage {
-        node: zone.node_id,
-        kind: zone.kind,
-        free: PageCount::new(zone.regions.free_pages()),
-        min: marks.min,
-        low: marks.low,
-        high: marks.high,
-        reserve: zone.reserve(reach.limit),
-        in_pagesets: zone.in_pagesets(),
-        managed: zone.managed(),
     }
 }
 

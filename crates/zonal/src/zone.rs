@@ -261,10 +261,14 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Whether the zone's watermarks let it serve a request for a block of `order`.
     pub(crate) fn marks_allow(&self, order: Order, urgency: Urgency, limit: ZoneKind, mark: Mark) -> bool {
-        // Judged by what remains beside block and reserve, and so counted exactly by that.
-        let reserve = self.reserve(limit);
-        let beside = order.pages().saturating_minus(PageCount::new(1)).plus(reserve);
-        self.watermarks().allow(self.free_before(beside), order, mark, urgency, reserve)
+        let free = self.free_beside(order, limit);
+        self.watermarks().allow(free, order, mark, urgency, self.reserve(limit))
+    }
+
+    /// Free frames as the watermark check of a request for `order` sees them: judged by what remains
+    /// beside block and reserve, and so counted exactly by that.
+    pub(crate) fn free_beside(&self, order: Order, limit: ZoneKind) -> PageCount {
+        self.free_before(order.pages().saturating_minus(PageCount::new(1)).plus(self.reserve(limit)))
     }
 
     /// The region in which the CPU at `seat` looks for free frames first.

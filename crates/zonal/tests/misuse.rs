@@ -76,7 +76,8 @@ fn frees_inside_a_block_or_with_another_order() {
             for inside in [1, pages / 2, pages - 1].into_iter().filter(|&at| (1..pages).contains(&at)) {
                 let frame = block.first.plus(PageCount::new(inside));
                 for given in orders() {
-                    refused(&world, frame, given, FreeError::NotAllocated(frame)); // mostly misaligned
+                    let error = FreeError::InsideBlock { frame, block: block.first, order: allocated };
+                    refused(&world, frame, given, error); // mostly misaligned
                 }
             }
             world.allocator.free(block.first, allocated).unwrap();
@@ -104,6 +105,49 @@ fn frees_of_foreign_frames() {
         world.allocator.online_memory(offline).unwrap();
         refused(&world, Pfn::new(START), Order::PAGE, FreeError::NotAllocated(Pfn::new(START)));
     });
+}
+
+/// The block around a frame decides what its refusal says: allocated, free, or in quarantine.
+#[test]
+fn refusals_name_the_block_around_a_frame() {
+    run_on(0);
+    let world = Plan::even(1, 1, FRAMES).build(&Config::default());
+    let a = &world.allocator;
+    let inside = |block: &Block, at: u64| block.first.plus(PageCount::new(at));
+    let largest = a.alloc(&Request::new(Order::DEFAULT_MAX)).unwrap();
+    for at in [1, 2, 3, 511, 512, 513, 1023] {
+        let frame = inside(&largest, at);
+        let error = FreeError::InsideBlock { frame, block: largest.first, order: largest.order };
+        refused(&world, frame, Order::PAGE, error);
+        let text = error.to_string();
+        let parts = [format!("frame {frame} "), format!("order 10 at frame {}", largest.first)];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    a.free(largest.first, largest.order).unwrap();
+    // Beside a smaller block where a larger one was.
+    let page = a.alloc(&Request::page()).unwrap();
+    for at in [1, 2, 512, 1023] {
+        let frame = Pfn::new((page.first.get() & !1023) + at);
+        if frame != page.first {
+            refused(&world, frame, Order::PAGE, FreeError::NotAllocated(frame));
+        }
+    }
+    // Inside a free block, in a pageset and in the buddy.
+    let eight = a.alloc(&Request::new(order(3))).unwrap();
+    a.free(eight.first, eight.order).unwrap();
+    for _ in 0..2 {
+        refused(&world, inside(&eight, 5), Order::PAGE, FreeError::NotAllocated(inside(&eight, 5)));
+        a.drain_pagesets();
+    }
+    // Inside a block that waits in quarantine.
+    let kept = Hardening { quarantine: PageCount::new(64), ..Hardening::default() };
+    let world = Plan::even(1, 1, FRAMES).build(&Config { hardening: kept, ..Config::default() });
+    let block = world.allocator.alloc(&Request::new(order(3))).unwrap();
+    let frame = inside(&block, 6);
+    let error = FreeError::InsideBlock { frame, block: block.first, order: block.order };
+    refused(&world, frame, order(1), error);
+    world.allocator.free(block.first, block.order).unwrap();
+    refused(&world, frame, order(1), FreeError::Quarantined(frame));
 }
 
 #[test]

@@ -83,12 +83,8 @@ impl Ground {
         for inside in parts.chain(odd) {
             let frame = first.plus(PageCount::new(inside));
             for given in self.orders() {
-                all.push(Wrong {
-                    way: "inside a block",
-                    frame,
-                    given,
-                    error: FreeError::NotAllocated(frame),
-                });
+                let error = FreeError::InsideBlock { frame, block: first, order: allocated };
+                all.push(Wrong { way: "inside a block", frame, given, error });
             }
         }
         all

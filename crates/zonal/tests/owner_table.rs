@@ -182,7 +182,8 @@ impl Worker<'_> {
         assert_eq!(allocator.free(first, given), Err(wrong));
         let inside = first.plus(PageCount::new(self.random.below(block.order.pages().get())));
         if inside != first {
-            assert_eq!(allocator.free(inside, Order::PAGE), Err(FreeError::NotAllocated(inside)));
+            let error = FreeError::InsideBlock { frame: inside, block: first, order: block.order };
+            assert_eq!(allocator.free(inside, Order::PAGE), Err(error));
         }
         let nowhere = Pfn::new(self.random.below(100));
         assert_eq!(allocator.free(nowhere, Order::PAGE), Err(FreeError::NotManaged(nowhere)));

@@ -182,8 +182,13 @@ impl Model {
         match self.held_at(first) {
             Some(held) if held.order == given => None,
             Some(held) => Some(FreeError::WrongOrder { frame, allocated: held.order, given }),
-            None if self.is_managed(first) => Some(FreeError::NotAllocated(frame)),
-            None => Some(FreeError::NotManaged(frame)),
+            None if !self.is_managed(first) => Some(FreeError::NotManaged(frame)),
+            None => Some(match self.held.range(..first).next_back() {
+                Some((&block, held)) if first < end_of(block, held.order) => {
+                    FreeError::InsideBlock { frame, block: Pfn::new(block), order: held.order }
+                }
+                _ => FreeError::NotAllocated(frame),
+            }),
         }
     }
 

@@ -139,6 +139,11 @@ impl<C: Cells> Player<'_, '_, C> {
             AllocError::OutOfMemory(shortage) => {
                 assert!(!self.has_no_node(ask) && ask.order <= max.get());
                 assert_eq!(shortage.order.get(), ask.order);
+                let told = shortage.verdicts;
+                let asked =
+                    told.below_min + told.reserved + told.no_block + told.no_memory + told.would_serve;
+                assert_eq!(asked, shortage.zones, "each zone in reach has a verdict");
+                assert_eq!((asked + told.not_allowed) as usize, self.world.allocator.zones().count());
                 self.judge_shortage(ask, shortage.free);
             }
             other => panic!("{ask:?}: {other}"),

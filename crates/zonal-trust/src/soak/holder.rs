@@ -171,7 +171,8 @@ impl<'g> Holder<'g> {
             }
             (1, Some(Block { first, order, .. })) if order != Order::PAGE => {
                 let inner = Pfn::new(first.get() + self.random.u64(1..order.pages().get()));
-                self.free(inner, Order::PAGE) == Err(FreeError::NotAllocated(inner))
+                let error = FreeError::InsideBlock { frame: inner, block: first, order };
+                self.free(inner, Order::PAGE) == Err(error)
             }
             _ => self.free(beyond, Order::PAGE) == Err(FreeError::NotManaged(beyond)),
         };

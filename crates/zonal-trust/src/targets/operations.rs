@@ -281,8 +281,17 @@ impl<'m> Player<'_, '_, 'm, '_> {
             }
             (Frame::Absent, None) => assert_eq!(answer, Err(FreeError::NotManaged(frame))),
             (Frame::Unowned, None) if answer == Err(FreeError::Quarantined(frame)) => {}
-            (Frame::Unowned | Frame::Owned, None) => assert_eq!(answer, Err(FreeError::NotAllocated(frame))),
+            (Frame::Unowned, None) => assert_eq!(answer, Err(FreeError::NotAllocated(frame))),
+            (Frame::Owned, None) => self.is_inside(frame, answer),
         }
+    }
+
+    /// A frame inside a block was not freed, and the answer names the block.
+    fn is_inside(&self, frame: Pfn, answer: Result<(), FreeError>) {
+        let Err(FreeError::InsideBlock { frame: told, block, order }) = answer else { panic!("{answer:?}") };
+        let held = self.cache().owners().held(block.get()).expect("a block starts there");
+        assert_eq!((told, held.order), (frame, order));
+        assert!((block.get()..block.plus(order.pages()).get()).contains(&frame.get()));
     }
 
     /// Books and counters against the table, once nothing is under way.
