@@ -7,6 +7,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,9 +64,33 @@ pub fn within_patience<R: Send + 'static>(what: &str, work: impl FnOnce() -> R +
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// Where two threads wait for each other, as often as they like: a barrier whose wait ends.
+#[derive(Default, Debug)]
+pub struct Meeting {
+    arrivals: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Meeting {
+    /// Waits until the other thread is here too.
+    ///
+    /// # Panics
+    /// When it does not come within two minutes.
+    pub fn wait(&self) {
+        let mut arrivals = self.arrivals.lock().expect("nobody panics here while holding the lock");
+        *arrivals += 1;
+        let both = arrivals.next_multiple_of(2);
+        self.changed.notify_all();
+        let waited = self.changed.wait_timeout_while(arrivals, PATIENCE, |arrivals| *arrivals < both);
+        let is_late = waited.expect("nobody panics here while holding the lock").1.timed_out();
+        assert!(!is_late, "the other thread did not come within {PATIENCE:?}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
 
@@ -108,5 +133,22 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         let line = |why| format!("SKIPPED: zonal_testing: tests::skips_are_appended_to_the_file: {why}\n");
         assert_eq!(text, format!("before\n{}{}", line("no flux here"), line("two lines")));
+    }
+
+    #[test]
+    fn threads_meet_again_and_again() {
+        let (meeting, steps) = (Meeting::default(), AtomicU32::new(0));
+        let steps_of_one = || {
+            for round in 0..100 {
+                meeting.wait();
+                steps.fetch_add(1, Ordering::Relaxed);
+                meeting.wait();
+                assert_eq!(steps.load(Ordering::Relaxed), 2 * (round + 1));
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(steps_of_one);
+            steps_of_one();
+        });
     }
 }

@@ -92,8 +92,8 @@ pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
     FrameState::Allocated(Order::PAGE, kind).encode()
 }
 
-/// Turns a block that was found as `allocated` into a `cached` one: the one step by which a free
-/// takes a block from its owner.
+/// Turns a block that was found as `allocated` into a `cached` one: the one step by which a free takes
+/// a block from its owner.
 ///
 /// # Errors
 /// The state that another free left first. Under [`Misuse::Exact`] nothing was written then, and of
@@ -116,6 +116,22 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
             Ok(())
         }
     }
+}
+
+/// [`mark_freed`] for a single frame of the usual kind, before it was looked at: an exchange needs no look.
+///
+/// # Errors
+/// The state found instead.
+#[inline(always)]
+pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, misuse: Misuse) -> Result<(), u8> {
+    let allocated = allocated_page(PageKind::User);
+    if misuse == Misuse::Checked {
+        let found = cell.load(Relaxed); // relaxed: the caller owns the frame if it is right
+        if found != allocated {
+            return Err(found);
+        }
+    }
+    mark_freed(cell, allocated, CACHED_PAGE, misuse)
 }
 
 /// The states of a zone's frames, by offset from the zone's base.

@@ -5,19 +5,17 @@
 //! anything changes. Neighbours: `frame_table.rs` knows who is allocated, `refill.rs` drains a pageset
 //! that is full.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::Allocator;
 use crate::counters::ZoneItem;
 use crate::cpu_local::CpuLocal;
 use crate::error::FreeError;
 use crate::events::Event;
-use crate::frame_table::{CACHED_PAGE, allocated_page, mark_freed};
+use crate::frame_table::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
 use crate::home::Home;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::pageset_tuning::{PagesetTuning, words};
 use crate::pageset_word::GIVE_STEPS;
-use crate::platform::{Atomic, Platform};
+use crate::platform::Platform;
 use crate::quarantine::{Entry, Quarantined};
 use crate::refill::zone_level;
 use crate::request::PageKind;
@@ -41,21 +39,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let prepare = move |home: &Home<'m, P>| {
             let offset = first.get().wrapping_sub(home.base.get());
             let state = home.states.get(usize::try_from(offset).ok()?)?;
-            let byte = state.load(Relaxed); // relaxed: the caller owns the frame if it is right
-            let frame = offset as u32; // zones span 2^32 frames at most
-            if byte != allocated_page(PageKind::User) {
-                return self.mark_other_kind_freed(state, byte).map(|step| (step, frame));
-            }
-            mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;
-            Some((GIVE_STEPS[PageKind::User as usize], frame))
+            let step = match mark_page_freed(state, self.misuse) {
+                Ok(()) => GIVE_STEPS[PageKind::User as usize],
+                Err(found) => self.mark_other_kind_freed(state, found)?,
+            };
+            Some((step, offset as u32)) // zones span 2^32 frames at most
         };
         let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);
         self.platform.cpu_local().give_at_home(&self.platform, &self.homes, prepare, refused)
     }
 
-    /// Marks a single frame of another kind than the usual one as cached; returns what giving it changes the
-    /// word by, or `None` when it is not allocated.
-    #[cold]
+    /// Marks a single frame of another kind than the usual one as cached, where `byte` was found; returns what
+    /// giving it changes the word by, or `None` when it is not allocated.
+    ///
+    /// Inlined: a call would cost every loop around a free registers.
+    #[inline(always)]
     fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<u64> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
         mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;

@@ -1,15 +1,15 @@
 //! Two threads free the same block at the same moment: books stay exact, nobody gets a frame that
 //! somebody has.
 //!
-//! The platform's one-byte cells wait after a load until the other thread has loaded too, and after
-//! the store that follows until it has stored, which makes of nanoseconds a certainty.
+//! The platform's one-byte cells wait after a load, or before an exchange, until the other thread is there
+//! too, and after the change that follows until it has made its own: nanoseconds become a certainty.
 
 mod common;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
 
 use common::{Controls, Plan, Random, TestPlatform, YieldLock, order, run_on};
 use zonal::config::{Hardening, Misuse};
@@ -20,26 +20,36 @@ use zonal::reclaim::Reclaimer;
 use zonal::request::{Block, PageKind, Urgency};
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
 use zonal::{Allocator, Config, Platform, Request};
+use zonal_testing::Meeting;
 
 /// Under Miri, a thousand times slower, one case in so many is tried.
 const ONE_IN: usize = if cfg!(miri) { 20 } else { 1 };
 
 thread_local! {
-    /// Where the thread waits after its next load of a byte, and after the next store.
-    static LOADED: RefCell<Option<Arc<Barrier>>> = const { RefCell::new(None) };
-    static STORED: RefCell<Option<Arc<Barrier>>> = const { RefCell::new(None) };
-    /// Met twice by the thread after its next load of a byte: what others do between lies between that
-    /// load and whatever follows it.
-    static PAUSED: RefCell<Option<Arc<Barrier>>> = const { RefCell::new(None) };
+    /// Where the thread waits before its next exchange of a byte or after its next load, whichever comes first,
+    /// and after the next store or exchange.
+    static LOADED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
+    static STORED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
+    /// Met twice by the thread after its next load of a byte, or before its next exchange: what others do
+    /// between lies between what it knows so far and whatever follows.
+    static PAUSED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
 }
 
-fn meet(barrier: Option<Arc<Barrier>>) {
-    if let Some(barrier) = barrier {
-        barrier.wait();
+fn meet(meeting: Option<Arc<Meeting>>) {
+    if let Some(meeting) = meeting {
+        meeting.wait();
     }
 }
 
-/// A byte whose load can be made to last.
+/// Lets the other threads go on to here.
+fn pause() {
+    meet(LOADED.take());
+    let paused = PAUSED.take();
+    meet(paused.clone());
+    meet(paused);
+}
+
+/// A byte whose load can be made to last, and whose exchange can be made to come late.
 struct SlowByte(AtomicU8);
 
 impl Atomic<u8> for SlowByte {
@@ -48,10 +58,7 @@ impl Atomic<u8> for SlowByte {
     }
     fn load(&self, ordering: Ordering) -> u8 {
         let value = self.0.load(ordering);
-        meet(LOADED.take());
-        let paused = PAUSED.take();
-        meet(paused.clone());
-        meet(paused);
+        pause();
         value
     }
     fn store(&self, value: u8, ordering: Ordering) {
@@ -62,6 +69,7 @@ impl Atomic<u8> for SlowByte {
         self.0.swap(value, ordering)
     }
     fn compare_exchange(&self, current: u8, new: u8, ok: Ordering, failed: Ordering) -> Result<u8, u8> {
+        pause();
         let result = self.0.compare_exchange(current, new, ok, failed);
         meet(STORED.take());
         result
@@ -125,14 +133,14 @@ fn build(frames: u64, config: &Config) -> Zonal {
 
 /// Both CPUs free `block` at once; gives what came of it.
 fn free_twice(a: &Zonal, block: Block) -> [Result<(), FreeError>; 2] {
-    let barrier = Arc::new(Barrier::new(2));
+    let meeting = Arc::<Meeting>::default();
     std::thread::scope(|scope| {
         let threads = [0, 1].map(|cpu| {
-            let barrier = Arc::clone(&barrier);
+            let meeting = Arc::clone(&meeting);
             scope.spawn(move || {
                 run_on(cpu);
-                LOADED.set(Some(Arc::clone(&barrier)));
-                STORED.set(Some(barrier));
+                LOADED.set(Some(Arc::clone(&meeting)));
+                STORED.set(Some(meeting));
                 a.free(block.first, block.order)
             })
         });
@@ -264,19 +272,19 @@ fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
         let a = build(2048, &Config::default());
         run_on(0);
         let block = a.alloc(&Request::new(order(freed))).unwrap();
-        let (mut mine, barrier) = (Mine::default(), Arc::new(Barrier::new(2)));
+        let (mut mine, meeting) = (Mine::default(), Arc::<Meeting>::default());
         let mut taken = Vec::new();
         let stale = std::thread::scope(|scope| {
             let stale = scope.spawn({
-                let barrier = Arc::clone(&barrier);
+                let meeting = Arc::clone(&meeting);
                 let a = &a;
                 move || {
                     run_on(1);
-                    PAUSED.set(Some(barrier));
+                    PAUSED.set(Some(meeting));
                     a.free(block.first, block.order)
                 }
             });
-            barrier.wait(); // it has seen the block allocated
+            meeting.wait(); // it has seen the block allocated, or is about to
             a.free(block.first, block.order).unwrap();
             a.drain_pagesets();
             let all = Request::new(order(became)).urgency(Urgency::Reserve);
@@ -284,7 +292,7 @@ fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
                 mine.add(block);
                 taken.push(block);
             }
-            barrier.wait();
+            meeting.wait();
             stale.join().unwrap()
         });
         let context = format!("freed with order {freed}, now of order {became}");
