@@ -224,7 +224,12 @@ const BAD: [(&str, &str, &str, &str); 40] = [
     ("node_load = \"assign\"", "min_free_kbytes = 99999999", "9999", "min_free_kbytes: min_free of"),
     ("node_load = \"assign\"", "min_unmapped_ratio = 101", "ratio = 101", "101"),
     ("threshold = 32", "threshold = 126", "= 126", "126 is outside 1..=125"),
-    ("threshold = 32", "threshold = \"deep\"", "\"deep\"", "must be \"scaled\" or a number from 1 to 125"),
+    (
+        "threshold = 32",
+        "threshold = \"deep\"",
+        "\"deep\"",
+        "must be \"scaled\", \"first-posting\" or a number from 1 to 125",
+    ),
     (
         "kind = \"first-touch\"",
         "kind = \"paint\"",

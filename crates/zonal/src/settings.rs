@@ -266,8 +266,7 @@ impl<P: Platform> Allocator<'_, P> {
                 }
                 self.apply_to_zone(zone, &basis, online);
             }
-            let of = |zone: &Zone<'_, P>| self.counters.threshold(online, zone.managed(), self.page_bytes);
-            let largest = zones.iter().map(of).max().unwrap_or(0);
+            let largest = zones.iter().map(|zone| self.rest_threshold(zone, online)).max().unwrap_or(0);
             let thresholds = Thresholds { rest: largest, pressed: largest };
             node.counters.set_thresholds(thresholds, self.counters.fold);
         }
@@ -299,12 +298,18 @@ impl<P: Platform> Allocator<'_, P> {
             rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
             rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
         }
-        let rest = self.counters.threshold(online, managed, self.page_bytes);
+        let rest = self.rest_threshold(zone, online);
         let mark = drift_mark(online, rest, &marks);
         rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
         // Small where drift could hide that the zone crosses `min`.
         let pressed = mark.map_or(rest, |_| self.counters.under_pressure(rest, online, &marks));
         zone.counters().set_thresholds(Thresholds { rest, pressed }, self.counters.fold);
+    }
+
+    /// The threshold of a zone's counters while no background reclaim is awake, with `online` CPUs.
+    fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
+        let frames = self.counters.frames(zone.managed(), zone.present());
+        self.counters.threshold(online, frames, self.page_bytes)
     }
 
     /// The thresholds of a node's zones are those under pressure from now on: its background reclaim

@@ -89,6 +89,8 @@ pub struct ZoneSnapshot {
     pub kind: ZoneKind,
     /// All frames it spans.
     pub span: FrameRange,
+    /// Frames present: those managed, and those that are memory but never managed.
+    pub present: PageCount,
     /// Frames managed.
     pub managed: PageCount,
     /// Free frames.
@@ -157,6 +159,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             node: zone.node_id,
             kind: zone.kind,
             span: zone.span,
+            present: zone.present(),
             managed: zone.managed(),
             free: PageCount::new(zone.regions.free_pages()),
             in_pagesets: zone.in_pagesets(),

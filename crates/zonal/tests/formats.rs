@@ -35,6 +35,7 @@ fn world() -> World {
             zone(0, ZoneKind::Movable, 6, 2, 2),
             zone(2, ZoneKind::Normal, 8, 4, 4),
         ],
+        present: [UNIT, 3 * UNIT + 100, 4 * UNIT, 2 * UNIT, 4 * UNIT].to_vec(),
     };
     let watermarks = WatermarkSettings { min_free: Some(common::effects::pages(1000)), ..Default::default() };
     // Limits of pagesets that are within the slots that any zone has.

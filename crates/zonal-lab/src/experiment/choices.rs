@@ -42,16 +42,17 @@ struct Counters {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(untagged, expecting = "must be \"scaled\" or a number from 1 to 125")]
+#[serde(untagged, expecting = "must be \"scaled\", \"first-posting\" or a number from 1 to 125")]
 enum Threshold {
-    Named(Scaled),
+    Named(ScaledThreshold),
     Fixed(u8),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Scaled {
+enum ScaledThreshold {
     Scaled,
+    FirstPosting,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -168,7 +169,8 @@ impl Counters {
         CounterRules {
             threshold: match self.threshold {
                 Some(Threshold::Fixed(threshold)) => ThresholdRule::Fixed(threshold),
-                Some(Threshold::Named(Scaled::Scaled)) | None => ThresholdRule::Scaled,
+                Some(Threshold::Named(ScaledThreshold::FirstPosting)) => ThresholdRule::FirstPosting,
+                Some(Threshold::Named(ScaledThreshold::Scaled)) | None => ThresholdRule::Scaled,
             },
             fold: match self.fold {
                 Some(Fold::ToZero) => FoldRule::ToZero,
