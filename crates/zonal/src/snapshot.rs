@@ -12,6 +12,7 @@ use crate::machine::FrameRange;
 use crate::pageset_limits::PagesetLimits;
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
+pub use crate::settings::Settings;
 use crate::threshold::TotalsRule;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::watermarks::Watermarks;
