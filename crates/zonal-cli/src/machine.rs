@@ -9,12 +9,14 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
-use zonal::fallback::NodeLoad;
+use clap::Args;
+use serde::Serialize;
 use zonal_machine::{
     Capture, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError, capture,
     capture_live, explain, preset,
 };
+
+use crate::values::rules::NodeLoadArg;
 
 /// A check differs.
 const DIFFERS: u8 = 1;
@@ -82,26 +84,6 @@ enum RulesChoice {
     Of(KernelVersion),
 }
 
-#[derive(ValueEnum, Clone, Copy, Debug)]
-enum NodeLoadArg {
-    /// One more each time (from 5.18)
-    Accumulate,
-    /// More by the nodes left (the published patch, 5.16 and 5.17)
-    Remaining,
-    /// Set to the nodes left (before 5.16)
-    Assign,
-}
-
-impl From<NodeLoadArg> for NodeLoad {
-    fn from(arg: NodeLoadArg) -> Self {
-        match arg {
-            NodeLoadArg::Accumulate => Self::Accumulate,
-            NodeLoadArg::Remaining => Self::AccumulateRemaining,
-            NodeLoadArg::Assign => Self::Assign,
-        }
-    }
-}
-
 fn rules_choice(text: &str) -> Result<RulesChoice, VersionError> {
     if text == "auto" { Ok(RulesChoice::Auto) } else { text.parse().map(RulesChoice::Of) }
 }
@@ -125,11 +107,7 @@ fn presets_help() -> String {
 pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     match report(args) {
         Ok((model, rules, report)) => {
-            let output = if args.json {
-                serde_json::to_string(&report).unwrap_or_default() + "\n"
-            } else {
-                text::render(&model, &rules, &report)
-            };
+            let output = if args.json { json(&report) } else { text::render(&model, &rules, &report) };
             // A reader that has seen enough is no failure.
             let _ = io::stdout().write_all(output.as_bytes());
             let differs = report.checks.iter().any(zonal_machine::Check::differs);
@@ -140,6 +118,19 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
             ExitCode::from(BAD_INPUT)
         }
     }
+}
+
+/// The report as a document of its own.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+fn json(report: &Report) -> String {
+    let document = Document { schema: "zonal.machine.v1", report };
+    serde_json::to_string(&document).expect("numbers and names are always JSON") + "\n"
 }
 
 fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), String> {

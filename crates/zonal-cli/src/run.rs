@@ -1,12 +1,15 @@
 //! `zonal run`: a pool over this machine's memory, a workload on it, and the books at the end.
 //!
 //! Arguments become checked [`Options`], these a pool, the workload's report is rendered.
-//! Neighbours: `zonal_linux::workload` does the work; `run/text.rs` and `run/json.rs` render,
-//! `run/progress.rs` shows how far it is.
+//! Neighbours: `zonal_linux::workload` does the work; `run/allocator.rs` has the options that choose the
+//! allocator's rules, `run/text.rs`, `run/verbose.rs` and `run/json.rs` render, `run/progress.rs` shows how far
+//! it is.
 
+mod allocator;
 mod json;
 mod progress;
 pub(crate) mod text;
+mod verbose;
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -15,14 +18,15 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use zonal::config::{Config, NodeReclaim, ZonelistCache};
-use zonal::pageset_tuning::PagesetTuning;
+use clap::Args;
+use zonal::config::Config;
 use zonal::policy::WeightTable;
 use zonal::units::NodeId;
 use zonal_linux::workload::{Latencies, Plan, PoolReport, Workload, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
 use zonal_machine::{MachineModel, write_tree};
+
+use allocator::AllocatorArgs;
 
 use crate::interrupt;
 use crate::outcome::{Failure, print};
@@ -56,19 +60,6 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "P", default_value = "local")]
     policy: PolicyChoice,
 
-    /// How the size of per-CPU pagesets is tuned
-    #[arg(long, value_name = "HOW", default_value = "depth")]
-    tuning: TuningArg,
-
-    /// How zones found full are remembered
-    #[arg(long, value_name = "HOW", default_value = "on")]
-    zonelist_cache: CacheArg,
-
-    /// Reclaim nearby nodes before falling back to others: on, off, or a value of Linux's
-    /// zone_reclaim_mode (0 to 7)
-    #[arg(long, value_name = "MODE", value_parser = values::node_reclaim, default_value = "off")]
-    node_reclaim: NodeReclaim,
-
     /// Split this machine into N emulated nodes
     #[arg(long, value_name = "N", value_parser = values::fake_nodes, allow_hyphen_values = true,
           conflicts_with = "machine")]
@@ -86,26 +77,17 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     export_tree: Option<PathBuf>,
 
+    /// Print settings, fallback orders, and thresholds and limits of each zone after the report
+    #[arg(long, conflicts_with = "json")]
+    verbose: bool,
+
     /// Print the result as one JSON document
     #[arg(long)]
     json: bool,
-}
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TuningArg {
-    Depth,
-    DepthPublished,
-    Stepwise,
-    Fixed,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum CacheArg {
-    On,
-    Published,
-    CacheFirst,
-    Original,
-    Off,
+    // Last, because its heading stands for all that follow.
+    #[command(flatten)]
+    allocator: AllocatorArgs,
 }
 
 /// The workloads and a few calls, for the help.
@@ -118,7 +100,9 @@ pub(crate) fn examples() -> String {
         "\nExamples:\n  \
          zonal run                              the default workload on all CPUs for 5 seconds\n  \
          zonal run batch --threads 1 --json     one thread, the result as JSON\n  \
-         zonal run orders --fake-nodes 4 --policy interleave:0-3\n\n\
+         zonal run orders --fake-nodes 4 --policy interleave:0-3\n  \
+         zonal run fill --machine quad.json --node-load assign --verbose\n  \
+         zonal run pair --counters fixed:32,to-zero --high-fraction 8 --invalid-free checked\n\n\
          Ctrl-C ends the run early and still checks the books; a second one ends at once.",
     );
     text
@@ -175,14 +159,20 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         write_tree(pool.snapshot(), root).map_err(Failure::failed)?;
         eprintln!("wrote {}", root.display());
     }
-    print(&if args.json { json::render(&report) } else { text::render(&pool, &report) })?;
+    print(&rendered(args, &pool, &report))?;
     judge(&report, &interrupted)
 }
 
+fn rendered(args: &RunArgs, pool: &Pool, report: &PoolReport) -> String {
+    if args.json {
+        return json::render(pool, report);
+    }
+    let details = if args.verbose { verbose::render(pool) } else { String::new() };
+    text::render(pool, report) + &details
+}
+
 fn resolve(args: &RunArgs) -> Result<Options, Failure> {
-    let mut config = Config { tuning: args.tuning.into(), ..Config::default() };
-    config.zonelist_cache = args.zonelist_cache.into();
-    config.node_reclaim = args.node_reclaim;
+    let mut config = args.allocator.config();
     let topology = match (&args.machine, args.fake_nodes) {
         (Some(file), _) => {
             let model = MachineModel::read(file).map_err(Failure::bad_input)?;
@@ -278,27 +268,4 @@ fn judge(report: &PoolReport, interrupted: &AtomicBool) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-impl From<TuningArg> for PagesetTuning {
-    fn from(arg: TuningArg) -> Self {
-        match arg {
-            TuningArg::Depth => Self::Depth,
-            TuningArg::DepthPublished => Self::DepthPublished,
-            TuningArg::Stepwise => Self::Stepwise,
-            TuningArg::Fixed => Self::Fixed,
-        }
-    }
-}
-
-impl From<CacheArg> for ZonelistCache {
-    fn from(arg: CacheArg) -> Self {
-        match arg {
-            CacheArg::On => Self::On,
-            CacheArg::Published => Self::Published,
-            CacheArg::CacheFirst => Self::CacheFirst,
-            CacheArg::Original => Self::Original,
-            CacheArg::Off => Self::Off,
-        }
-    }
 }

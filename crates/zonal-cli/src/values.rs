@@ -1,7 +1,9 @@
 //! Reading what people type: sizes, times, node lists, policies.
 //!
 //! Each reader gives a checked value or one line that says what is wrong and what would be right.
-//! Neighbours: `run.rs` resolves the values against a machine.
+//! Neighbours: `run.rs` resolves the values against a machine; `values/rules.rs` reads names of rules.
+
+pub(crate) mod rules;
 
 use std::fmt;
 use std::str::FromStr;
@@ -80,6 +82,30 @@ pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
             let mode = number.parse().map_err(|_| format!("`{text}` is no mode; write on, off or 0 to 7"))?;
             NodeReclaim::from_mode(mode).map_err(|error| error.to_string())
         }
+    }
+}
+
+/// The largest distance that node reclaim goes to.
+pub(crate) fn reclaim_distance(text: &str) -> Result<u8, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a distance from 0 to {}", u8::MAX))
+}
+
+/// The share of a zone that pagesets are fixed at: one part in so many, or 0 to tune them.
+pub(crate) fn high_fraction(text: &str) -> Result<u32, String> {
+    let wrong = || format!("`{text}` is not a number from 0 (tuned) to {}", u32::MAX);
+    text.trim().parse().map_err(|_| wrong())
+}
+
+/// A share in percent, 0 to 100.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Percent(pub(crate) u8);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.trim().parse().ok().filter(|percent| *percent <= 100);
+        percent.map(Self).ok_or_else(|| format!("`{text}` is not a percentage from 0 to 100"))
     }
 }
 
@@ -221,6 +247,22 @@ mod tests {
         assert_eq!(node_reclaim("9").unwrap_err(), "zone_reclaim_mode is 9; allowed values are 0 to 7");
         for text in ["", "ON", "yes", "-1", "8", "4294967296"] {
             node_reclaim(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn settings_within_their_ranges() {
+        assert_eq!([" 0 ", "30", "255"].map(reclaim_distance), [Ok(0), Ok(30), Ok(255)]);
+        assert_eq!(["0", "8", "4294967295"].map(high_fraction), [Ok(0), Ok(8), Ok(u32::MAX)]);
+        assert_eq!(["0", "100"].map(str::parse), [Ok(Percent(0)), Ok(Percent(100))]);
+        for text in ["", "-1", "256", "1.5", "x"] {
+            assert!(reclaim_distance(text).unwrap_err().ends_with("from 0 to 255"), "{text}");
+        }
+        for text in ["", "-1", "4294967296", "1/8"] {
+            assert!(high_fraction(text).unwrap_err().ends_with("to 4294967295"), "{text}");
+        }
+        for text in ["", "-1", "101", "256", "1%"] {
+            assert!(text.parse::<Percent>().unwrap_err().ends_with("from 0 to 100"), "{text}");
         }
     }
 

@@ -103,6 +103,7 @@ fn a_machine_without_zones_is_refused() {
 fn json_is_one_document_in_the_agreed_shape() {
     let output = machine(&["--preset", "quad-10-12-32", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.stdout.starts_with(br#"{"schema":"zonal.machine.v1","name":"#));
     assert_eq!(report["nodes"][3]["fallback_order"], serde_json::json!([3, 2, 1, 0]));
     assert_eq!(report["balance"][0]["times_nth"], serde_json::json!([1, 1, 1]));
     assert_eq!(report["zones"][0]["kind"], "DMA");

@@ -117,9 +117,23 @@ fn the_json_document_has_the_promised_keys() {
         "books.allocated",
         "books.balanced",
         "bound_to_nodes",
+        "schema",
+        "settings.tuning",
+        "settings.percpu_pagelist_high_fraction",
+        "settings.zonelist_cache",
+        "settings.zone_reclaim_mode",
+        "settings.reclaim_distance",
+        "settings.min_unmapped_ratio",
+        "settings.node_load",
+        "settings.counters",
+        "settings.stat_interval",
+        "settings.invalid_free",
+        "fallback_order.0",
+        "fallback_order.1",
+        "zones",
     ];
     promised.sort_unstable();
-    assert_eq!(keys(&json(&["run", "pair"])), promised);
+    assert_eq!(keys(&json(&["run", "pair", "--fake-nodes", "2"])), promised);
 }
 
 #[test]

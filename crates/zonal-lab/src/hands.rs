@@ -12,7 +12,8 @@ use zonal::{Block, Request};
 use crate::checks::{Fault, Operation, Owners};
 use crate::sim::{Lab, Simulation, Time};
 
-/// Between two looks after a CPU's pagesets and counters.
+/// Between two looks after a CPU's pagesets and counters; of those, the allocator chooses the ones at which it
+/// folds counters (`stat_interval`).
 const TICK: Time = Time::from_ps(1_000_000_000_000);
 
 /// The hands of all threads of a run.

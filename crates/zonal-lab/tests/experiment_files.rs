@@ -1,14 +1,20 @@
 //! Experiment files: what a good one means, and the line and reason of each bad one.
 
+use std::cell::RefCell;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::fallback::NodeLoad;
 use zonal::threshold::{FoldRule, ThresholdRule, TotalsRule};
 use zonal::units::PageCount;
+use zonal::{Config, Request};
 use zonal_lab::experiment::results::case_text;
 use zonal_lab::experiment::{BUILT_IN, EXAMPLE, FileError, Plan, Source, load};
+use zonal_lab::hands::Hands;
+use zonal_lab::sim::{Hardware, Role, SimulatedMachine, Simulation, Threads, Time};
 use zonal_lab::workload::Workload;
+use zonal_machine::MachineModel;
 
 const SMALL: &str = include_str!("data/small.toml");
 const FIGURES: &str = include_str!("data/small.csv");
@@ -92,6 +98,61 @@ fn variants_lie_over_cases_and_cases_over_parts_and_all_over_the_machines_settin
     assert_eq!(config.region_min, PageCount::new(32768));
 }
 
+/// The machine of the small experiment, to be simulated.
+fn machine() -> SimulatedMachine {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("small.json");
+    std::fs::write(&file, MACHINE).unwrap();
+    SimulatedMachine { model: MachineModel::read(&file).unwrap(), hardware: Hardware::default() }
+}
+
+#[test]
+fn simulated_cpus_fold_their_counters_at_the_interval_of_the_file() {
+    let second = Time::from_ns(1.001e9);
+    let readings = |text: &str| {
+        let config = load_files(text, FIGURES, MACHINE).unwrap().runs[3].config;
+        let run = |sim: &Simulation<'_, '_>| {
+            let (hands, readings) = (Hands::new(sim), RefCell::new(Vec::new()));
+            let mut threads = Threads::new();
+            let program = || {
+                for _ in 0..6 {
+                    hands.alloc(&Request::page()).unwrap();
+                    sim.world.spend(second);
+                    hands.checkpoint();
+                    readings.borrow_mut().push(sim.allocator.allocated_approximate()[0].get());
+                }
+            };
+            threads.add(0, Role::Foreground, Time::ZERO, program).unwrap();
+            sim.world.run(threads, &AtomicBool::new(false)).unwrap();
+            readings.take()
+        };
+        machine().simulate(&config, 1, run).unwrap()
+    };
+    assert_eq!(readings(SMALL), [1, 2, 3, 4, 5, 6]);
+    let every = |seconds: u32| {
+        let set = format!("node_load = \"assign\"\nstat_interval = {seconds}");
+        readings(&changed(SMALL, "node_load = \"assign\"", &set))
+    };
+    assert_eq!(every(3), [0, 0, 3, 3, 3, 6]);
+    assert_eq!(every(1), [1, 2, 3, 4, 5, 6]);
+}
+
+#[test]
+fn thresholds_of_the_first_posting_reach_the_simulated_allocator() {
+    let first = changed(SMALL, "threshold = 32", "threshold = \"first-posting\"");
+    let machine = machine();
+    let runs = load_files(&first, FIGURES, MACHINE).unwrap().runs;
+    let thresholds = |config: &Config| {
+        let all =
+            |sim: &Simulation<'_, '_>| sim.allocator.zones().map(|z| z.stat_threshold).collect::<Vec<_>>();
+        machine.simulate(config, 1, all).unwrap()
+    };
+    assert_eq!(runs[2].config.counters.threshold, ThresholdRule::FirstPosting);
+    // A zone has 128 MiB present, but less managed: 2 * fls(8) * (1 + fls(1)), else 2 * fls(8).
+    assert_eq!(thresholds(&runs[2].config), [16; 4]);
+    assert_eq!(thresholds(&runs[3].config), [8; 4]);
+}
+
 #[test]
 fn parameters_have_the_values_of_the_file() {
     let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
@@ -173,7 +234,7 @@ fn published_tables_are_of_the_one_form() {
 }
 
 /// What is changed in the experiment, the text whose line is at fault then, and what the reason says.
-const BAD: [(&str, &str, &str, &str); 40] = [
+const BAD: [(&str, &str, &str, &str); 41] = [
     ("title = \"A", "title \"A", "title \"A", "expected"),
     ("title = \"A small machine\"", "", "name = \"small\"", "`title` is missing"),
     ("source = ", "origin = ", "origin = ", "unknown key `origin`; known here: name, title, source"),
@@ -223,8 +284,19 @@ const BAD: [(&str, &str, &str, &str); 40] = [
     ),
     ("node_load = \"assign\"", "min_free_kbytes = 99999999", "9999", "min_free_kbytes: min_free of"),
     ("node_load = \"assign\"", "min_unmapped_ratio = 101", "ratio = 101", "101"),
+    (
+        "node_load = \"assign\"",
+        "stat_interval = 0",
+        "val = 0",
+        "0 seconds; allowed values are 1 to 4294967295",
+    ),
     ("threshold = 32", "threshold = 126", "= 126", "126 is outside 1..=125"),
-    ("threshold = 32", "threshold = \"deep\"", "\"deep\"", "must be \"scaled\" or a number from 1 to 125"),
+    (
+        "threshold = 32",
+        "threshold = \"deep\"",
+        "\"deep\"",
+        "must be \"scaled\", \"first-posting\" or a number from 1 to 125",
+    ),
     (
         "kind = \"first-touch\"",
         "kind = \"paint\"",

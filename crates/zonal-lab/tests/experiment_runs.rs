@@ -61,9 +61,11 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_host_threads() {
 #[test]
 fn rows_are_in_the_order_of_the_file_and_hold_published_figures() {
     let results = run_all(&small(), &options(1, 2));
-    let document: Value = serde_json::from_str(&ResultDocument(&results).text()).unwrap();
+    let text = ResultDocument(&results).text();
+    assert!(text.starts_with("{\n  \"schema\": \"zonal.lab.v1\",\n  \"experiment\": \"small\","), "{text}");
+    let document: Value = serde_json::from_str(&text).unwrap();
     let keys: Vec<&String> = document.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["calibrated_on", "experiment", "machine", "parameters", "rows", "seed"]);
+    assert_eq!(keys, ["calibrated_on", "experiment", "machine", "parameters", "rows", "schema", "seed"]);
     assert_eq!(document["machine"], "small");
     assert_eq!(document["calibrated_on"], "wall of one process");
     let fault = &document["parameters"]["touch.workload.fault_ns"];

@@ -6,7 +6,7 @@
 use std::io;
 
 use zonal::NodeMask;
-use zonal::config::{NodeReclaim, ZonelistCache};
+use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
 use zonal::error::{ConfigError, OnlineError, PolicyError};
 use zonal::machine::FrameRange;
 use zonal::pageset_tuning::PagesetTuning;
@@ -154,6 +154,30 @@ impl Pool {
     /// Changes whether node reclaim comes before fallback, and what it may do.
     pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
         self.core.allocator().set_node_reclaim(node_reclaim);
+    }
+
+    /// Changes how far node reclaim may go, as a distance of the topology.
+    pub fn set_reclaim_distance(&self, distance: u8) {
+        self.core.allocator().set_reclaim_distance(distance);
+    }
+
+    /// Changes how much of a node must be reclaimable before node reclaim tries, in percent.
+    ///
+    /// # Errors
+    /// When `percent` is above 100.
+    pub fn set_min_unmapped_percent(&self, percent: u8) -> Result<(), ConfigError> {
+        self.core.allocator().set_min_unmapped_percent(percent)
+    }
+
+    /// Changes how often the pool's clock adds what CPUs have counted for themselves to the totals.
+    pub fn set_stat_interval(&self, interval: StatInterval) {
+        self.core.allocator().set_stat_interval(interval);
+    }
+
+    /// Adds what CPUs have counted for themselves to the totals now, as
+    /// [`Allocator::stat_refresh`](zonal::Allocator::stat_refresh). Not to be called by a reclaimer.
+    pub fn stat_refresh(&self) {
+        self.core.allocator().stat_refresh();
     }
 
     /// See [`Policy::preferred`].

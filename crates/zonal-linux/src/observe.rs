@@ -5,7 +5,9 @@
 use std::fmt;
 
 use zonal::machine::FrameRange;
-use zonal::snapshot::{Books, Events, Locality, NodeSnapshot, PagesetSnapshot, Snapshot, ZoneSnapshot};
+use zonal::snapshot::{
+    Books, Events, Locality, NodeSnapshot, PagesetSnapshot, Settings, Snapshot, ZoneSnapshot,
+};
 use zonal::units::{NodeId, PageCount, ZoneKind};
 use zonal::verify::VerifyError;
 use zonal::{NodeMask, Platform};
@@ -115,6 +117,19 @@ impl Pool {
     /// All pagesets that are or were in use.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + '_ {
         self.core.allocator().pagesets()
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        self.core.allocator().settings()
+    }
+
+    /// Frames in use by kind (user, cache, kernel), without what CPUs have counted for themselves since
+    /// counters were last folded.
+    #[must_use]
+    pub fn allocated_approximate(&self) -> [PageCount; 3] {
+        self.core.allocator().allocated_approximate()
     }
 
     /// The pool's state in the formats of Linux's `/proc` and `/sys`.

@@ -15,7 +15,8 @@ use crate::error::PoolError;
 use crate::platform::CLOCK_PERIOD;
 use crate::sync::held;
 
-/// How often the allocator's tick runs; part of the tuning's rules.
+/// How often the allocator's tick runs; part of the tuning's rules. The allocator itself knows at which ticks
+/// counters are to be folded (`Config::stat_interval`).
 const TICK_PERIOD: Duration = Duration::from_secs(1);
 /// Rest after a round of reclaim that freed nothing, so that futile wake-ups do not eat a CPU.
 const FUTILE_REST: Duration = Duration::from_millis(4);

@@ -1,7 +1,7 @@
 //! A machine's description as the allocator takes it, with the storage it borrows from.
 
 use zonal::machine::{FrameRange, Machine, NodeDescription, TopologyError, ZoneDescription};
-use zonal::units::{CpuId, NodeId, ZoneKind};
+use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
 
 use crate::model::{MachineModel, Presence};
 
@@ -10,6 +10,8 @@ use crate::model::{MachineModel, Presence};
 pub struct OwnedMachine {
     nodes: Vec<(NodeId, Vec<CpuId>, Vec<u8>)>,
     zones: Vec<(NodeId, ZoneKind, FrameRange, Vec<FrameRange>)>,
+    /// By zone.
+    present: Vec<PageCount>,
 }
 
 impl OwnedMachine {
@@ -33,13 +35,14 @@ impl OwnedMachine {
                 managed,
             })
             .collect();
-        Machine::new(&nodes, &zones).map(|machine| work(&machine))
+        Machine::new(&nodes, &zones)?.with_present(&self.present).map(|machine| work(&machine))
     }
 }
 
 impl From<&MachineModel> for OwnedMachine {
-    /// Where a zone's holes lie is not known: its managed frames are taken to be its first. A zone that is
-    /// larger than the allocator's zones can be becomes several of them, one after the other.
+    /// Where a zone's holes lie is not known: its managed frames are taken to be its first, and those that
+    /// are present but not managed to follow them. A zone that is larger than the allocator's zones can be
+    /// becomes several of them, one after the other.
     fn from(model: &MachineModel) -> Self {
         let online: Vec<usize> =
             (0..model.nodes.len()).filter(|&place| model.nodes[place].presence == Presence::Online).collect();
@@ -47,11 +50,16 @@ impl From<&MachineModel> for OwnedMachine {
             let row = online.iter().map(|&place| node.distances[place]).collect();
             (node.id, node.cpus.clone(), row)
         });
-        let zones = model.zones.iter().flat_map(|zone| {
-            let managed = FrameRange { start: zone.start, count: zone.managed };
-            let parts = FrameRange { start: zone.start, count: zone.spanned }.zone_spans();
-            parts.map(move |span| (zone.node, zone.kind, span, Vec::from_iter(managed.intersection(&span))))
-        });
-        Self { nodes: nodes.collect(), zones: zones.collect() }
+        let (mut zones, mut present) = (Vec::new(), Vec::new());
+        for zone in &model.zones {
+            let first = |count| FrameRange { start: zone.start, count };
+            for span in first(zone.spanned).zone_spans() {
+                let managed = first(zone.managed).intersection(&span);
+                zones.push((zone.node, zone.kind, span, Vec::from_iter(managed)));
+                let there = first(zone.present).intersection(&span);
+                present.push(there.map_or(PageCount::ZERO, |range| range.count));
+            }
+        }
+        Self { nodes: nodes.collect(), zones, present }
     }
 }

@@ -3,7 +3,7 @@
 //! Neighbours: `layout.rs` sizes metadata by it, `allocator.rs` starts with it, `settings.rs`
 //! changes at run time what can be changed.
 
-use core::num::NonZeroU64;
+use core::num::{NonZeroU32, NonZeroU64};
 
 use crate::error::ConfigError;
 use crate::fallback::{CpuPenalty, NodeLoad};
@@ -126,6 +126,41 @@ impl NodeReclaim {
     }
 }
 
+/// How often what CPUs have counted for themselves is added to the totals (M4), in whole seconds.
+/// Linux: `vm.stat_interval`.
+///
+/// At least a second: no interval at all is refused, because Linux knows no such thing either. A program
+/// that wants no periodic work chooses the longest, 136 years, and calls
+/// [`Allocator::stat_refresh`](crate::Allocator::stat_refresh).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct StatInterval(NonZeroU32);
+
+impl StatInterval {
+    /// One second: every tick folds.
+    pub const SECOND: Self = Self(NonZeroU32::MIN);
+
+    /// Returns the interval of so many seconds, or `None` for 0.
+    #[must_use]
+    pub const fn from_seconds(seconds: u32) -> Option<Self> {
+        match NonZeroU32::new(seconds) {
+            Some(seconds) => Some(Self(seconds)),
+            None => None,
+        }
+    }
+
+    /// Returns the seconds, 1 or more.
+    #[must_use]
+    pub const fn seconds(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl Default for StatInterval {
+    fn default() -> Self {
+        Self::SECOND
+    }
+}
+
 /// How wrong frees are detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Misuse {
@@ -227,6 +262,9 @@ pub struct Config {
     pub high_fraction: u32,
     /// How zoned counters count (M4).
     pub counters: CounterRules,
+    /// How often a tick folds zoned counters. Pagesets age by the second whatever this is; in Linux the
+    /// same work looks after both.
+    pub stat_interval: StatInterval,
     /// How the zonelist cache is used (M1).
     pub zonelist_cache: ZonelistCache,
     /// Whether node reclaim comes before fallback, and what it may do.
@@ -258,6 +296,7 @@ impl Default for Config {
             tuning: PagesetTuning::default(),
             high_fraction: 0,
             counters: CounterRules::default(),
+            stat_interval: StatInterval::default(),
             zonelist_cache: ZonelistCache::default(),
             node_reclaim: NodeReclaim::default(),
             reclaim_distance: 30,

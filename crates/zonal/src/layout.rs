@@ -290,6 +290,7 @@ impl<'a> Layout<'a> {
             kind: zone.kind,
             is_last_part: next.is_none_or(|next| (next.node, next.kind) != (zone.node, zone.kind)),
             span: zone.span,
+            unmanaged: self.machine.unmanaged(id),
             base: plan.base,
             cells: &carver.fresh::<P, ZoneCells<P>>(1)[0],
             marked_by: carver.u64s::<P>(self.machine.nodes().len().div_ceil(64)),

@@ -114,12 +114,21 @@ pub struct ZoneDescription<'a> {
     pub managed: &'a [FrameRange],
 }
 
+impl ZoneDescription<'_> {
+    /// Frames given to the allocator at start.
+    fn managed_at_start(&self) -> PageCount {
+        self.managed.iter().map(|range| range.count).sum()
+    }
+}
+
 /// A machine whose description was found valid.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
     nodes: &'a [NodeDescription<'a>],
     zones: &'a [ZoneDescription<'a>],
     hotplug: &'a [FrameRange],
+    /// By zone; `None` = those managed at start.
+    present: Option<&'a [PageCount]>,
 }
 
 /// What is wrong with a machine's description.
@@ -188,6 +197,26 @@ pub enum TopologyError {
         /// First frame of the offending range.
         start: Pfn,
     },
+    /// The numbers of present frames are not one for each zone.
+    PresentCount {
+        /// Numbers given.
+        given: usize,
+        /// Numbers needed.
+        needed: usize,
+    },
+    /// A zone has fewer frames present than managed, or more than it spans.
+    BadPresent {
+        /// Node of the zone.
+        node: NodeId,
+        /// Kind of the zone.
+        kind: ZoneKind,
+        /// Frames present, as given.
+        present: PageCount,
+        /// Frames managed at start.
+        managed: PageCount,
+        /// Frames spanned.
+        spanned: PageCount,
+    },
     /// A zone's span is empty, or ends beyond the last frame number.
     BadSpan {
         /// Node of the zone.
@@ -217,7 +246,7 @@ impl<'a> Machine<'a> {
         check_nodes(nodes)?;
         check_cpus(nodes)?;
         check_zones(nodes, zones)?;
-        Ok(Self { nodes, zones, hotplug: &[] })
+        Ok(Self { nodes, zones, hotplug: &[], present: None })
     }
 
     /// Describes memory that is not managed at start and may come online later: `ranges` ascend, are
@@ -238,6 +267,36 @@ impl<'a> Machine<'a> {
             free_from = range.end();
         }
         Ok(Self { hotplug: ranges, ..self })
+    }
+
+    /// Says how many frames of each zone are present at start, in the order of the zones: those managed, and
+    /// those that are memory but were never given to the allocator, such as what firmware or an early boot
+    /// allocator keeps. They are counted in the zone's size where Linux counts them
+    /// ([`ThresholdRule::FirstPosting`](crate::threshold::ThresholdRule::FirstPosting), `present` in
+    /// `/proc/zoneinfo`). Without this call, the frames present are those managed.
+    ///
+    /// # Errors
+    /// When there is not one number for each zone, or a number is below what the zone manages or above what
+    /// it spans.
+    pub fn with_present(self, present: &'a [PageCount]) -> Result<Self, TopologyError> {
+        if present.len() != self.zones.len() {
+            let (given, needed) = (present.len(), self.zones.len());
+            return Err(TopologyError::PresentCount { given, needed });
+        }
+        for (zone, &present) in self.zones.iter().zip(present) {
+            let (managed, spanned) = (zone.managed_at_start(), zone.span.count);
+            if !(managed..=spanned).contains(&present) {
+                let (node, kind) = (zone.node, zone.kind);
+                return Err(TopologyError::BadPresent { node, kind, present, managed, spanned });
+            }
+        }
+        Ok(Self { present: Some(present), ..self })
+    }
+
+    /// Frames of a zone that are present but never managed.
+    pub(crate) fn unmanaged(&self, zone: usize) -> PageCount {
+        let managed = self.zones[zone].managed_at_start();
+        self.present.map_or(PageCount::ZERO, |present| present[zone].saturating_minus(managed))
     }
 
     /// Memory that may come online later, as [`Machine::with_hotplug`] took it.
@@ -414,6 +473,14 @@ impl fmt::Display for TopologyError {
                 f,
                 "the hot-plug range at frame {start} is empty, out of order, not within one zone's span or \
                  managed at start"
+            ),
+            Self::PresentCount { given, needed } => {
+                write!(f, "{given} numbers of present frames given, {needed} needed (one for each zone)")
+            }
+            Self::BadPresent { node, kind, present, managed, spanned } => write!(
+                f,
+                "node {node} {kind} has {present} frames present; it must be {managed} (managed) to {spanned} \
+                 (spanned)"
             ),
             Self::BadSpan { node, kind, start } => {
                 write!(f, "node {node} {kind}: the span at frame {start} is empty or has no end")

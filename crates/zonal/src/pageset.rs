@@ -141,6 +141,8 @@ pub(crate) struct Pageset<P: Platform> {
     pub(crate) remote_drains: P::U64,
     /// Zones looked at by scans that found a block here.
     pub(crate) probes: P::U64,
+    /// When differences were last folded, in clock nanoseconds.
+    pub(crate) folded_at: P::U64,
 }
 
 // SAFETY: every field is a cell made with `new(0)`.
@@ -166,6 +168,7 @@ unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
             drains: zero(),
             remote_drains: zero(),
             probes: zero(),
+            folded_at: zero(),
         }
     }
 }

@@ -257,7 +257,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         self.allocator.node_reclaim_mode().is_on()
             && zone.is_last_part
             && (!self.mode.heeds_distance()
-                || self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance)
+                || u64::from(self.allocator.distance(preferred, zone.node))
+                    <= u64::from(self.allocator.reclaim_distance))
     }
 
     /// Makes the cache active, at most once a scan.

@@ -7,16 +7,17 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::carve::Fresh;
-use crate::config::{Config, NodeReclaim, ZonelistCache};
+use crate::carve::{Fresh, copy_view};
+use crate::config::{Config, Misuse, NodeReclaim, StatInterval, ZonelistCache};
 use crate::counters::{TOTAL_CELLS, Thresholds};
 use crate::error::ConfigError;
+use crate::fallback::NodeLoad;
 use crate::lock::Held;
 use crate::pageset::StackShape;
 use crate::pageset_limits::{PagesetRules, PagesetZone, published_high_max};
 use crate::pageset_tuning::PagesetTuning;
 use crate::platform::{Atomic, Platform, RawLock};
-use crate::threshold::drift_mark;
+use crate::threshold::{CounterRules, drift_mark};
 use crate::units::{PageCount, ZoneKind};
 use crate::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
 use crate::zone::{Line, Zone};
@@ -52,8 +53,48 @@ pub(crate) struct SettingsCells<P: Platform> {
     scale_factor: P::U64,
     movable_min: P::U64,
     reserve_ratio: [P::U64; ZoneKind::COUNT],
+    reclaim_distance: P::U64,
+    min_unmapped_percent: P::U64,
+    stat_interval: P::U64,
     /// Requests so far, where some are refused on purpose; not touched otherwise.
     requests: P::U64,
+}
+
+/// One setting: a view of its cell.
+pub(crate) struct Setting<'m, P: Platform>(&'m P::U64);
+
+copy_view!(Setting);
+
+/// The value that is set now.
+impl<P: Platform> From<Setting<'_, P>> for u64 {
+    fn from(setting: Setting<'_, P>) -> Self {
+        setting.0.load(Relaxed) // relaxed: a figure of its own, and an old one was right a moment ago
+    }
+}
+
+/// The settings in force, as [`Allocator::settings`] returns them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// See [`Config::node_load`].
+    pub node_load: NodeLoad,
+    /// See [`Config::tuning`].
+    pub tuning: PagesetTuning,
+    /// See [`Config::high_fraction`].
+    pub high_fraction: u32,
+    /// See [`Config::counters`].
+    pub counters: CounterRules,
+    /// See [`Config::stat_interval`].
+    pub stat_interval: StatInterval,
+    /// See [`Config::zonelist_cache`].
+    pub zonelist_cache: ZonelistCache,
+    /// See [`Config::node_reclaim`].
+    pub node_reclaim: NodeReclaim,
+    /// See [`Config::reclaim_distance`].
+    pub reclaim_distance: u8,
+    /// See [`Config::min_unmapped_percent`].
+    pub min_unmapped_percent: u8,
+    /// See [`Config::misuse`].
+    pub misuse: Misuse,
 }
 
 // SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
@@ -71,6 +112,9 @@ unsafe impl<P: Platform> Fresh<P> for SharedCells<P> {
                 scale_factor: zero(),
                 movable_min: zero(),
                 reserve_ratio: core::array::from_fn(|_| zero()),
+                reclaim_distance: zero(),
+                min_unmapped_percent: zero(),
+                stat_interval: zero(),
                 requests: zero(),
             }),
             changes: Line(P::Lock::new()),
@@ -102,7 +146,20 @@ impl<P: Platform> SharedCells<P> {
         settings.zonelist_cache.store(config.zonelist_cache as u64, Relaxed);
         settings.node_reclaim.store(u64::from(config.node_reclaim.mode()), Relaxed);
         settings.high_fraction.store(u64::from(config.high_fraction), Relaxed);
+        settings.reclaim_distance.store(u64::from(config.reclaim_distance), Relaxed);
+        settings.min_unmapped_percent.store(u64::from(config.min_unmapped_percent), Relaxed);
+        settings.stat_interval.store(u64::from(config.stat_interval.seconds()), Relaxed);
         self.set_watermarks(&config.watermarks);
+    }
+
+    /// How far node reclaim may go: a distance.
+    pub(crate) fn reclaim_distance(&self) -> Setting<'_, P> {
+        Setting(&self.settings.0.reclaim_distance)
+    }
+
+    /// How much of a node node reclaim leaves alone, in percent.
+    pub(crate) fn min_unmapped_percent(&self) -> Setting<'_, P> {
+        Setting(&self.settings.0.min_unmapped_percent)
     }
 
     fn set_watermarks(&self, watermarks: &WatermarkSettings) {
@@ -166,6 +223,28 @@ impl<P: Platform> Allocator<'_, P> {
         self.shared.settings.0.high_fraction.load(Relaxed) as u32
     }
 
+    /// How often a tick folds zoned counters.
+    pub(crate) fn stat_interval(&self) -> StatInterval {
+        let seconds = self.shared.settings.0.stat_interval.load(Relaxed) as u32;
+        StatInterval::from_seconds(seconds).unwrap_or_default() // only valid intervals are ever stored
+    }
+
+    /// Returns the settings in force. Watermarks are in [`Self::zones`], zone by zone.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            node_load: self.node_load,
+            tuning: self.tuning(),
+            high_fraction: self.high_fraction(),
+            counters: self.counters,
+            stat_interval: self.stat_interval(),
+            zonelist_cache: self.zonelist_cache(),
+            node_reclaim: self.node_reclaim_mode(),
+            reclaim_distance: u64::from(self.reclaim_distance) as u8,
+            min_unmapped_percent: u64::from(self.min_unmapped_percent) as u8,
+            misuse: self.misuse,
+        }
+    }
+
     /// Changes how `pageset.high` is tuned; every pageset starts afresh from its lower limit.
     ///
     /// # Errors
@@ -202,6 +281,11 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
         let _held = self.shared.change();
         self.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
+        self.forget_full_zones();
+    }
+
+    /// Drops all that scans have found out about zones: the next ones find out anew.
+    fn forget_full_zones(&self) {
         self.zones.iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
         self.nodes.iter().for_each(|node| node.list.full.wipe());
         self.call_all_home();
@@ -212,6 +296,37 @@ impl<P: Platform> Allocator<'_, P> {
         let _held = self.shared.change();
         self.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
         self.call_all_home();
+    }
+
+    /// Changes how far from a request's preferred node node reclaim may go, as a distance of the machine's
+    /// table: no node is nearer than 10. All marks of full zones are dropped, because what was not
+    /// reclaimed before may be now. See [`Config::reclaim_distance`].
+    pub fn set_reclaim_distance(&self, distance: u8) {
+        let _held = self.shared.change();
+        self.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
+        self.forget_full_zones();
+    }
+
+    /// Changes how much of a node must be reclaimable before node reclaim tries, in percent of it. All marks of
+    /// full zones are dropped, as by [`Self::set_reclaim_distance`]. See [`Config::min_unmapped_percent`].
+    ///
+    /// # Errors
+    /// When `percent` is above 100; nothing is changed then.
+    pub fn set_min_unmapped_percent(&self, percent: u8) -> Result<(), ConfigError> {
+        if percent > 100 {
+            return Err(ConfigError::Percent(percent));
+        }
+        let _held = self.shared.change();
+        self.shared.settings.0.min_unmapped_percent.store(u64::from(percent), Relaxed);
+        self.forget_full_zones();
+        Ok(())
+    }
+
+    /// Changes how often a tick folds zoned counters. Ticks still come once a second
+    /// ([`Self::tick`]), because other work depends on them.
+    pub fn set_stat_interval(&self, interval: StatInterval) {
+        let _held = self.shared.change();
+        self.shared.settings.0.stat_interval.store(u64::from(interval.seconds()), Relaxed);
     }
 
     /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 tunes again.
@@ -266,8 +381,7 @@ impl<P: Platform> Allocator<'_, P> {
                 }
                 self.apply_to_zone(zone, &basis, online);
             }
-            let of = |zone: &Zone<'_, P>| self.counters.threshold(online, zone.managed(), self.page_bytes);
-            let largest = zones.iter().map(of).max().unwrap_or(0);
+            let largest = zones.iter().map(|zone| self.rest_threshold(zone, online)).max().unwrap_or(0);
             let thresholds = Thresholds { rest: largest, pressed: largest };
             node.counters.set_thresholds(thresholds, self.counters.fold);
         }
@@ -299,12 +413,18 @@ impl<P: Platform> Allocator<'_, P> {
             rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
             rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
         }
-        let rest = self.counters.threshold(online, managed, self.page_bytes);
+        let rest = self.rest_threshold(zone, online);
         let mark = drift_mark(online, rest, &marks);
         rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
         // Small where drift could hide that the zone crosses `min`.
         let pressed = mark.map_or(rest, |_| self.counters.under_pressure(rest, online, &marks));
         zone.counters().set_thresholds(Thresholds { rest, pressed }, self.counters.fold);
+    }
+
+    /// The threshold of a zone's counters while no background reclaim is awake, with `online` CPUs.
+    fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
+        let frames = self.counters.frames(zone.managed(), zone.present());
+        self.counters.threshold(online, frames, self.page_bytes)
     }
 
     /// The thresholds of a node's zones are those under pressure from now on: its background reclaim

@@ -12,6 +12,7 @@ use crate::machine::FrameRange;
 use crate::pageset_limits::PagesetLimits;
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
+pub use crate::settings::Settings;
 use crate::threshold::TotalsRule;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::watermarks::Watermarks;
@@ -89,6 +90,8 @@ pub struct ZoneSnapshot {
     pub kind: ZoneKind,
     /// All frames it spans.
     pub span: FrameRange,
+    /// Frames present: those managed, and those that are memory but never managed.
+    pub present: PageCount,
     /// Frames managed.
     pub managed: PageCount,
     /// Free frames.
@@ -157,6 +160,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             node: zone.node_id,
             kind: zone.kind,
             span: zone.span,
+            present: zone.present(),
             managed: zone.managed(),
             free: PageCount::new(zone.regions.free_pages()),
             in_pagesets: zone.in_pagesets(),

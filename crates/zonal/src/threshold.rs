@@ -12,6 +12,8 @@ use crate::watermarks::Watermarks;
 
 /// Largest threshold: differences are held in an `i8`, with room to overstep.
 pub const MAX_STAT_THRESHOLD: u8 = 125;
+/// Largest threshold under [`ThresholdRule::FirstPosting`].
+pub const FIRST_POSTING_MAX: u8 = 120;
 
 /// How zoned counters count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -29,11 +31,16 @@ pub struct CounterRules {
 /// How far a CPU's difference may grow before it goes to the totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThresholdRule {
-    /// With the machine, as [`stat_threshold`] says.
+    /// By a value that scales with the CPUs online and the managed frames of the zone, up to
+    /// [`MAX_STAT_THRESHOLD`]: see [`stat_threshold`].
     #[default]
     Scaled,
-    /// By this much, 1..=125, in every zone and node with memory, under pressure too. The first
-    /// posting of zoned counters had 32.
+    /// By a value that scales with the CPUs online and the *present* frames of the zone
+    /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. For replays of
+    /// scaled thresholds as they were first posted. Source: Lameter 2006, first posting.
+    FirstPosting,
+    /// By this much, 1..=125, in every zone and node with memory, under pressure too. Before thresholds
+    /// scaled, it was 32.
     Fixed(u8),
 }
 
@@ -71,14 +78,25 @@ pub enum PressureRule {
 }
 
 impl CounterRules {
-    /// The threshold of a zone with `managed` frames on a machine with `online_cpus`; 0 for an empty
-    /// zone.
+    /// Returns the threshold of a zone on a machine with `online_cpus`, where `frames` is what
+    /// [`Self::frames`] returns for the zone; 0 for none.
     #[must_use]
-    pub fn threshold(&self, online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {
+    pub fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8 {
         match self.threshold {
-            ThresholdRule::Scaled => stat_threshold(online_cpus, managed, page_bytes),
-            ThresholdRule::Fixed(_) if managed == PageCount::ZERO => 0,
+            ThresholdRule::Scaled => stat_threshold(online_cpus, frames, page_bytes),
+            ThresholdRule::FirstPosting => scaled(online_cpus, frames, page_bytes, FIRST_POSTING_MAX),
+            ThresholdRule::Fixed(_) if frames == PageCount::ZERO => 0,
             ThresholdRule::Fixed(threshold) => threshold,
+        }
+    }
+
+    /// Returns the frames of a zone that its threshold depends on: the managed ones, or under
+    /// [`ThresholdRule::FirstPosting`] the present ones; zero for a zone that manages none.
+    #[must_use]
+    pub fn frames(&self, managed: PageCount, present: PageCount) -> PageCount {
+        match self.threshold {
+            ThresholdRule::FirstPosting if managed != PageCount::ZERO => present,
+            _ => managed,
         }
     }
 
@@ -86,10 +104,10 @@ impl CounterRules {
     #[must_use]
     pub fn under_pressure(&self, threshold: u8, online_cpus: u32, watermarks: &Watermarks) -> u8 {
         match (self.threshold, self.pressure) {
-            (ThresholdRule::Scaled, PressureRule::Lowered) => {
-                pressure_threshold(online_cpus, watermarks).min(threshold)
+            (ThresholdRule::Scaled | ThresholdRule::FirstPosting, PressureRule::Lowered) => {
+                pressure_threshold(online_cpus, watermarks).min(threshold) // and so within the rule's limit
             }
-            _ => threshold,
+            (ThresholdRule::Fixed(_), _) | (_, PressureRule::Unchanged) => threshold,
         }
     }
 }
@@ -99,12 +117,17 @@ impl CounterRules {
 /// Grows with the logarithms of both: `2 * fls(CPUs) * (1 + fls(managed / frames in 128 MiB))`.
 #[must_use]
 pub fn stat_threshold(online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {
-    if managed == PageCount::ZERO {
+    scaled(online_cpus, managed, page_bytes, MAX_STAT_THRESHOLD)
+}
+
+/// The formula of [`stat_threshold`] over `frames`, limited to `most`.
+fn scaled(online_cpus: u32, frames: PageCount, page_bytes: u32, most: u8) -> u8 {
+    if frames == PageCount::ZERO {
         return 0;
     }
     let unit = ((128 << 20) / u64::from(page_bytes)).max(1);
-    let threshold = 2 * last_set(u64::from(online_cpus)) * (1 + last_set(managed.get() / unit));
-    u8::try_from(threshold).unwrap_or(MAX_STAT_THRESHOLD).min(MAX_STAT_THRESHOLD)
+    let threshold = 2 * last_set(u64::from(online_cpus)) * (1 + last_set(frames.get() / unit));
+    u8::try_from(threshold).unwrap_or(most).min(most)
 }
 
 /// Position of the highest set bit, counted from 1; 0 for 0. Linux: `fls`.
@@ -187,6 +210,33 @@ mod tests {
         assert_eq!(scaled.under_pressure(30, 16, &marks(396, 495, 594)), 6);
         assert_eq!(scaled.under_pressure(4, 16, &marks(396, 495, 594)), 4);
         let unchanged = CounterRules { pressure: PressureRule::Unchanged, ..scaled };
+        assert_eq!(unchanged.under_pressure(30, 16, &marks(396, 495, 594)), 30);
+    }
+
+    #[test]
+    fn the_first_posting_scales_with_present_frames_up_to_120() {
+        let first = CounterRules { threshold: ThresholdRule::FirstPosting, ..CounterRules::default() };
+        let scaled = CounterRules::default();
+        let both = |cpus, frames| [first, scaled].map(|rules| rules.threshold(cpus, pages(frames), 4096));
+        // 2 * fls(CPUs) * (1 + fls(units of 128 MiB)): below, between and above the two limits.
+        assert_eq!(both(16, 86_126), [30, 30]);
+        assert_eq!(both(1023, 1 << 19), [120, 120]); // 2 * 10 * (1 + 5)
+        assert_eq!(both(1024, 1 << 19), [120, 125]); // 2 * 11 * (1 + 5) = 132
+        assert_eq!(both(31, 1 << 25), [120, 120]); // 2 * 5 * (1 + 11)
+        assert_eq!(both(u32::MAX, u64::MAX), [120, 125]);
+        assert_eq!(both(16, 0), [0, 0]);
+        let frames =
+            |managed, present| [first, scaled].map(|rules| rules.frames(pages(managed), pages(present)));
+        assert_eq!(frames(70, 80), [pages(80), pages(70)]);
+        assert_eq!(frames(0, 80), [pages(0); 2]);
+    }
+
+    #[test]
+    fn the_first_posting_is_lowered_under_pressure_within_its_limit() {
+        let first = CounterRules { threshold: ThresholdRule::FirstPosting, ..CounterRules::default() };
+        assert_eq!(first.under_pressure(30, 16, &marks(396, 495, 594)), 6);
+        assert_eq!(first.under_pressure(120, 1, &marks(0, 100_000, 200_000)), 120);
+        let unchanged = CounterRules { pressure: PressureRule::Unchanged, ..first };
         assert_eq!(unchanged.under_pressure(30, 16, &marks(396, 495, 594)), 30);
     }
 

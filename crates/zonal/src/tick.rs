@@ -1,20 +1,22 @@
-//! What happens once a second, and whenever limits change: decay, idle drains, counter folds.
+//! What happens once a second, and whenever limits change: decay, idle drains, counter folds. Folds can come
+//! more rarely, and on demand.
 //!
 //! Neighbours: `pageset_tuning.rs` has the rules, `refill.rs` drains.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::{Pageset, PagesetGuard, StackId};
 use crate::pageset_tuning::{Activity, Home, IdleTicks, PagesetTuning};
 use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
-use crate::units::{CpuId, PageCount};
+use crate::units::{CpuId, PageCount, SECOND_NS};
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Looks after the pagesets and counters of every CPU. Call it once a second; a machine whose
-    /// CPUs each have a timer calls [`Allocator::tick_cpu`] there instead.
+    /// Looks after the pagesets and counters of every CPU. Call it once a second, whatever
+    /// [`Config::stat_interval`](crate::Config::stat_interval) is; a machine whose CPUs each have a timer
+    /// calls [`Allocator::tick_cpu`] there instead.
     pub fn tick(&self) {
         self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.tick_seat(seat));
     }
@@ -23,6 +25,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn tick_cpu(&self, cpu: CpuId) {
         if let Some(seat) = self.seat(cpu) {
             self.tick_seat(seat);
+        }
+    }
+
+    /// Adds what every CPU has counted for itself to the totals of every zone and node, now. Then the
+    /// `..._approximate` readings are exact, as long as nobody allocates or frees. Clean pagesets are
+    /// not touched; others are waited for, so not to be called by a reclaimer or within a request.
+    /// Linux: `vm.stat_refresh`.
+    pub fn stat_refresh(&self) {
+        for (zone, seat) in self.used_pagesets() {
+            if !zone.pagesets[seat.cpu.index()].has_differences() {
+                continue;
+            }
+            let guard = self.pageset(zone, seat);
+            self.fold(zone, &guard, seat);
+            self.set_limits(zone, &guard, seat);
         }
     }
 
@@ -36,8 +53,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let pageset = &zone.pagesets[seat.cpu.index()];
             // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
             // whose `high` has decayed.
-            let is_clean = pageset.zone_diffs.load(Relaxed) == 0
-                && pageset.word().is_clean()
+            let is_clean = !pageset.has_differences()
                 && pageset.high() <= zone.pageset_limits(zone.is_own(seat)).high_min
                 && !(tuning == PagesetTuning::Depth && pageset.was_used() && pageset.is_watch_due(now));
             if (pageset.count() != PageCount::ZERO || !is_clean)
@@ -65,7 +81,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if surplus != PageCount::ZERO {
             self.drain(zone, guard, StackId::PAGES, surplus.min(guard.count()));
         }
-        self.fold(zone, guard, seat);
+        if self.is_fold_due(guard) {
+            self.fold(zone, guard, seat);
+        }
         // Relaxed: the guard orders it. Folded counters are part of what the next tick compares.
         guard.seen.store(seen(guard), Relaxed);
     }
@@ -88,8 +106,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         idle.surplus(home, guard.count(), self.high_limits(zone, own))
     }
 
+    /// Whether the last fold of a pageset was an interval ago, to the nearest tick.
+    fn is_fold_due(&self, guard: &PagesetGuard<'_, P>) -> bool {
+        let interval = u64::from(self.stat_interval().seconds()) * SECOND_NS;
+        // Relaxed: the guard orders it.
+        let (now, folded_at) = (self.platform.now().ns(), guard.folded_at.load(Relaxed));
+        // Each tick, also where the clock stands still; and soon after the clock was set back.
+        interval <= SECOND_NS
+            || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
+    }
+
     /// Moves a CPU's counter differences to the totals.
     fn fold(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+        guard.folded_at.store(self.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         zone.counters().fold(&guard.zone_diffs, guard);
         for kind in PageKind::ALL {
             self.nodes[zone.node].counters.fold_difference(&[kind.item()], guard.clear_kind(kind));
@@ -135,6 +164,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         guard.stepwise().reset(guard);
         guard.set_high(self.high_limits(zone, zone.is_own(seat)).min());
         self.set_limits(zone, guard, seat);
+    }
+}
+
+impl<P: Platform> Pageset<P> {
+    /// Whether something was counted here and not in the totals, as of some moment.
+    fn has_differences(&self) -> bool {
+        self.zone_diffs.load(Relaxed) != 0 || !self.word().is_clean() // relaxed: a look
     }
 }
 

@@ -142,6 +142,8 @@ pub(crate) struct Zone<'m, P: Platform> {
     /// Whether no other part of the same kind follows on its node.
     pub(crate) is_last_part: bool,
     pub(crate) span: FrameRange,
+    /// Frames that are present but never managed.
+    pub(crate) unmanaged: PageCount,
     pub(crate) base: Pfn,
     pub(crate) cells: &'m ZoneCells<P>,
     pub(crate) regions: Regions<'m, P>,
@@ -196,6 +198,11 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Frames managed.
     pub(crate) fn managed(&self) -> PageCount {
         PageCount::new(self.cells.rules.0.managed.load(Relaxed))
+    }
+
+    /// Frames present: those managed now, and those that never are.
+    pub(crate) fn present(&self) -> PageCount {
+        self.managed().plus(self.unmanaged)
     }
 
     /// The three watermarks.

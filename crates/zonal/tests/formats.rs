@@ -35,6 +35,7 @@ fn world() -> World {
             zone(0, ZoneKind::Movable, 6, 2, 2),
             zone(2, ZoneKind::Normal, 8, 4, 4),
         ],
+        present: [UNIT, 3 * UNIT + 100, 4 * UNIT, 2 * UNIT, 4 * UNIT].to_vec(),
     };
     let watermarks = WatermarkSettings { min_free: Some(common::effects::pages(1000)), ..Default::default() };
     // Limits of pagesets that are within the slots that any zone has.
@@ -186,6 +187,7 @@ fn files_of_a_whole_machine() {
         ("proc/sys/vm/zone_reclaim_mode", "0\n"),
         ("proc/sys/vm/percpu_pagelist_high_fraction", "64\n"),
         ("proc/sys/vm/min_unmapped_ratio", "1\n"),
+        ("proc/sys/vm/stat_interval", "1\n"),
         ("sys/devices/system/cpu/online", "0-1,4,8\n"),
         ("sys/devices/system/node/online", "0,2,7\n"),
         ("sys/devices/system/node/node0/cpulist", "0-1\n"),
@@ -202,7 +204,7 @@ fn files_of_a_whole_machine() {
         of_node_2.starts_with(&format!("Node 2 MemTotal:       {:>8} kB\n", 4 * UNIT * 4)),
         "{of_node_2}"
     );
-    assert_eq!(files.len(), 15 + 3 * 4);
+    assert_eq!(files.len(), 16 + 3 * 4);
 }
 
 #[test]
@@ -234,6 +236,8 @@ fn settings_that_changed_are_those_in_force() {
     world.allocator.set_watermarks(watermarks).unwrap();
     world.allocator.set_high_fraction(9);
     world.allocator.set_node_reclaim(zonal::config::NodeReclaim::from_mode(5).unwrap());
+    world.allocator.set_min_unmapped_percent(44).unwrap();
+    world.allocator.set_stat_interval(zonal::config::StatInterval::from_seconds(3).unwrap());
     let files = files(&world);
     // The root of 16 times the KiB that are not movable.
     let kib = (16 * 12 * UNIT * 4).isqrt() / 4 * 4;
@@ -241,4 +245,6 @@ fn settings_that_changed_are_those_in_force() {
     assert_eq!(files["proc/sys/vm/watermark_scale_factor"], "77\n");
     assert_eq!(files["proc/sys/vm/percpu_pagelist_high_fraction"], "9\n");
     assert_eq!(files["proc/sys/vm/zone_reclaim_mode"], "5\n");
+    assert_eq!(files["proc/sys/vm/min_unmapped_ratio"], "44\n");
+    assert_eq!(files["proc/sys/vm/stat_interval"], "3\n");
 }

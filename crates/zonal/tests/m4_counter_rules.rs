@@ -1,5 +1,5 @@
-//! M4's rules as configuration: fixed thresholds, folds to zero, totals of the machine, thresholds
-//! that pressure leaves alone.
+//! M4's rules as configuration: fixed thresholds, those of the first posting, folds to zero, totals of the
+//! machine, thresholds that pressure leaves alone.
 
 mod common;
 
@@ -20,12 +20,20 @@ const DEFAULT: CounterRules = CounterRules {
     pressure: PressureRule::Lowered,
 };
 
+fn fls(value: u64) -> u64 {
+    u64::from(u64::BITS - value.leading_zeros())
+}
+
 fn with(counters: CounterRules) -> Config {
     Config { counters, ..Config::default() }
 }
 
 fn fixed(threshold: u8) -> CounterRules {
     CounterRules { threshold: ThresholdRule::Fixed(threshold), ..DEFAULT }
+}
+
+fn first_posting() -> CounterRules {
+    CounterRules { threshold: ThresholdRule::FirstPosting, ..DEFAULT }
 }
 
 /// Frames allocated as user pages, without what CPUs keep to themselves.
@@ -63,6 +71,69 @@ fn fixed_thresholds_hold_in_every_zone_and_node_with_memory() {
         world.free(held);
         world.check();
     }
+}
+
+/// Thresholds of all zones, in order.
+fn thresholds(world: &World) -> Vec<u8> {
+    world.allocator.zones().map(|zone| zone.stat_threshold).collect()
+}
+
+/// 128 MiB in frames of 4 KiB: what thresholds count memory in.
+const UNIT: u64 = 1 << 15;
+
+/// A node of 511 CPUs with a small zone and one that spans 32 units, of which a little is managed and
+/// `present` frames are present.
+fn scarcely_managed(present: u64) -> Plan {
+    let mut plan = Plan::even(1, 511, 4096);
+    let start = UNIT * 64;
+    plan.zones.push((0, ZoneKind::Normal, start, UNIT * 32, vec![(start, 4096)]));
+    plan.hotplug = vec![(start + 4096, 4096)];
+    plan.present = vec![4096, present];
+    plan
+}
+
+#[test]
+fn the_first_posting_counts_present_frames_up_to_120() {
+    let plan = scarcely_managed(UNIT * 31);
+    let world = plan.build(&with(DEFAULT));
+    assert_eq!(thresholds(&world), [18, 18], "2 * fls(511)");
+    let world = plan.build(&with(first_posting()));
+    assert_eq!(thresholds(&world), [18, 108], "2 * fls(511) * (1 + fls(31))");
+    assert_eq!(world.allocator.zones().nth(1).unwrap().present, PageCount::new(UNIT * 31));
+    // What the node counts follows the largest of its zones: so many stay uncounted, and 54 more are
+    // counted at once.
+    run_on(0);
+    let held: Vec<Block> = (0..109).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
+    assert_eq!(user(&world), 109 + 54);
+    world.free(held);
+    world.check();
+    // 2 * fls(511) * (1 + fls(32)) = 126, beyond either limit.
+    let plan = scarcely_managed(UNIT * 32);
+    assert_eq!(thresholds(&plan.build(&with(first_posting()))), [18, 120]);
+}
+
+#[test]
+fn the_first_posting_holds_through_changes_of_cpus_memory_and_settings() {
+    // One frame short of the next power of two, so that memory that comes online moves the threshold.
+    let world = scarcely_managed(UNIT * 16 - 1).build(&with(first_posting()));
+    let of = |cpus: u64, units: u64| vec![18, (2 * fls(cpus) * (1 + fls(units))) as u8];
+    assert_eq!(thresholds(&world), of(511, 15));
+    (255..511).for_each(|cpu| world.allocator.offline_cpu(CpuId::new(cpu)).unwrap());
+    assert_eq!(thresholds(&world), [16, 16 * 5]);
+    (255..511).for_each(|cpu| world.allocator.online_cpu(CpuId::new(cpu)).unwrap());
+    assert_eq!(thresholds(&world), of(511, 15));
+    let more = common::range(UNIT * 64 + 4096, 1);
+    world.allocator.online_memory(more).unwrap();
+    assert_eq!(thresholds(&world), of(511, 16), "what comes online is present");
+    world.allocator.set_high_fraction(8);
+    world.allocator.set_watermarks(with_min(400).watermarks).unwrap();
+    assert_eq!(thresholds(&world), of(511, 16));
+    world.allocator.offline_memory(more).unwrap();
+    assert_eq!(thresholds(&world), of(511, 15), "what goes offline is not");
+    // A zone in which nothing is managed counts nothing, whatever is present.
+    world.allocator.offline_memory(common::range(UNIT * 64, 4096)).unwrap();
+    assert_eq!(thresholds(&world), [18, 0]);
+    world.check();
 }
 
 /// User frames after each of `pages` single allocations on one CPU, as far as totals tell.
@@ -173,6 +244,7 @@ fn pressure_leaves_thresholds_alone_when_told_to() {
         u64::from(calm) - seen.load(Relaxed)
     };
     assert_eq!(lowered(DEFAULT), 30 - 6);
+    assert_eq!(lowered(first_posting()), 30 - 6);
     assert_eq!(lowered(CounterRules { pressure: PressureRule::Unchanged, ..DEFAULT }), 0);
     assert_eq!(lowered(fixed(60)), 0);
 }

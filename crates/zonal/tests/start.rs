@@ -87,6 +87,13 @@ fn zones_and_ranges() {
     for (ranges, first) in ranges {
         refused(&changed(|plan| plan.zones[1].4 = ranges), bad(first));
     }
+    refused(&changed(|plan| plan.present = vec![FRAMES; 2]), E::PresentCount { given: 2, needed: 3 });
+    for present in [FRAMES - 1, FRAMES + 1, 0, u64::MAX] {
+        let [managed, spanned] = [PageCount::new(FRAMES); 2];
+        let error = E::BadPresent { node: node(1), kind, present: PageCount::new(present), managed, spanned };
+        refused(&changed(|plan| plan.present = vec![FRAMES, present, FRAMES]), error);
+        assert!(error.to_string().contains(&present.to_string()), "{error}");
+    }
     let span = |start| E::BadSpan { node: node(2), kind, start: Pfn::new(start) };
     let with_span = |start, count| changed(|plan| plan.zones[2] = (2, kind, start, count, vec![]));
     refused(&with_span(start + 5, 0), span(start + 5));

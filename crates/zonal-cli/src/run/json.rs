@@ -2,14 +2,21 @@
 //!
 //! Latencies are in nanoseconds, counts of frames and events have no unit. `ns_per_pair` is null
 //! when no pair was done. `reclaim.background` counts how often a worker was woken,
-//! `reclaim.direct` the requests that had to reclaim by themselves.
+//! `reclaim.direct` the requests that had to reclaim by themselves. Settings have Linux's names where it has
+//! them, zones the keys of `zonal machine --json`.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
-use zonal_linux::Placement;
+use zonal::snapshot::{Settings, ZoneSnapshot};
 use zonal_linux::workload::PoolReport;
+use zonal_linux::{Placement, Pool};
+
+use crate::values::rules::{CacheArg, Counters, InvalidFreeArg, NodeLoadArg, TuningArg, name_of};
 
 #[derive(Serialize)]
 struct Document {
+    schema: &'static str,
     workload: &'static str,
     threads: usize,
     seconds: f64,
@@ -23,6 +30,41 @@ struct Document {
     metadata_bytes_per_frame: f64,
     books: Books,
     bound_to_nodes: bool,
+    settings: NamedSettings,
+    /// By node.
+    fallback_order: BTreeMap<u16, Vec<u16>>,
+    zones: Vec<Zone>,
+}
+
+/// Settings by name, with values as options take them.
+#[derive(Serialize)]
+pub(super) struct NamedSettings {
+    pub(super) tuning: String,
+    pub(super) percpu_pagelist_high_fraction: u32,
+    pub(super) zonelist_cache: String,
+    pub(super) zone_reclaim_mode: u32,
+    pub(super) reclaim_distance: u8,
+    pub(super) min_unmapped_ratio: u8,
+    pub(super) node_load: String,
+    pub(super) counters: String,
+    pub(super) stat_interval: u32,
+    pub(super) invalid_free: String,
+}
+
+#[derive(Serialize)]
+struct Zone {
+    node: u16,
+    kind: &'static str,
+    managed: u64,
+    min: u64,
+    low: u64,
+    high: u64,
+    /// By limit: DMA, DMA32, Normal, Movable, Device.
+    protection: Vec<u64>,
+    batch: u64,
+    pageset_high_min: u64,
+    pageset_high_max: u64,
+    stat_threshold: u8,
 }
 
 #[derive(Serialize)]
@@ -81,15 +123,56 @@ struct Books {
 }
 
 /// The document and a line break.
-pub(super) fn render(report: &PoolReport) -> String {
-    let text = serde_json::to_string(&document(report));
+pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
+    let text = serde_json::to_string(&document(pool, report));
     text.expect("numbers and names are always JSON") + "\n"
 }
 
-fn document(report: &PoolReport) -> Document {
+/// The names and values of settings.
+pub(super) fn named(settings: &Settings) -> NamedSettings {
+    NamedSettings {
+        tuning: name_of::<TuningArg, _>(settings.tuning),
+        percpu_pagelist_high_fraction: settings.high_fraction,
+        zonelist_cache: name_of::<CacheArg, _>(settings.zonelist_cache),
+        zone_reclaim_mode: settings.node_reclaim.mode(),
+        reclaim_distance: settings.reclaim_distance,
+        min_unmapped_ratio: settings.min_unmapped_percent,
+        node_load: name_of::<NodeLoadArg, _>(settings.node_load),
+        counters: Counters(settings.counters).to_string(),
+        stat_interval: settings.stat_interval.seconds(),
+        invalid_free: name_of::<InvalidFreeArg, _>(settings.misuse),
+    }
+}
+
+fn zone(zone: &ZoneSnapshot) -> Zone {
+    let (marks, limits) = (zone.watermarks, zone.pageset_limits);
+    // The column of devices repeats the last, as in Linux.
+    let columns = zone.reserve.iter().chain(zone.reserve.last());
+    Zone {
+        node: zone.node.get(),
+        kind: zone.kind.name(),
+        managed: zone.managed.get(),
+        min: marks.min.get(),
+        low: marks.low.get(),
+        high: marks.high.get(),
+        protection: columns.map(|pages| pages.get()).collect(),
+        batch: limits.batch.get(),
+        pageset_high_min: limits.high_min.get(),
+        pageset_high_max: limits.high_max.get(),
+        stat_threshold: zone.stat_threshold,
+    }
+}
+
+fn fallback_orders(pool: &Pool) -> BTreeMap<u16, Vec<u16>> {
+    let order = |node| pool.fallback_order(node).iter().map(|node| node.get()).collect();
+    pool.topology().nodes().iter().map(|node| (node.id.get(), order(node.id))).collect()
+}
+
+fn document(pool: &Pool, report: &PoolReport) -> Document {
     let (measured, locality, events) = (&report.measured, &report.locality, &report.events);
     let (latency, books) = (&measured.latency, &report.books);
     Document {
+        schema: "zonal.run.v1",
         workload: report.plan.workload.name(),
         threads: report.plan.threads.get(),
         seconds: measured.elapsed.as_secs_f64(),
@@ -133,5 +216,8 @@ fn document(report: &PoolReport) -> Document {
             balanced: report.is_balanced(),
         },
         bound_to_nodes: report.placement == Placement::OnNodes,
+        settings: named(&pool.settings()),
+        fallback_order: fallback_orders(pool),
+        zones: pool.zones().map(|found| zone(&found)).collect(),
     }
 }

@@ -4,7 +4,7 @@
 //! Neighbours: `resolve.rs` reads them, `zonal::Config` says what they mean.
 
 use serde::Deserialize;
-use zonal::config::{NodeReclaim, ZonelistCache};
+use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
 use zonal::fallback::{CpuPenalty, NodeLoad};
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
@@ -28,6 +28,7 @@ pub(super) struct Choices {
     watermark_scale_factor: Option<u32>,
     reclaim_distance: Option<u8>,
     min_unmapped_ratio: Option<u8>,
+    stat_interval: Option<Seconds>,
     counters: Counters,
 }
 
@@ -42,16 +43,17 @@ struct Counters {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(untagged, expecting = "must be \"scaled\" or a number from 1 to 125")]
+#[serde(untagged, expecting = "must be \"scaled\", \"first-posting\" or a number from 1 to 125")]
 enum Threshold {
-    Named(Scaled),
+    Named(ScaledThreshold),
     Fixed(u8),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Scaled {
+enum ScaledThreshold {
     Scaled,
+    FirstPosting,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -93,6 +95,11 @@ enum ReclaimMode {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(try_from = "u32")]
 struct ModeNumber(NodeReclaim);
+
+/// Whole seconds, at least one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "u32")]
+struct Seconds(StatInterval);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -157,6 +164,7 @@ impl Choices {
                 _ => default.region_min,
             },
             counters: self.counters.rules(),
+            stat_interval: self.stat_interval.map_or(default.stat_interval, |Seconds(interval)| interval),
             ..default
         }
     }
@@ -168,7 +176,8 @@ impl Counters {
         CounterRules {
             threshold: match self.threshold {
                 Some(Threshold::Fixed(threshold)) => ThresholdRule::Fixed(threshold),
-                Some(Threshold::Named(Scaled::Scaled)) | None => ThresholdRule::Scaled,
+                Some(Threshold::Named(ScaledThreshold::FirstPosting)) => ThresholdRule::FirstPosting,
+                Some(Threshold::Named(ScaledThreshold::Scaled)) | None => ThresholdRule::Scaled,
             },
             fold: match self.fold {
                 Some(Fold::ToZero) => FoldRule::ToZero,
@@ -223,6 +232,15 @@ impl TryFrom<u32> for ModeNumber {
 
     fn try_from(mode: u32) -> Result<Self, ConfigError> {
         NodeReclaim::from_mode(mode).map(Self)
+    }
+}
+
+impl TryFrom<u32> for Seconds {
+    type Error = String;
+
+    fn try_from(seconds: u32) -> Result<Self, String> {
+        let allowed = || format!("{seconds} seconds; allowed values are 1 to {}", u32::MAX);
+        StatInterval::from_seconds(seconds).map(Self).ok_or_else(allowed)
     }
 }
 

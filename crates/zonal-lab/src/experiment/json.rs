@@ -12,15 +12,21 @@ use serde::{Serialize, Serializer};
 
 use super::results::{Parameter, Results, Row};
 
-/// The document of an experiment.
+/// What the documents of experiments are.
+const SCHEMA: &str = "zonal.lab.v1";
+
+/// The results of an experiment, as a row of a document of several.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultDocument<'r>(pub &'r Results);
 
+/// The same as a document of its own, which says what it is.
+struct Top<'r>(&'r Results);
+
 impl ResultDocument<'_> {
-    /// Its text, ending with a line break.
+    /// The text of a document of its own, ending with a line break.
     #[must_use]
     pub fn text(self) -> String {
-        serde_json::to_string_pretty(&self).expect("names and numbers are always JSON") + "\n"
+        serde_json::to_string_pretty(&Top(self.0)).expect("names and numbers are always JSON") + "\n"
     }
 }
 
@@ -44,22 +50,34 @@ fn rounded(value: f64) -> f64 {
 
 impl Serialize for ResultDocument<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let results = self.0;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("experiment", &results.experiment)?;
-        map.serialize_entry("seed", &results.seed)?;
-        match &results.machines[..] {
-            [only] => map.serialize_entry("machine", only)?,
-            several => map.serialize_entry("machine", several)?,
-        }
-        map.serialize_entry("parameters", &Parameters(&results.parameters))?;
-        map.serialize_entry("calibrated_on", &results.calibrated_on)?;
-        if results.missing != 0 {
-            map.serialize_entry("missing_runs", &results.missing)?;
-        }
-        map.serialize_entry("rows", &Rows(&results.rows))?;
+        entries(self.0, &mut map)?;
         map.end()
     }
+}
+
+impl Serialize for Top<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("schema", SCHEMA)?;
+        entries(self.0, &mut map)?;
+        map.end()
+    }
+}
+
+fn entries<M: SerializeMap>(results: &Results, map: &mut M) -> Result<(), M::Error> {
+    map.serialize_entry("experiment", &results.experiment)?;
+    map.serialize_entry("seed", &results.seed)?;
+    match &results.machines[..] {
+        [only] => map.serialize_entry("machine", only)?,
+        several => map.serialize_entry("machine", several)?,
+    }
+    map.serialize_entry("parameters", &Parameters(&results.parameters))?;
+    map.serialize_entry("calibrated_on", &results.calibrated_on)?;
+    if results.missing != 0 {
+        map.serialize_entry("missing_runs", &results.missing)?;
+    }
+    map.serialize_entry("rows", &Rows(&results.rows))
 }
 
 struct Parameters<'r>(&'r [Parameter]);

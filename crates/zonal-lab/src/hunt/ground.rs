@@ -108,6 +108,7 @@ fn config(random: &mut Rng, managed: u64) -> Config {
     let watermarks = watermarks(random, managed);
     let threshold = match random.u8(..3) {
         0 => ThresholdRule::Fixed(random.u8(1..=125)),
+        1 => ThresholdRule::FirstPosting,
         _ => ThresholdRule::Scaled,
     };
     let counters = CounterRules {

@@ -148,8 +148,9 @@ impl Yard<'_, '_, '_, '_> {
     /// that is lowered while background reclaim is awake.
     fn drift(&self, zone: &ZoneSnapshot) -> u64 {
         let cpus = self.cpus.len() as u32;
-        let page_bytes = self.ground.machine.model.page_bytes;
-        u64::from(self.ground.config.counters.threshold(cpus, zone.managed, page_bytes)) * u64::from(cpus)
+        let (rules, page_bytes) = (self.ground.config.counters, self.ground.machine.model.page_bytes);
+        let frames = rules.frames(zone.managed, zone.present);
+        u64::from(rules.threshold(cpus, frames, page_bytes)) * u64::from(cpus)
     }
 }
 

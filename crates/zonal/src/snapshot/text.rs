@@ -155,6 +155,7 @@ impl ZoneSnapshot {
         let end = part.span.end();
         let count = end.offset_from(self.span.start).unwrap_or(self.span.count);
         self.span = FrameRange { start: self.span.start, count };
+        add(&mut self.present, part.present);
         add(&mut self.managed, part.managed);
         add(&mut self.free, part.free);
         add(&mut self.in_pagesets, part.in_pagesets);

@@ -97,7 +97,7 @@ fn pages(f: &mut fmt::Formatter<'_>, zone: Option<&ZoneSnapshot>) -> fmt::Result
         ("low", marks.low),
         ("high", marks.high),
         ("spanned", frames(|zone| zone.span.count)),
-        ("present", frames(|zone| zone.managed)),
+        ("present", frames(|zone| zone.present)),
         ("managed", frames(|zone| zone.managed)),
         ("cma", PageCount::ZERO),
     ] {

@@ -192,6 +192,8 @@ pub struct Plan {
     pub zones: Vec<ZonePlan>,
     /// Start and length of memory that may come later.
     pub hotplug: Vec<(u64, u64)>,
+    /// Frames present of each zone; none = those managed.
+    pub present: Vec<u64>,
 }
 
 pub fn node(id: u16) -> NodeId {
@@ -264,7 +266,11 @@ impl Plan {
             .collect();
         let hotplug: Vec<FrameRange> =
             self.hotplug.iter().map(|&(start, count)| range(start, count)).collect();
-        let machine = Machine::new(&nodes, &zones)?.with_hotplug(&hotplug)?;
+        let present: Vec<PageCount> = self.present.iter().map(|&frames| PageCount::new(frames)).collect();
+        let mut machine = Machine::new(&nodes, &zones)?.with_hotplug(&hotplug)?;
+        if !present.is_empty() {
+            machine = machine.with_present(&present)?;
+        }
         Allocator::new(platform, &machine, config, |request| Some(leaked(request.bytes)))
     }
 }

@@ -1,0 +1,94 @@
+//! Options of `zonal run` that choose rules and settings of the allocator.
+//!
+//! Neighbours: `values.rs` and `values/rules.rs` read them, `zonal::Config` says what they mean.
+
+use clap::Args;
+use zonal::Config;
+use zonal::config::NodeReclaim;
+
+use crate::values::rules::{CacheArg, Counters, InvalidFreeArg, NodeLoadArg, TuningArg};
+use crate::values::{self, Percent};
+
+/// The allocator's rules and settings; each default is that of [`Config`].
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Rules and settings of the allocator")]
+pub(crate) struct AllocatorArgs {
+    /// How the size of per-CPU pagesets is tuned
+    #[arg(long, value_name = "HOW", default_value = "depth")]
+    tuning: TuningArg,
+
+    /// Fix the size of pagesets at 1/F of each zone, divided among the CPUs of its node; 0 tunes it
+    #[arg(long, value_name = "F", value_parser = values::high_fraction, default_value = "0",
+          allow_hyphen_values = true)]
+    high_fraction: u32,
+
+    /// How zones found full are remembered
+    #[arg(long, value_name = "HOW", default_value = "on")]
+    zonelist_cache: CacheArg,
+
+    /// Reclaim nearby nodes before falling back to others: on, off, or a value of Linux's
+    /// zone_reclaim_mode (0 to 7)
+    #[arg(long, value_name = "MODE", value_parser = values::node_reclaim, default_value = "off")]
+    node_reclaim: NodeReclaim,
+
+    /// Reclaim no node farther away than D, from 0 to 255; a node is 10 away from itself. The
+    /// zonelist cache's modes published, cache-first and original ignore it
+    #[arg(long, value_name = "D", value_parser = values::reclaim_distance, default_value = "30",
+          allow_hyphen_values = true)]
+    reclaim_distance: u8,
+
+    /// Reclaim no node of which no more than so many percent could be given up
+    #[arg(long, value_name = "PERCENT", default_value = "1", allow_hyphen_values = true)]
+    min_unmapped: Percent,
+
+    /// How node load grows while fallback orders are built
+    #[arg(long, value_name = "RULE", default_value = "accumulate")]
+    node_load: NodeLoadArg,
+
+    /// How far counters of a CPU may differ: scaled with the machine, first-posting (scaled as first posted in
+    /// 2006: at most 120, by present memory) or fixed:N; then any of ,to-zero (folds do not overstep),
+    /// ,and-machine (with totals of the machine) and ,unchanged (not lowered under pressure)
+    #[arg(long, value_name = "RULE", default_value = "scaled", allow_hyphen_values = true)]
+    counters: Counters,
+
+    /// How invalid frees are detected
+    #[arg(long, value_name = "HOW", default_value = "exact")]
+    invalid_free: InvalidFreeArg,
+}
+
+impl AllocatorArgs {
+    /// The configuration that they describe.
+    pub(super) fn config(&self) -> Config {
+        let (Counters(counters), Percent(min_unmapped_percent)) = (self.counters, self.min_unmapped);
+        Config {
+            tuning: self.tuning.into(),
+            high_fraction: self.high_fraction,
+            zonelist_cache: self.zonelist_cache.into(),
+            node_reclaim: self.node_reclaim,
+            reclaim_distance: self.reclaim_distance,
+            min_unmapped_percent,
+            node_load: self.node_load.into(),
+            counters,
+            misuse: self.invalid_free.into(),
+            ..Config::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        allocator: AllocatorArgs,
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_library() {
+        assert_eq!(Line::parse_from(["zonal"]).allocator.config(), Config::default());
+    }
+}

@@ -1,0 +1,76 @@
+//! Counters of a pool: folded by its own clock at the interval that is set, and on demand.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use zonal::Config;
+use zonal::config::StatInterval;
+use zonal::units::{NodeId, PageCount};
+use zonal_linux::{Frames, Pool, PoolRequest};
+
+/// Far more than anything here takes: a test that waits longer has failed.
+const TOO_LONG: Duration = Duration::from_secs(60);
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < TOO_LONG, "{what}: not within {TOO_LONG:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn pool(interval: StatInterval) -> Pool {
+    let config = Config { stat_interval: interval, ..Config::default() };
+    Pool::builder().size(64 << 20).fake_nodes(2).config(config).build().unwrap()
+}
+
+/// Three pages of node 1, allocated on a CPU of node 0.
+fn pages(pool: &Pool) -> Vec<Frames> {
+    let first = pool.topology().nodes()[0].cpus[0];
+    let _acting = pool.act_as(first).unwrap();
+    let far = pool.preferred(NodeId::new(1).unwrap()).unwrap();
+    let request = PoolRequest::page().policy(&far);
+    (0..3).map(|_| pool.alloc(&request).unwrap()).collect()
+}
+
+fn in_totals(pool: &Pool) -> u64 {
+    pool.allocated_approximate()[0].get()
+}
+
+#[test]
+fn a_pool_folds_its_counters_at_the_interval_that_is_set() {
+    let pool = pool(StatInterval::from_seconds(u32::MAX).unwrap());
+    let held = pages(&pool);
+    let kept = |pool: &Pool| pool.zones().nth(1).unwrap().in_pagesets;
+    assert_ne!(kept(&pool), PageCount::ZERO);
+    // Three ticks at least: so long must a pageset of another node's CPU have been idle.
+    eventually("an idle pageset of another node drains", || kept(&pool) == PageCount::ZERO);
+    assert_eq!(in_totals(&pool), 0, "ticks have come, but none that folds");
+    pool.set_stat_interval(StatInterval::SECOND);
+    assert_eq!(pool.settings().stat_interval, StatInterval::SECOND);
+    eventually("the next tick folds", || in_totals(&pool) == 3);
+    drop(held);
+    assert!(pool.verify().unwrap().balance());
+}
+
+#[test]
+fn a_pool_refreshes_its_counters_on_demand() {
+    let pool = pool(StatInterval::from_seconds(u32::MAX).unwrap());
+    let mut held = pages(&pool);
+    for pages in [3, 2, 1, 0] {
+        pool.stat_refresh();
+        assert_eq!(in_totals(&pool), pages);
+        held.pop();
+    }
+}
+
+#[test]
+fn node_reclaim_of_a_pool_changes_while_it_is_in_use() {
+    let pool = pool(StatInterval::default());
+    pool.set_reclaim_distance(12);
+    pool.set_min_unmapped_percent(34).unwrap();
+    let settings = pool.settings();
+    assert_eq!((settings.reclaim_distance, settings.min_unmapped_percent), (12, 34));
+    pool.set_min_unmapped_percent(101).unwrap_err();
+    assert_eq!(pool.settings(), settings);
+}
