@@ -47,15 +47,6 @@ pub const PRESETS: &[Preset] = &[
         plan: || Plan::new(vec![(12, 6 << 10); 2], |_, _| 20),
     },
     Preset {
-        name: "duo24-zones",
-        description: "duo24 with the part of node 0 below 4 GiB as a node 2: reclaimed apart, like a zone",
-        plan: || {
-            let nodes = vec![(12, 2 << 10), (12, 6 << 10), (0, 4 << 10)];
-            let distance = |a, b| if a == 1 || b == 1 { 20 } else { 11 };
-            Plan { first_frame: 1 << 20, ..Plan::new(nodes, distance) }
-        },
-    },
-    Preset {
         name: "altix28",
         description: "SGI Altix of 2006: 28 nodes of 2 CPUs in a fat tree, 96 GB, 16 KiB pages",
         plan: || Plan {
@@ -141,8 +132,6 @@ fn mesh<const WIDTH: usize>(a: usize, b: usize) -> i64 {
 /// What a preset is made from: memory lies node after node.
 struct Plan {
     page_bytes: u64,
-    /// Where it begins: from 4 GiB on, PCs have one zone a node.
-    first_frame: u64,
     /// CPUs and MiB of each node.
     nodes: Vec<(u64, u64)>,
     /// Distance of two different nodes.
@@ -151,11 +140,11 @@ struct Plan {
 
 impl Plan {
     fn new(nodes: Vec<(u64, u64)>, distance: fn(usize, usize) -> i64) -> Self {
-        Self { page_bytes: 4096, first_frame: 0, nodes, distance }
+        Self { page_bytes: 4096, nodes, distance }
     }
 
     fn file(&self, name: &str) -> FileMachine {
-        let (mut cpu, mut frame) = (0, self.first_frame);
+        let (mut cpu, mut frame) = (0, 0);
         let (mut nodes, mut zones) = (Vec::new(), Vec::new());
         for (at, &(cpus, mib)) in self.nodes.iter().enumerate() {
             let distance = |to| if at == to { 10 } else { (self.distance)(at, to) };

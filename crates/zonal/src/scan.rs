@@ -296,12 +296,17 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             && (self.allocator.platform.now().ns() + 1).saturating_sub(failed_at) <= SECOND_NS
     }
 
+    /// Remembers that node reclaim for `zone` failed, for all zones that it was about: reclaim of the node
+    /// as a whole need not be repeated for the lower zones that the scan comes to next.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>) {
         let now = self.allocator.platform.now().ns() + 1;
-        for class in self.class.bound_orders().iter() {
-            zone.cells.reclaim_failed_at[class].store(now, Relaxed); // relaxed: a hint
+        let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
+        for zone in self.allocator.node_zones(zone.node).iter().filter(lower) {
+            for class in self.class.bound_orders().iter() {
+                zone.cells.reclaim_failed_at[class].store(now, Relaxed); // relaxed: a hint
+            }
+            note_marked(zone, self.class.bound_orders());
         }
-        note_marked(zone, self.class.bound_orders());
     }
 }
 

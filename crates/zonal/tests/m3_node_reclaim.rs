@@ -379,6 +379,28 @@ fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
     }
 }
 
+/// Reclaim of a node that found nothing is not repeated for the node's next zone; requests that cannot use the
+/// higher zone had no part in it.
+#[test]
+fn a_node_is_reclaimed_once_a_second_whatever_its_zones() {
+    let world = two_zones(ZonelistCache::On);
+    let barren = Scripted::new(PLENTY, |_, _| 0);
+    world.controls.set_reclaimer(barren.clone());
+    let (held, events) = world.during(|| serve(&world, 10_000, 1));
+    assert!(held.iter().all(|block| block.node == node(1)));
+    assert!((9..=11).contains(&barren.calls()), "{} calls", barren.calls());
+    assert_eq!(events.node_reclaim_some, barren.calls() as u64);
+    // What was found out about the lower zone alone says nothing about the node.
+    world.controls.advance_ms(1001);
+    barren.take_requests();
+    for (limit, calls) in [(ZoneKind::Dma32, 1), (ZoneKind::Movable, 1), (ZoneKind::Dma32, 0)] {
+        let served = world.allocator.alloc(&Request::page().zone_limit(limit).no_retry());
+        assert_eq!(served.is_ok(), limit == ZoneKind::Movable, "node 1 has no DMA32");
+        let of_node = |request: &&ReclaimRequest| request.reason == ReclaimReason::Node;
+        assert_eq!(barren.take_requests().iter().filter(of_node).count(), calls, "{limit}");
+    }
+}
+
 #[test]
 fn one_caller_a_zone_or_one_a_node() {
     for (mode, by_zone) in [(ZonelistCache::Published, true), (ZonelistCache::On, false)] {
