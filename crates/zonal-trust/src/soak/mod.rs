@@ -5,7 +5,7 @@
 //! way: the pool is walked (`verify`), its books must balance with what threads hold, and some frees are
 //! raced. Between rounds on the host a machine of the lab is hunted on. Neighbours: `ground.rs` makes
 //! pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is, `tinker.rs` changes settings,
-//! `shrinkers.rs` are the reclaimers, `pause.rs` looks at all of it.
+//! `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers, `pause.rs` looks at all of it.
 
 mod ground;
 mod holder;
@@ -13,6 +13,7 @@ mod owners;
 mod pause;
 mod shrinkers;
 mod tinker;
+mod visitor;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use self::holder::Holder;
 use self::owners::Owners;
 use self::shrinkers::Shrinkers;
 use self::tinker::Tinker;
+use self::visitor::Visitor;
 
 /// How much of it a round on the host is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +73,8 @@ pub struct Faults {
     pub wrong_frees: u64,
     /// Blocks freed by two threads at once.
     pub raced_frees: u64,
+    /// Times that somebody on another CPU drained pagesets, folded their counters or took many frames.
+    pub visits: u64,
     /// Requests that found no memory.
     pub failed_requests: u64,
     /// Reclaimers that panicked.
@@ -91,6 +95,7 @@ impl Faults {
     pub fn sum(&self) -> u64 {
         self.wrong_frees
             + self.raced_frees
+            + self.visits
             + self.failed_requests
             + self.panics
             + self.odd_reclaims
@@ -102,6 +107,7 @@ impl Faults {
     fn add(&mut self, other: &Self) {
         self.wrong_frees += other.wrong_frees;
         self.raced_frees += other.raced_frees;
+        self.visits += other.visits;
         self.failed_requests += other.failed_requests;
         self.panics += other.panics;
         self.odd_reclaims += other.odd_reclaims;
@@ -150,16 +156,19 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
     let mut holders: Vec<Holder<'_>> =
         (0..ground.threads).map(|at| Holder::new(&ground, &owners, &shrinkers, seed, at)).collect();
     let mut tinker = Tinker::new(&ground, seed);
+    let mut visitor = Visitor::new(&ground, seed);
     let mut random = Rng::with_seed(!seed);
     for _ in 0..pace.bouts {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let changer = scope.spawn(|| tinker.work_until(&over));
+            let others =
+                [scope.spawn(|| tinker.work_until(&over)), scope.spawn(|| visitor.work_until(&over))];
             let working: Vec<_> =
                 holders.iter_mut().map(|holder| scope.spawn(|| holder.bout(pace.steps))).collect();
             let ended: Vec<_> = working.into_iter().map(thread::ScopedJoinHandle::join).collect();
             over.store(true, Relaxed); // relaxed: it only ends a loop
-            changer.join().and(ended.into_iter().collect::<Result<(), _>>())
+            let others = others.map(thread::ScopedJoinHandle::join);
+            ended.into_iter().chain(others).collect::<Result<(), _>>()
         })
         .map_err(|_| found("a thread's check failed, see above".to_owned()))?;
         pause::look(&ground, &mut holders, &shrinkers, &mut random, tally).map_err(&found)?;
@@ -176,6 +185,7 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
     shrinkers.give_all();
     tally.faults.add(&shrinkers.faults());
     tally.faults.add(tinker.faults());
+    tally.faults.add(visitor.faults());
     tally.faults.panics += ground.pool.reclaimer_panics();
     pause::nothing_is_left(&ground, &owners).map_err(found)
 }

@@ -6,15 +6,22 @@ use std::thread;
 use fastrand::Rng;
 use zonal::config::Misuse;
 use zonal::request::Block;
+use zonal::units::Order;
+use zonal::watermarks::Urgency;
+use zonal_linux::PoolRequest;
 
 use super::Tally;
-use super::ground::Ground;
+use super::ground::{Ground, pick};
 use super::holder::Holder;
 use super::owners::Owners;
 use super::shrinkers::Shrinkers;
 
 /// Blocks freed twice at once in a pause.
-const RACES: usize = 4;
+const RACES: usize = 16;
+/// Rounds of somebody else beside such a race.
+const ROUNDS_BESIDE: usize = 4;
+/// Blocks that are taken in each.
+const BLOCKS_BESIDE: usize = 64;
 
 /// Walks the pool, and holds its books against what threads and the cache have. Where misuse is detected
 /// exactly, some blocks are then freed by two threads at once.
@@ -39,7 +46,7 @@ pub(super) fn look(
         for _ in 0..RACES {
             let holder = random.usize(..holders.len());
             if let Some(block) = holders[holder].hand_over() {
-                race(ground, &block)?;
+                race(ground, &block, random)?;
                 tally.faults.raced_frees += 1;
             }
         }
@@ -47,22 +54,44 @@ pub(super) fn look(
     Ok(())
 }
 
-/// Two threads free one block: exactly one of them may.
-fn race(ground: &Ground, block: &Block) -> Result<(), String> {
-    let barrier = Barrier::new(2);
+/// Two threads free one block while a third drains and takes what the block may have become part of: exactly
+/// one of the two may, however late the other comes, and nothing of the third's is lost.
+///
+/// The third takes no block of that order: a late free of such a one nobody could tell from its owner's.
+fn race(ground: &Ground, block: &Block, random: &mut Rng) -> Result<(), String> {
+    let barrier = Barrier::new(3);
     let free = || {
         barrier.wait();
         // SAFETY: nobody owns the block as `Frames`; one of the two must be refused.
         unsafe { ground.pool.free_raw(block.first, block.order) }
     };
+    let orders: Vec<_> = (0..=ground.config.max_order.get()).filter_map(Order::new).collect();
+    let others: Vec<_> = orders.into_iter().filter(|&order| order != block.order).collect();
+    let order = pick(random, &others);
     let (one, other) = thread::scope(|scope| {
-        let other = scope.spawn(free);
-        (free(), other.join().expect("freeing does not panic"))
+        let (one, other) = (scope.spawn(free), scope.spawn(free));
+        barrier.wait();
+        for _ in 0..ROUNDS_BESIDE {
+            ground.pool.drain_pagesets();
+            take_and_free(ground, order);
+        }
+        (one.join().expect("freeing does not panic"), other.join().expect("freeing does not panic"))
     });
     if one.is_ok() == other.is_ok() {
         return Err(format!("{block:?} was freed by two at once: {one:?}, {other:?}"));
     }
     Ok(())
+}
+
+/// Takes some blocks of an order, as far as there are any, and frees each.
+fn take_and_free(ground: &Ground, order: Order) {
+    let request = PoolRequest::new(order).urgency(Urgency::High).no_wait();
+    let taken: Vec<_> = (0..BLOCKS_BESIDE).map_while(|_| ground.pool.alloc_raw(&request).ok()).collect();
+    for block in taken {
+        // SAFETY: a raw block of this function, freed once.
+        let freed = unsafe { ground.pool.free_raw(block.first, block.order) };
+        freed.unwrap_or_else(|error| panic!("a live block was touched by a free of another: {error}"));
+    }
 }
 
 /// When everything was given back, nothing is allocated but what waits in quarantine.
