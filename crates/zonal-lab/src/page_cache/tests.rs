@@ -232,6 +232,21 @@ fn node_reclaim_gives_up_neither_dirty_nor_mapped_pages() {
     );
 }
 
+/// Node reclaim wants a block, others their target: it looks no further once it has one.
+#[test]
+fn node_reclaim_is_content_with_a_block() {
+    let settings = CacheSettings { background_pct: 100.0, limit_pct: 100.0, ..CacheSettings::default() };
+    with_cache(&settings, NodeReclaim::OFF, |cache| {
+        let [clean, dirty] = [(); 2].map(|()| cache.create());
+        (0..3).for_each(|index| cache.write(clean, index));
+        cache.sync();
+        (0..1600).for_each(|index| cache.write(dirty, index));
+        assert_eq!(node_reclaim(cache, 32), 3);
+        let a_sixteenth = 1603 / 16;
+        assert_eq!(cache.counts().direct_scanned(), a_sixteenth);
+    });
+}
+
 #[test]
 fn what_is_given_up_depends_on_the_reason() {
     with_cache(&CacheSettings::default(), NodeReclaim::OFF, |cache| {
