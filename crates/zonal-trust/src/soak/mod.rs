@@ -1,9 +1,9 @@
 //! Soak: pools of this machine's memory under everything at once, for as long as one likes.
 //!
 //! A *round* is a pool with random settings, its threads, its reclaimers and somebody who changes settings
-//! under them, all of it from one seed. Threads work in *bouts*; at the *pause* after each, nothing is under
-//! way: the pool is walked (`verify`), its books must balance with what threads hold, and some frees are
-//! raced. Between rounds on the host a machine of the lab is hunted on. Neighbours: `ground.rs` makes
+//! under them, all of it from one seed. Threads work in *bouts*. At the *pause* after each two threads have a
+//! *duel* for a pageset; then nothing is under way: the pool is walked (`verify`), its books must balance with
+//! what threads hold, and some frees are raced. Between rounds on the host a machine of the lab is hunted on. Neighbours: `ground.rs` makes
 //! pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is, `tinker.rs` changes settings,
 //! `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers, `pause.rs` looks at all of it.
 
@@ -37,13 +37,15 @@ pub struct Pace {
     pub bouts: u32,
     /// Operations of a thread in a bout.
     pub steps: u32,
+    /// Frames that the owner takes in a duel.
+    pub duel: usize,
 }
 
 impl Pace {
     /// For hours.
-    pub const LONG: Self = Self { bouts: 12, steps: 20_000 };
+    pub const LONG: Self = Self { bouts: 12, steps: 20_000, duel: 3_000_000 };
     /// For seconds.
-    pub const SHORT: Self = Self { bouts: 3, steps: 1000 };
+    pub const SHORT: Self = Self { bouts: 3, steps: 1000, duel: 50_000 };
 }
 
 /// Rounds on the host for each round of the lab's hunt.
@@ -171,6 +173,7 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
             ended.into_iter().chain(others).collect::<Result<(), _>>()
         })
         .map_err(|_| found("a thread's check failed, see above".to_owned()))?;
+        visitor.duel(pace.duel);
         pause::look(&ground, &mut holders, &shrinkers, &mut random, tally).map_err(&found)?;
         if stop.load(Relaxed) {
             break;

@@ -1,7 +1,11 @@
-//! Somebody who is at other CPUs' pagesets all the time: drains them, folds their counters, locks them for
-//! many frames at once, and goes from CPU to CPU meanwhile.
+//! Somebody who is at other CPUs' pagesets: drains them, folds their counters, and locks them for many frames at
+//! once while it goes from CPU to CPU.
+//!
+//! In some bouts it visits beside all others. In a *duel*, at a pause, it has one opponent, each on a CPU
+//! of its own: an owner that takes and gives single frames as fast as it can.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 
 use fastrand::Rng;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -15,6 +19,17 @@ use super::ground::{Ground, pick};
 const STAY: u32 = 64;
 /// Frames taken at once: several refills and drains under one hold of a pageset.
 const BULK: usize = 500;
+/// Frames that it holds at most: within the pageset, and past its ends.
+const HELD: [usize; 3] = [1, 3, 200];
+
+/// What a visit does.
+#[derive(Clone, Copy)]
+enum Visit {
+    Drain,
+    Tick,
+    Many,
+    One,
+}
 
 pub(super) struct Visitor {
     pool: Pool,
@@ -35,59 +50,101 @@ impl Visitor {
         }
     }
 
-    /// Visits until told otherwise, in half of the bouts.
-    pub(super) fn work_until(&mut self, over: &AtomicBool) {
-        if self.random.bool() {
-            return;
-        }
-        let everywhere = sched_getaffinity(None).expect("a thread may ask where it may run");
-        // Relaxed: nothing is read on account of it.
-        while !over.load(Relaxed) {
-            self.move_within(&everywhere);
-            (0..STAY).for_each(|_| self.visit());
-            self.faults.visits += u64::from(STAY);
-        }
-        stay_within(&everywhere);
-    }
-
     pub(super) fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    fn visit(&mut self) {
-        match self.random.u8(..8) {
-            0..3 => self.pool.drain_pagesets(),
+    /// Visits until told otherwise, in a quarter of the bouts.
+    pub(super) fn work_until(&mut self, over: &AtomicBool) {
+        if self.random.u8(..4) != 0 {
+            return;
+        }
+        let everywhere = allowed_cpus();
+        // Relaxed: nothing is read on account of it.
+        while !over.load(Relaxed) {
+            stay_on(pick(&mut self.random, &everywhere));
+            for _ in 0..STAY {
+                let what = pick(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many, Visit::One]);
+                self.visit(what);
+            }
+        }
+    }
+
+    /// Visits the pagesets of an owner that does nothing but take and give so many frames, where there are two
+    /// CPUs.
+    pub(super) fn duel(&mut self, frames: usize) {
+        let [own, other, ..] = allowed_cpus()[..] else { return };
+        let held = pick(&mut self.random, &HELD);
+        let what = pick(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many]);
+        // One that holds a lock is preempted and goes on elsewhere.
+        let moves = matches!(what, Visit::Many);
+        let (pool, over) = (self.pool.clone(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let over = &over;
+            scope.spawn(move || {
+                stay_on(own);
+                use_frames(&pool, frames, held);
+                over.store(true, Relaxed); // relaxed: it only ends a loop
+            });
+            // A thread of its own, because it stays where it is put.
+            scope.spawn(move || {
+                while !over.load(Relaxed) {
+                    stay_on(if moves { pick(&mut self.random, &[own, other]) } else { other });
+                    (0..STAY).take_while(|_| !over.load(Relaxed)).for_each(|_| self.visit(what));
+                }
+            });
+        });
+    }
+
+    fn visit(&mut self, what: Visit) {
+        match what {
+            Visit::Drain => self.pool.drain_pagesets(),
             // SAFETY: ticks give no block to anybody and take none from anybody.
-            3..6 => unsafe { self.pool.allocator() }.tick_cpu(pick(&mut self.random, &self.cpus)),
-            6 => self.use_many(),
-            _ => self.use_one(),
+            Visit::Tick => unsafe { self.pool.allocator() }.tick_cpu(pick(&mut self.random, &self.cpus)),
+            Visit::Many => use_many(&self.pool),
+            Visit::One => use_frame(&self.pool),
         }
-    }
-
-    fn use_many(&self) {
-        let mut frames = [Pfn::new(0); BULK];
-        let came = self.pool.alloc_bulk_raw(&PoolRequest::page().no_wait(), &mut frames).unwrap_or(0);
-        // SAFETY: raw frames of this function, freed once.
-        unsafe { self.pool.free_bulk_raw(&frames[..came]) }.expect("they were allocated");
-    }
-
-    fn use_one(&self) {
-        if let Ok(block) = self.pool.alloc_raw(&PoolRequest::page().no_wait()) {
-            // SAFETY: a raw block of this function, freed once.
-            unsafe { self.pool.free_raw(block.first, Order::PAGE) }.expect("it was allocated");
-        }
-    }
-
-    /// Goes to one of the CPUs where the thread may run, if that can be chosen.
-    fn move_within(&mut self, cpus: &CpuSet) {
-        let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu)).collect();
-        let mut one = CpuSet::new();
-        one.set(pick(&mut self.random, &all));
-        stay_within(&one);
+        self.faults.visits += 1;
     }
 }
 
-/// Keeps the calling thread on some CPUs; where that is not allowed, it stays where it is.
-fn stay_within(cpus: &CpuSet) {
-    sched_setaffinity(None, cpus).ok();
+/// Takes and gives so many frames, up to `held` at once.
+fn use_frames(pool: &Pool, frames: usize, held: usize) {
+    let mut burst: Vec<Pfn> = Vec::with_capacity(held);
+    for _ in 0..frames / held {
+        let taken = (0..held).map_while(|_| pool.alloc_raw(&PoolRequest::page()).ok());
+        burst.extend(taken.map(|block| block.first));
+        burst.drain(..).rev().for_each(|frame| give(pool, frame));
+    }
+}
+
+fn use_frame(pool: &Pool) {
+    if let Ok(block) = pool.alloc_raw(&PoolRequest::page().no_wait()) {
+        give(pool, block.first);
+    }
+}
+
+fn give(pool: &Pool, frame: Pfn) {
+    // SAFETY: a raw frame of the caller, freed once.
+    unsafe { pool.free_raw(frame, Order::PAGE) }.expect("it was allocated");
+}
+
+fn use_many(pool: &Pool) {
+    let mut frames = [Pfn::new(0); BULK];
+    let came = pool.alloc_bulk_raw(&PoolRequest::page().no_wait(), &mut frames).unwrap_or(0);
+    // SAFETY: raw frames of this function, freed once.
+    unsafe { pool.free_bulk_raw(&frames[..came]) }.expect("they were allocated");
+}
+
+/// CPUs where the calling thread may run.
+fn allowed_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).expect("a thread may ask where it may run");
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// Keeps the calling thread on a CPU; where that is not allowed, it stays where it is.
+fn stay_on(cpu: usize) {
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    sched_setaffinity(None, &one).ok();
 }
