@@ -99,7 +99,7 @@ fn the_json_document_has_the_promised_keys() {
         "locality.local",
         "locality.other",
         "zonelist.probes",
-        "zonelist.marks",
+        "zonelist.full_bits_set",
         "zonelist.wipes",
         "reclaim.background",
         "reclaim.direct",
@@ -111,11 +111,11 @@ fn the_json_document_has_the_promised_keys() {
         "pageset.drains",
         "pageset.high_final",
         "metadata_bytes_per_frame",
-        "books.managed",
-        "books.free",
-        "books.in_pagesets",
-        "books.allocated",
-        "books.balanced",
+        "accounting.managed",
+        "accounting.free",
+        "accounting.in_pagesets",
+        "accounting.allocated",
+        "accounting.balanced",
         "bound_to_nodes",
         "schema",
         "settings.tuning",
@@ -143,10 +143,10 @@ fn figures_agree_with_each_other() {
         |path: &str| result.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}"));
     assert_eq!(result["workload"], "batch");
     assert_eq!(number("/threads"), 3.0);
-    assert_eq!(number("/books/managed"), 16384.0);
-    assert_eq!(number("/books/allocated"), 0.0);
-    assert_eq!(number("/books/free") + number("/books/in_pagesets"), 16384.0);
-    assert_eq!(result["books"]["balanced"], true);
+    assert_eq!(number("/accounting/managed"), 16384.0);
+    assert_eq!(number("/accounting/allocated"), 0.0);
+    assert_eq!(number("/accounting/free") + number("/accounting/in_pagesets"), 16384.0);
+    assert_eq!(result["accounting"]["balanced"], true);
     assert_eq!(result["bound_to_nodes"], false);
     assert!(number("/pairs") > 0.0 && number("/ns_per_pair") > 0.0);
     assert!(number("/locality/hit") + number("/locality/miss") >= number("/pairs"));
@@ -160,11 +160,14 @@ fn every_workload_and_setting_runs() {
     for workload in workloads {
         let result = json(&["run", workload, "--threads", "2"]);
         assert_eq!(result["workload"], workload);
-        assert_eq!(result["books"]["balanced"], true, "{workload}");
+        assert_eq!(result["accounting"]["balanced"], true, "{workload}");
     }
     let settings =
         ["--tuning", "stepwise", "--zonelist-cache", "published", "--node-reclaim", "5", "--seed", "9"];
-    assert_eq!(json(&[&["run", "orders", "--node", "0"], &settings[..]].concat())["books"]["balanced"], true);
+    assert_eq!(
+        json(&[&["run", "orders", "--node", "0"], &settings[..]].concat())["accounting"]["balanced"],
+        true
+    );
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn a_machine_file_is_emulated() {
     .unwrap();
     let file = file.to_str().unwrap();
     let result = json(&["run", "pair", "--machine", file, "--policy", "preferred:3", "--threads", "1"]);
-    assert_eq!(result["books"]["balanced"], true);
+    assert_eq!(result["accounting"]["balanced"], true);
     let output = zonal(&["run", "--machine", file, "--policy", "bind:1"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("this machine has nodes 0,3"));
 }
@@ -229,7 +232,7 @@ fn ctrl_c_ends_the_run_with_its_books() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["books"]["balanced"], true);
+    assert_eq!(result["accounting"]["balanced"], true);
     assert!(String::from_utf8(output.stderr).unwrap().ends_with("zonal: interrupted; the books balance\n"));
 }
 

@@ -86,7 +86,10 @@ fn settings_are_those_of_the_pool() {
     });
     let result = run(&options);
     assert_eq!(result["settings"], chosen);
-    assert_eq!((&result["schema"], &result["books"]["balanced"]), (&json!("zonal.run.v1"), &json!(true)));
+    assert_eq!(
+        (&result["schema"], &result["accounting"]["balanced"]),
+        (&json!("zonal.run.v1"), &json!(true))
+    );
     assert_eq!(run(&["--counters", "first-posting"])["settings"]["counters"], "first-posting");
 }
 

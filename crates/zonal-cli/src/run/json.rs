@@ -28,7 +28,7 @@ struct Document {
     reclaim: Reclaim,
     pageset: Pageset,
     metadata_bytes_per_frame: f64,
-    books: Books,
+    accounting: Accounting,
     bound_to_nodes: bool,
     settings: NamedSettings,
     /// By node.
@@ -87,7 +87,7 @@ struct Locality {
 #[derive(Serialize)]
 struct Zonelist {
     probes: u64,
-    marks: u64,
+    full_bits_set: u64,
     wipes: u64,
 }
 
@@ -114,7 +114,7 @@ struct Pageset {
 }
 
 #[derive(Serialize)]
-struct Books {
+struct Accounting {
     managed: u64,
     free: u64,
     in_pagesets: u64,
@@ -191,7 +191,7 @@ fn document(pool: &Pool, report: &PoolReport) -> Document {
             local: locality.local,
             other: locality.other,
         },
-        zonelist: Zonelist { probes: events.probes, marks: events.marks, wipes: events.wipes },
+        zonelist: Zonelist { probes: events.probes, full_bits_set: events.marks, wipes: events.wipes },
         reclaim: Reclaim {
             background: events.background_wakes,
             direct: events.direct_stalls,
@@ -208,7 +208,7 @@ fn document(pool: &Pool, report: &PoolReport) -> Document {
             high_final: report.pageset_high.get(),
         },
         metadata_bytes_per_frame: report.metadata_bytes_per_frame,
-        books: Books {
+        accounting: Accounting {
             managed: books.managed.get(),
             free: books.free.get(),
             in_pagesets: books.in_pagesets.get(),
