@@ -19,6 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::Duration;
 
 use fastrand::Rng;
 use zonal_lab::hunt;
@@ -37,15 +38,15 @@ pub struct Pace {
     pub bouts: u32,
     /// Operations of a thread in a bout.
     pub steps: u32,
-    /// Frames that the owner takes in a duel.
-    pub duel: usize,
+    /// How long a duel is.
+    pub duel: Duration,
 }
 
 impl Pace {
     /// For hours.
-    pub const LONG: Self = Self { bouts: 12, steps: 20_000, duel: 3_000_000 };
+    pub const LONG: Self = Self { bouts: 12, steps: 20_000, duel: Duration::from_millis(500) };
     /// For seconds.
-    pub const SHORT: Self = Self { bouts: 3, steps: 1000, duel: 50_000 };
+    pub const SHORT: Self = Self { bouts: 3, steps: 1000, duel: Duration::from_millis(20) };
 }
 
 /// Rounds on the host for each round of the lab's hunt.

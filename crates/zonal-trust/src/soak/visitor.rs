@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -19,6 +20,8 @@ use super::ground::{Ground, pick};
 const STAY: u32 = 64;
 /// Frames taken at once: several refills and drains under one hold of a pageset.
 const BULK: usize = 500;
+/// Frames that the owner in a duel takes between two looks at the time.
+const BURST: usize = 1000;
 /// Frames that it holds at most: within the pageset, and past its ends.
 const HELD: [usize; 3] = [1, 3, 200];
 
@@ -70,9 +73,9 @@ impl Visitor {
         }
     }
 
-    /// Visits the pagesets of an owner that does nothing but take and give so many frames, where there are two
-    /// CPUs.
-    pub(super) fn duel(&mut self, frames: usize) {
+    /// Visits the pagesets of an owner that does nothing but take and give frames for a while, where there are
+    /// two CPUs.
+    pub(super) fn duel(&mut self, time: Duration) {
         let [own, other, ..] = allowed_cpus()[..] else { return };
         let held = pick(&mut self.random, &HELD);
         let what = pick(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many]);
@@ -83,7 +86,7 @@ impl Visitor {
             let over = &over;
             scope.spawn(move || {
                 stay_on(own);
-                use_frames(&pool, frames, held);
+                use_frames(&pool, time, held);
                 over.store(true, Relaxed); // relaxed: it only ends a loop
             });
             // A thread of its own, because it stays where it is put.
@@ -108,13 +111,15 @@ impl Visitor {
     }
 }
 
-/// Takes and gives so many frames, up to `held` at once.
-fn use_frames(pool: &Pool, frames: usize, held: usize) {
-    let mut burst: Vec<Pfn> = Vec::with_capacity(held);
-    for _ in 0..frames / held {
-        let taken = (0..held).map_while(|_| pool.alloc_raw(&PoolRequest::page()).ok());
-        burst.extend(taken.map(|block| block.first));
-        burst.drain(..).rev().for_each(|frame| give(pool, frame));
+/// Takes and gives frames for so long, up to `held` at once.
+fn use_frames(pool: &Pool, time: Duration, held: usize) {
+    let (begin, mut burst) = (Instant::now(), Vec::with_capacity(held));
+    while begin.elapsed() < time {
+        for _ in 0..BURST.div_ceil(held) {
+            let taken = (0..held).map_while(|_| pool.alloc_raw(&PoolRequest::page()).ok());
+            burst.extend(taken.map(|block| block.first));
+            burst.drain(..).rev().for_each(|frame| give(pool, frame));
+        }
     }
 }
 
