@@ -94,38 +94,42 @@ impl Reclaimers {
         self.panics.load(Ordering::Relaxed) // a count for people
     }
 
-    fn alive(&self) -> Vec<Arc<Shrinker>> {
-        let entries = Arc::clone(&self.entries.read());
-        entries.iter().filter_map(|entry| entry.reclaimer.upgrade()).collect()
+    fn entries(&self) -> Arc<[Entry]> {
+        Arc::clone(&self.entries.read())
     }
 
-    fn guarded(&self, call: impl FnOnce() -> PageCount) -> PageCount {
-        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
-            self.panics.fetch_add(1, Ordering::Relaxed); // a count for people
-            PageCount::ZERO
-        })
+    /// Calls a reclaimer if it is alive; one that panics has freed nothing.
+    fn guarded(&self, entry: &Entry, call: impl FnOnce(&Shrinker) -> PageCount) -> PageCount {
+        let Some(reclaimer) = entry.reclaimer.upgrade() else { return PageCount::ZERO };
+        let called = catch_unwind(AssertUnwindSafe(|| call(&*reclaimer)));
+        // It may be the last reference, and the reclaimer's own end may panic too.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(reclaimer)));
+        let panics = u64::from(called.is_err()) + u64::from(dropped.is_err());
+        self.panics.fetch_add(panics, Ordering::Relaxed); // a count for people
+        called.unwrap_or(PageCount::ZERO)
     }
 }
 
 impl Reclaimer for Reclaimers {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
-        let counts = self.alive().into_iter().map(|one| self.guarded(|| one.count(request)).get());
+        let entries = self.entries();
+        let counts = entries.iter().map(|entry| self.guarded(entry, |one| one.count(request)).get());
         PageCount::new(counts.fold(0, u64::saturating_add))
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        let alive = self.alive();
+        let entries = self.entries();
         // Relaxed: any start will do.
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let mut freed = 0_u64;
-        for turn in 0..alive.len() {
+        for turn in 0..entries.len() {
             let mut rest = *request;
             rest.target = request.target.saturating_minus(PageCount::new(freed));
             if rest.target == PageCount::ZERO {
                 break;
             }
-            let one = &alive[(first.wrapping_add(turn)) % alive.len()];
-            let more = self.guarded(|| one.reclaim(&rest));
+            let entry = &entries[(first.wrapping_add(turn)) % entries.len()];
+            let more = self.guarded(entry, |one| one.reclaim(&rest));
             freed = freed.saturating_add(more.get());
         }
         PageCount::new(freed)

@@ -312,6 +312,45 @@ fn a_panicking_reclaimer_harms_nobody() {
     assert_all_free(&pool);
 }
 
+/// Ends its own registration when it is called, and with that itself; its end may panic.
+struct Leaves {
+    own: std::sync::Mutex<Option<zonal_linux::Registration>>,
+    panics: bool,
+}
+
+impl Reclaimer for Leaves {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1000)
+    }
+
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
+        drop(self.own.lock().unwrap().take());
+        PageCount::new(3)
+    }
+}
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        assert!(!self.panics, "the reclaimer's end, on purpose");
+    }
+}
+
+#[test]
+fn a_reclaimer_may_end_in_its_own_call_even_by_a_panic() {
+    let pool = pool(32 * MIB);
+    for panics in [false, true] {
+        let before = pool.reclaimer_panics();
+        let leaves = Arc::new(Leaves { own: None.into(), panics });
+        *leaves.own.lock().unwrap() = Some(pool.register_reclaimer(&leaves));
+        drop(leaves);
+        let node = pool.ranges().next().unwrap().node;
+        assert_eq!(pool.shrink_caches(node, PageCount::new(8)), PageCount::new(3));
+        assert_eq!(pool.reclaimer_panics() - before, u64::from(panics));
+        assert_eq!(pool.shrink_caches(node, PageCount::new(8)), PageCount::ZERO, "it is gone");
+    }
+    assert_all_free(&pool);
+}
+
 #[test]
 fn threads_act_as_cpus_of_emulated_nodes() {
     let describe = |id: u16, cpu: u32, kinds: &[ZoneKind]| TopologyNode {

@@ -211,11 +211,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Claims a block that left a pageset or the buddy; `false` when it must be withheld.
     #[inline]
     fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
-        if !zone.frames.mark_allocated(frame, from, order, kind) {
-            self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+        // Looked at before anybody could free the block.
+        if let Some(poison) = self.hardening.poison
+            && !self.is_poisoned(zone, frame, order, poison)
+        {
+            zone.frames.retire(frame, from, order, kind);
             return false;
         }
-        self.hardening.poison.is_none_or(|poison| self.is_poisoned(zone, frame, order, poison))
+        let admitted = zone.frames.mark_allocated(frame, from, order, kind);
+        if !admitted {
+            self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+        }
+        admitted
     }
 
     #[cold]

@@ -55,7 +55,8 @@ pub enum FreeError {
         /// Order given on free.
         given: Order,
     },
-    /// The frame, or the block around it, waits in quarantine: it was freed before.
+    /// The frame, or the block around it, waits in quarantine or is kept back because its poison was spoilt: it
+    /// was freed before.
     Quarantined(Pfn),
 }
 

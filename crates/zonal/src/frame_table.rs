@@ -207,6 +207,11 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
     }
 
+    /// Keeps a block that left a pageset or the buddy from everybody, for good: it is never freed again.
+    pub(crate) fn retire(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) {
+        self.step(frame, from, FrameState::Quarantined(order, kind));
+    }
+
     /// Moves a block out of quarantine; returns its kind, or `None` when it is no longer there.
     pub(crate) fn leave_quarantine(&self, frame: u32, order: Order) -> Option<PageKind> {
         let FrameState::Quarantined(known, kind) = self.state(frame) else { return None };

@@ -25,6 +25,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             FrameState::Free => self.refusal_inside(zone, frame),
             FrameState::Cached(_) => FreeError::NotAllocated(frame),
             FrameState::Quarantined(..) => FreeError::Quarantined(frame),
+            // Another free came first, and the frame starts a new block since.
+            FrameState::Allocated(allocated, _) if allocated == given => FreeError::NotAllocated(frame),
             FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
         }
     }

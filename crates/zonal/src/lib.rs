@@ -70,6 +70,7 @@ mod counters;
 pub mod cpu_local;
 pub mod error;
 mod events;
+mod failed_reclaim;
 pub mod fallback;
 mod find_first;
 mod frame_table;

@@ -214,8 +214,8 @@ pub enum TopologyError {
         present: PageCount,
         /// Frames managed at start.
         managed: PageCount,
-        /// Frames spanned.
-        spanned: PageCount,
+        /// Frames spanned, without those that may come online later.
+        most: PageCount,
     },
     /// A zone's span is empty, or ends beyond the last frame number.
     BadSpan {
@@ -254,7 +254,8 @@ impl<'a> Machine<'a> {
     /// holes, which never come online.
     ///
     /// # Errors
-    /// The first range of which that does not hold.
+    /// The first range of which that does not hold; or [`TopologyError::BadPresent`] when a zone would not
+    /// span what is present and what may come.
     pub fn with_hotplug(self, ranges: &'a [FrameRange]) -> Result<Self, TopologyError> {
         let mut free_from = Pfn::default();
         for range in ranges {
@@ -266,7 +267,7 @@ impl<'a> Machine<'a> {
             }
             free_from = range.end();
         }
-        Ok(Self { hotplug: ranges, ..self })
+        Self { hotplug: ranges, ..self }.with_present_checked()
     }
 
     /// Says how many frames of each zone are present at start, in the order of the zones: those managed, and
@@ -277,20 +278,27 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// When there is not one number for each zone, or a number is below what the zone manages or above what
-    /// it spans.
+    /// it spans, where memory that may come online later is left out.
     pub fn with_present(self, present: &'a [PageCount]) -> Result<Self, TopologyError> {
         if present.len() != self.zones.len() {
             let (given, needed) = (present.len(), self.zones.len());
             return Err(TopologyError::PresentCount { given, needed });
         }
-        for (zone, &present) in self.zones.iter().zip(present) {
-            let (managed, spanned) = (zone.managed_at_start(), zone.span.count);
-            if !(managed..=spanned).contains(&present) {
+        Self { present: Some(present), ..self }.with_present_checked()
+    }
+
+    fn with_present_checked(self) -> Result<Self, TopologyError> {
+        for (zone, &present) in self.zones.iter().zip(self.present.unwrap_or_default()) {
+            let managed = zone.managed_at_start();
+            let later =
+                self.hotplug.iter().filter(|range| zone.span.contains(range)).map(|range| range.count);
+            let most = zone.span.count.saturating_minus(later.sum());
+            if !(managed..=most).contains(&present) {
                 let (node, kind) = (zone.node, zone.kind);
-                return Err(TopologyError::BadPresent { node, kind, present, managed, spanned });
+                return Err(TopologyError::BadPresent { node, kind, present, managed, most });
             }
         }
-        Ok(Self { present: Some(present), ..self })
+        Ok(self)
     }
 
     /// Frames of a zone that are present but never managed.
@@ -477,10 +485,10 @@ impl fmt::Display for TopologyError {
             Self::PresentCount { given, needed } => {
                 write!(f, "{given} numbers of present frames given, {needed} needed (one for each zone)")
             }
-            Self::BadPresent { node, kind, present, managed, spanned } => write!(
+            Self::BadPresent { node, kind, present, managed, most } => write!(
                 f,
-                "node {node} {kind} has {present} frames present; it must be {managed} (managed) to {spanned} \
-                 (spanned)"
+                "node {node} {kind} has {present} frames present; it must be {managed} (managed) to {most} \
+                 (spanned, but for what comes online later)"
             ),
             Self::BadSpan { node, kind, start } => {
                 write!(f, "node {node} {kind}: the span at frame {start} is empty or has no end")

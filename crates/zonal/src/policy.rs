@@ -59,6 +59,15 @@ pub(crate) enum Mode<'w, P: Platform> {
     Weighted(&'w WeightTable<P>),
 }
 
+/// Which turn of an interleaving policy a request has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// The next one, which nobody else has then.
+    Next,
+    /// The one that was taken last: for looking at a request that failed.
+    Last,
+}
+
 impl<'w, P: Platform> Policy<'w, P> {
     fn new(mode: Mode<'w, P>, nodes: NodeMask) -> Self {
         Self { mode, nodes, turn: P::U64::new(0) }
@@ -113,21 +122,21 @@ impl<'w, P: Platform> Policy<'w, P> {
 
     /// The node whose turn it is among those of `usable`, under an interleaving policy; `None` when
     /// there is none, or the policy is another.
-    pub(crate) fn next_target(&self, usable: &NodeMask) -> Option<NodeId> {
+    pub(crate) fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId> {
         let nodes = self.nodes.intersection(usable);
         match &self.mode {
             Mode::Interleave => {
-                let turn = self.take_turn().checked_rem(nodes.len() as u64)?;
+                let turn = self.turn(turn).checked_rem(nodes.len() as u64)?;
                 nodes.nth(turn as usize)
             }
-            Mode::Weighted(weights) => self.weighted_target(&nodes, weights),
+            Mode::Weighted(weights) => self.weighted_target(&nodes, weights, turn),
             Mode::Local | Mode::Preferred(_) | Mode::Bind => None,
         }
     }
 
-    fn weighted_target(&self, nodes: &NodeMask, weights: &WeightTable<P>) -> Option<NodeId> {
+    fn weighted_target(&self, nodes: &NodeMask, weights: &WeightTable<P>, turn: Turn) -> Option<NodeId> {
         let total: u64 = nodes.iter().map(|node| u64::from(weights.get(node))).sum();
-        let mut rest = self.take_turn().checked_rem(total)?;
+        let mut rest = self.turn(turn).checked_rem(total)?;
         for node in nodes.iter() {
             let weight = u64::from(weights.get(node));
             if rest < weight {
@@ -139,8 +148,12 @@ impl<'w, P: Platform> Policy<'w, P> {
         nodes.nth(0)
     }
 
-    fn take_turn(&self) -> u64 {
-        self.turn.fetch_add(1, Relaxed) // relaxed: only distinctness of turns matters
+    fn turn(&self, turn: Turn) -> u64 {
+        // Relaxed: only distinctness of turns matters.
+        match turn {
+            Turn::Next => self.turn.fetch_add(1, Relaxed),
+            Turn::Last => self.turn.load(Relaxed).saturating_sub(1),
+        }
     }
 }
 

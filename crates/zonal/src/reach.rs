@@ -8,7 +8,7 @@ use crate::config::ZeroOn;
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::policy::Mode;
+use crate::policy::{Mode, Turn};
 use crate::request::{PageKind, Request};
 use crate::units::{NodeId, Order, ZoneKind};
 use crate::watermarks::Urgency;
@@ -92,8 +92,17 @@ impl<'r> Reach<'r> {
 }
 
 impl<P: Platform> Allocator<'_, P> {
-    /// Resolves a request.
+    /// Resolves a request, with the next turn of its policy.
     pub(crate) fn resolve<'r>(&self, request: &Request<'r, P>) -> Result<Reach<'r>, AllocError> {
+        self.resolve_in_turn(request, Turn::Next)
+    }
+
+    /// Resolves a request.
+    pub(crate) fn resolve_in_turn<'r>(
+        &self,
+        request: &Request<'r, P>,
+        turn: Turn,
+    ) -> Result<Reach<'r>, AllocError> {
         if request.terms.order > self.max_order {
             return Err(AllocError::OrderTooLarge { order: request.terms.order, max: self.max_order });
         }
@@ -123,7 +132,7 @@ impl<P: Platform> Allocator<'_, P> {
             nodes: 0,
         };
         if request.policy.is_some() || reach.cpuset.is_some() {
-            self.constrain(&mut reach, request)?;
+            self.constrain(&mut reach, request, turn)?;
         }
         Ok(reach)
     }
@@ -134,7 +143,12 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Applies policy and cpuset.
-    fn constrain<'r>(&self, reach: &mut Reach<'r>, request: &Request<'r, P>) -> Result<(), AllocError> {
+    fn constrain<'r>(
+        &self,
+        reach: &mut Reach<'r>,
+        request: &Request<'r, P>,
+        turn: Turn,
+    ) -> Result<(), AllocError> {
         let memory = self.memory_nodes();
         let usable = reach.cpuset.map_or(memory, |mask| mask.intersection(&memory));
         reach.nodes = usable.len();
@@ -152,7 +166,7 @@ impl<P: Platform> Allocator<'_, P> {
                 None
             }
             Mode::Interleave | Mode::Weighted(_) => {
-                let node = policy.next_target(&usable);
+                let node = policy.target(&usable, turn);
                 reach.interleaved = node.is_some();
                 node
             }

@@ -28,7 +28,9 @@ pub(crate) enum NodeReclaimOutcome {
     NoScan,
     /// Not tried: too little to give up.
     Full,
-    /// Freed less than the request needs, nothing included.
+    /// Freed nothing.
+    Nothing,
+    /// Freed less than the request needs.
     Some,
     /// Freed what the request needs.
     Success,
@@ -278,7 +280,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let event = match outcome {
             NodeReclaimOutcome::NoScan => Event::NodeReclaimNoScan,
             NodeReclaimOutcome::Full => Event::NodeReclaimFull,
-            NodeReclaimOutcome::Some => Event::NodeReclaimSome,
+            NodeReclaimOutcome::Nothing | NodeReclaimOutcome::Some => Event::NodeReclaimSome,
             NodeReclaimOutcome::Success => Event::NodeReclaimSuccess,
         };
         self.nodes[reach.target].events.add(event, 1);
@@ -307,7 +309,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
         let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
-        if freed >= reach.order.pages() { NodeReclaimOutcome::Success } else { NodeReclaimOutcome::Some }
+        if freed >= reach.order.pages() {
+            NodeReclaimOutcome::Success
+        } else if freed != PageCount::ZERO {
+            NodeReclaimOutcome::Some
+        } else {
+            NodeReclaimOutcome::Nothing
+        }
     }
 
     /// The right to be at node reclaim of an extent, unless another caller is at it.

@@ -14,12 +14,14 @@ use crate::candidates::{Candidates, NodeFilter};
 use crate::config::ZonelistCache;
 use crate::counters::ZoneItem;
 use crate::events::{Event, EventCells};
+use crate::failed_reclaim::{FailedReclaim, Past};
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 use crate::reach::Reach;
 use crate::reclaim::NodeReclaimOutcome;
 use crate::request::Block;
-use crate::units::{Order, SECOND_NS};
+use crate::slow_path::IDLE_ROUNDS;
+use crate::units::{Order, PageCount};
 use crate::watermarks::{Mark, Urgency};
 use crate::zone::{Seat, Zone};
 use crate::zonelist::{ListChanged, PositionMask};
@@ -27,6 +29,9 @@ use crate::zonelist_cache::{FullMarks, OrderClasses, ScanClass};
 
 /// How often a scan starts again because the lists were rebuilt twice under it.
 const RESTARTS: u32 = 8;
+
+/// Scans before a request fails, at most: as many as others have that never skip a zone.
+const LAST_SCANS: u32 = IDLE_ROUNDS + 2;
 
 /// What a scan does with the zonelist cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,21 +60,47 @@ struct Scan<'s, 'm, P: Platform> {
     /// First zone that may serve: the one that is preferred.
     preferred: Option<&'s Zone<'m, P>>,
     probes: u64,
+    past: Past,
+    /// Whether node reclaim freed something.
+    freed: bool,
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Walks the request's list at `mark`.
     pub(crate) fn scan(&self, reach: &Reach<'_>, mark: Mark) -> Option<Block> {
-        for _ in 0..RESTARTS {
-            let mut listed = None;
-            let mut scan = Scan::new(self, reach, mark, &mut listed);
-            let found = scan.run();
-            self.count_probes(reach, scan.probes);
-            if let Ok(found) = found {
+        self.scan_by(reach, mark, Past::Heeded).0
+    }
+
+    /// Walks the request's list before the request fails: regardless of marks, and again as long as node
+    /// reclaim frees frames, so that the zonelist cache never decides whether a request succeeds. As
+    /// published it is one more scan.
+    pub(crate) fn scan_last(&self, reach: &Reach<'_>) -> Option<Block> {
+        if self.zonelist_cache().is_published_form() {
+            return self.scan(reach, Mark::Min);
+        }
+        for _ in 0..LAST_SCANS {
+            let (found, freed) = self.scan_by(reach, Mark::Min, Past::Ignored);
+            if found.is_some() || !freed {
                 return found;
             }
         }
         None
+    }
+
+    /// A walk, and whether node reclaim freed something on it.
+    fn scan_by(&self, reach: &Reach<'_>, mark: Mark, past: Past) -> (Option<Block>, bool) {
+        let mut freed = false;
+        for _ in 0..RESTARTS {
+            let mut listed = None;
+            let mut scan = Scan::new(self, reach, mark, past, &mut listed);
+            let found = scan.run();
+            self.count_probes(reach, scan.probes);
+            freed |= scan.freed;
+            if let Ok(found) = found {
+                return (found, freed);
+            }
+        }
+        (None, freed)
     }
 
     /// Counts zones looked at: on the CPU, for a cell of the node is shared by all who scan.
@@ -104,6 +135,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         allocator: &'s Allocator<'m, P>,
         reach: &'s Reach<'s>,
         mark: Mark,
+        past: Past,
         listed: &'s mut Option<PositionMask>,
     ) -> Self {
         let node = &allocator.nodes[reach.target];
@@ -131,9 +163,15 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             events: node.events,
             mode,
             class,
-            cache: if off { CacheUse::None } else { CacheUse::Later },
+            cache: match past {
+                _ if off => CacheUse::None,
+                Past::Heeded => CacheUse::Later,
+                Past::Ignored => CacheUse::Ignored,
+            },
             preferred: None,
             probes: 0,
+            past,
+            freed: false,
         }
     }
 
@@ -214,6 +252,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             return None;
         }
         let outcome = self.allocator.node_reclaim(zone, self.reach);
+        self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
             // Skipped, not marked: direct reclaim may find what node reclaim may not touch. That was
             // part of M3's first change.
@@ -225,9 +264,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         // What was freed may lie in any part.
         let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_take(part));
         if taken.is_none() {
-            let lasting = self.mark == Mark::Min || outcome == NodeReclaimOutcome::Some;
+            let lasting = self.mark == Mark::Min || outcome != NodeReclaimOutcome::Success;
+            if self.mode == ZonelistCache::On && lasting {
+                self.note_failed_reclaim(zone, outcome);
+            }
             if self.mode.is_published_form() || lasting {
-                self.note_failed_reclaim(zone);
                 self.mark_full(zone, position);
             }
         }
@@ -255,7 +296,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
         self.allocator.node_reclaim_mode().is_on()
-            && zone.is_last_part
+            && self.allocator.is_last_listed_part(zone)
             && (!self.mode.heeds_distance()
                 || u64::from(self.allocator.distance(preferred, zone.node))
                     <= u64::from(self.allocator.reclaim_distance))
@@ -286,24 +327,32 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         }
     }
 
-    /// Whether node reclaim marked the zone within the second for this scan's orders: it is then not
-    /// tried again, not even by a scan that ignores marks. Ours; as published, such a scan reclaims
-    /// again.
+    /// Whether node reclaim failed for the zone within the second: it is then not tried again, not even by
+    /// a scan that ignores marks. Ours; as published, such a scan reclaims again.
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
-        let failed_at = zone.cells.reclaim_failed_at[self.class.order_class()].load(Relaxed); // a hint
         self.mode == ZonelistCache::On
-            && failed_at != 0
-            && (self.allocator.platform.now().ns() + 1).saturating_sub(failed_at) <= SECOND_NS
+            && self.cache != CacheUse::None
+            && self.is_bound_by_failure(zone, self.class.order_class(), self.past)
+    }
+
+    fn is_bound_by_failure(&self, zone: &Zone<'_, P>, class: usize, past: Past) -> bool {
+        let failure = FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)); // a hint
+        failure.binds(self.allocator.platform.now(), self.reach.limit, past)
     }
 
     /// Remembers that node reclaim for `zone` failed, for all zones that it was about: reclaim of the node
     /// as a whole need not be repeated for the lower zones that the scan comes to next.
-    fn note_failed_reclaim(&self, zone: &Zone<'_, P>) {
-        let now = self.allocator.platform.now().ns() + 1;
+    fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
+        let freed = outcome != NodeReclaimOutcome::Nothing;
+        let failure = FailedReclaim::new(self.allocator.platform.now(), self.reach.limit, freed);
+        let past = if freed { Past::Heeded } else { Past::Ignored };
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.allocator.node_zones(zone.node).iter().filter(lower) {
             for class in self.class.bound_orders().iter() {
-                zone.cells.reclaim_failed_at[class].store(now, Relaxed); // relaxed: a hint
+                // One that binds as much, or lower limits too, stays.
+                if !self.is_bound_by_failure(zone, class, past) {
+                    zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
+                }
             }
             note_marked(zone, self.class.bound_orders());
         }
@@ -315,6 +364,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// or another part of the same memory.
     fn has_fallback(&self) -> bool {
         self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
+    }
+
+    /// Whether `zone` is the last part of its node's memory of its kind that has memory now.
+    fn is_last_listed_part(&self, zone: &Zone<'m, P>) -> bool {
+        let later = &self.zones[zone.id.index() + 1..];
+        let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
+        parts.all(|part| part.managed() == PageCount::ZERO)
     }
 
     /// The parts of a node's memory of one kind, up to and including `zone`.

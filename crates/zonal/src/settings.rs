@@ -291,11 +291,12 @@ impl<P: Platform> Allocator<'_, P> {
         self.call_all_home();
     }
 
-    /// Switches node reclaim on or off, or changes what it may do.
+    /// Switches node reclaim on or off, or changes what it may do. All marks of full zones are dropped, as
+    /// by [`Self::set_reclaim_distance`].
     pub fn set_node_reclaim(&self, mode: NodeReclaim) {
         let _held = self.shared.change();
         self.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
-        self.call_all_home();
+        self.forget_full_zones();
     }
 
     /// Changes how far from a request's preferred node node reclaim may go, as a distance of the machine's

@@ -9,6 +9,7 @@ use core::fmt;
 use crate::Allocator;
 use crate::error::AllocError;
 use crate::platform::Platform;
+use crate::policy::Turn;
 use crate::reach::Reach;
 use crate::request::Request;
 use crate::units::{NodeId, Order, PageCount, ZoneKind};
@@ -155,7 +156,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Calls `sink` for every zone that may serve `request`, with the figures that decide whether it
-    /// can: what an out-of-memory report shows.
+    /// can: what an out-of-memory report shows. No policy's turn is taken: under one that interleaves, the
+    /// zones are those of the turn that was taken last.
     ///
     /// # Errors
     /// When no zone can be named: the request's order is too large or its policy has no memory.
@@ -164,7 +166,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_, P>,
         mut sink: impl FnMut(ZoneShortage),
     ) -> Result<(), AllocError> {
-        let reach = self.resolve(request)?;
+        let reach = self.resolve_in_turn(request, Turn::Last)?;
         let zones = self.zones.iter().filter(|zone| reach.allows(zone));
         zones.for_each(|zone| sink(zone_shortage(zone, &reach)));
         Ok(())

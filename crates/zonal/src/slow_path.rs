@@ -66,7 +66,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Some(block);
         }
         self.drain_in_reach(reach);
-        self.scan(reach, Mark::Min)
+        self.scan_last(reach)
     }
 
     fn wake_background(&self, reach: &Reach<'_>) {

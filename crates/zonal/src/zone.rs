@@ -61,7 +61,7 @@ pub(crate) struct ZoneCells<P: Platform> {
     /// Why pagesets are held down: the number of reclaims under way, plus the bits of [`Shortness`].
     /// One cell, so that a free looks at just one.
     held_down: Line<P::U64>,
-    /// When node reclaim last failed for each order class, in clock nanoseconds + 1; 0 = never.
+    /// How node reclaim last failed for each order class: words of [`FailedReclaim`](crate::failed_reclaim).
     pub(crate) reclaim_failed_at: [P::U64; OrderClasses::COUNT],
     /// Order classes for which the zone is marked in some zonelist cache.
     pub(crate) marked: P::U64,

@@ -298,3 +298,26 @@ fn what_needs_contents_is_refused_without() {
         assert_eq!(refused.err(), Some(ConfigError::NoContents), "{hardening:?}");
     }
 }
+
+/// A frame whose poison was spoilt is nobody's, so nobody can free it.
+#[test]
+fn frames_of_spoilt_poison_are_never_freed_again() {
+    let hardening = Hardening { poison: Some(0x5a5a), ..Hardening::default() };
+    let config = Config { hardening, ..Config::default() };
+    let world =
+        Plan::even(1, 1, FRAMES).build_in(&config, |controls| controls.set_contents(FRAMES, FRAMES, 0xbad));
+    run_on(0);
+    let a = &world.allocator;
+    for of in [0, 3, 10] {
+        let block = a.alloc(&Request::new(order(of))).unwrap();
+        a.free(block.first, block.order).unwrap();
+        let last = block.first.get() + block.order.pages().get() - 1;
+        world.controls.contents().word(last).store(7, Relaxed);
+        let taken: Vec<_> = std::iter::from_fn(|| a.alloc(&Request::new(order(of))).ok()).collect();
+        assert!(taken.iter().all(|other| other.first != block.first), "it is kept back");
+        refused(&world, block.first, block.order, FreeError::Quarantined(block.first));
+        taken.iter().for_each(|block| a.free(block.first, block.order).unwrap());
+    }
+    assert_eq!(a.events().poison_found, 1 + 8 + 1024);
+    assert!(a.verify().unwrap().balance());
+}

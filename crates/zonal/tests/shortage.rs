@@ -9,6 +9,7 @@ use common::{Plan, TestPlatform, World, node, run_on};
 use zonal::config::Faults;
 use zonal::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use zonal::machine::FrameRange;
+use zonal::policy::WeightTable;
 use zonal::request::Urgency;
 use zonal::units::{Order, PageCount, ZoneKind};
 use zonal::{Block, Config, NodeMask, Platform, Policy, Request};
@@ -195,4 +196,34 @@ fn reserve_requests_lack_blocks_not_marks() {
     assert_eq!(sum.verdicts, VerdictCounts { no_block: 1, ..VerdictCounts::default() });
     world.allocator.platform().set_reclaiming(false);
     assert_eq!(fails(&world, &Request::page().no_wait()).0.verdicts.below_min, 1);
+}
+
+/// A report looks back on the request that failed: it takes no turn, and tells of the node that was tried.
+#[test]
+fn a_report_takes_no_turn_of_a_policy() {
+    let world = Plan::even(3, 1, 4096).build(&with_min(300));
+    run_on(0);
+    world.take_node(1);
+    let weights = WeightTable::new();
+    (0..3).for_each(|id| weights.set(node(id), 1));
+    let nodes: NodeMask = [node(0), node(1), node(2)].into_iter().collect();
+    for policy in [
+        Policy::interleave(&world.allocator, nodes).unwrap(),
+        Policy::weighted_interleave(&world.allocator, nodes, &weights).unwrap(),
+    ] {
+        let request = Request::page().policy(&policy).this_node().no_wait();
+        let mut served = Vec::new();
+        for _ in 0..9 {
+            match world.allocator.alloc(&request) {
+                Ok(block) => served.push(block.node.get()),
+                Err(AllocError::OutOfMemory(sum)) => {
+                    let mut told = Vec::new();
+                    world.allocator.shortage(&request, |zone| told.push(zone.node)).unwrap();
+                    assert_eq!((sum.node, told), (node(1), vec![node(1)]));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(served, [0, 2, 0, 2, 0, 2], "each node has its turn");
+    }
 }

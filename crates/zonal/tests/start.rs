@@ -89,11 +89,22 @@ fn zones_and_ranges() {
     }
     refused(&changed(|plan| plan.present = vec![FRAMES; 2]), E::PresentCount { given: 2, needed: 3 });
     for present in [FRAMES - 1, FRAMES + 1, 0, u64::MAX] {
-        let [managed, spanned] = [PageCount::new(FRAMES); 2];
-        let error = E::BadPresent { node: node(1), kind, present: PageCount::new(present), managed, spanned };
+        let [managed, most] = [PageCount::new(FRAMES); 2];
+        let error = E::BadPresent { node: node(1), kind, present: PageCount::new(present), managed, most };
         refused(&changed(|plan| plan.present = vec![FRAMES, present, FRAMES]), error);
         assert!(error.to_string().contains(&present.to_string()), "{error}");
     }
+    // What may come online later is not present at start.
+    let later = |present| {
+        changed(|plan| {
+            plan.zones[1].4 = vec![(start, FRAMES / 2)];
+            plan.hotplug = vec![(start + FRAMES - 10, 10)];
+            plan.present = vec![FRAMES, present, FRAMES];
+        })
+    };
+    let [managed, present, most] = [FRAMES / 2, FRAMES - 9, FRAMES - 10].map(PageCount::new);
+    refused(&later(FRAMES - 9), E::BadPresent { node: node(1), kind, present, managed, most });
+    assert!(later(FRAMES - 10).try_build(&Config::default(), platform()).is_ok());
     let span = |start| E::BadSpan { node: node(2), kind, start: Pfn::new(start) };
     let with_span = |start, count| changed(|plan| plan.zones[2] = (2, kind, start, count, vec![]));
     refused(&with_span(start + 5, 0), span(start + 5));

@@ -1,0 +1,97 @@
+//! What a zone remembers of node reclaim that failed: when, for which zone limit, and whether it freed anything.
+//!
+//! Node reclaim that left a zone below its watermark is not tried again within a second (M3; ours): not for the
+//! same zone limit or a higher one, of which it was part. Requests of a lower limit ask for other frames. Where
+//! something was freed, a request that would fail otherwise may try again. Neighbours: `scan.rs` notes
+//! failures and heeds them.
+
+use crate::units::{Moment, SECOND_NS, ZoneKind};
+
+/// Set when something was freed, though too little. Below it is the zone limit.
+const FREED: u64 = 1 << 2;
+const LIMIT_MASK: u64 = FREED - 1;
+const TIME_SHIFT: u32 = 3;
+
+/// Whether a scan heeds all that earlier ones have found out, or only that there was nothing to reclaim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Past {
+    Heeded,
+    Ignored,
+}
+
+/// One failure, as a word; 0 = none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FailedReclaim(u64);
+
+impl FailedReclaim {
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// A failure of a request with this zone limit.
+    pub(crate) const fn new(now: Moment, limit: ZoneKind, freed: bool) -> Self {
+        // A clock that begins with zero is a nanosecond early.
+        let time = if now.ns() == 0 { 1 } else { now.ns() };
+        Self(time << TIME_SHIFT | if freed { FREED } else { 0 } | limit as u64)
+    }
+
+    /// Whether it was within the second, and concerns requests with this zone limit.
+    pub(crate) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
+        self.0 != 0
+            && self.0 & LIMIT_MASK <= limit as u64
+            && (past == Past::Heeded || self.0 & FREED == 0)
+            && self.is_fresh(now)
+    }
+
+    fn is_fresh(self, now: Moment) -> bool {
+        // A clock that was set back says nothing of how long ago it was.
+        let age = now.ns().max(1).checked_sub(self.0 >> TIME_SHIFT);
+        age.is_some_and(|age| age <= SECOND_NS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: [ZoneKind; 4] = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
+
+    #[test]
+    fn it_binds_the_same_and_higher_limits_for_a_second() {
+        for begin in [0, 1, 5 * SECOND_NS, u64::MAX >> TIME_SHIFT] {
+            for (at, limit) in LIMITS.into_iter().enumerate() {
+                let failure = FailedReclaim::new(Moment::from_ns(begin), limit, false);
+                for (other, asked) in LIMITS.into_iter().enumerate() {
+                    let binds = |ns| failure.binds(Moment::from_ns(ns), asked, Past::Ignored);
+                    assert_eq!(binds(begin), other >= at, "{asked} after {limit}");
+                    assert_eq!(binds(begin.max(1).saturating_add(SECOND_NS)), other >= at);
+                    assert!(!binds(begin.max(1).saturating_add(SECOND_NS + 1)));
+                    assert!(begin < 2 || !binds(begin - 1), "the clock was set back");
+                }
+                assert_eq!(FailedReclaim::from_word(failure.word()), failure);
+            }
+        }
+    }
+
+    #[test]
+    fn what_freed_something_is_heeded_but_not_to_the_last() {
+        let now = Moment::from_ns(7);
+        let (some, nothing) = (true, false);
+        for (freed, past, binds) in [
+            (some, Past::Heeded, true),
+            (some, Past::Ignored, false),
+            (nothing, Past::Heeded, true),
+            (nothing, Past::Ignored, true),
+        ] {
+            assert_eq!(
+                FailedReclaim::new(now, ZoneKind::Normal, freed).binds(now, ZoneKind::Normal, past),
+                binds
+            );
+        }
+        assert!(!FailedReclaim::from_word(0).binds(Moment::from_ns(0), ZoneKind::Movable, Past::Heeded));
+    }
+}
