@@ -386,7 +386,7 @@ fn a_node_is_reclaimed_once_a_second_whatever_its_zones() {
     let world = two_zones(ZonelistCache::On);
     let barren = Scripted::new(PLENTY, |_, _| 0);
     world.controls.set_reclaimer(barren.clone());
-    let (held, events) = world.during(|| serve(&world, 10_000, 1));
+    let (held, events) = world.during(|| serve(world, 10_000, 1));
     assert!(held.iter().all(|block| block.node == node(1)));
     assert!((9..=11).contains(&barren.calls()), "{} calls", barren.calls());
     assert_eq!(events.node_reclaim_some, barren.calls() as u64);
