@@ -86,7 +86,7 @@ const UNIT: u64 = 1 << 15;
 fn scarcely_managed(present: u64) -> Plan {
     let mut plan = Plan::even(1, 511, 4096);
     let start = UNIT * 64;
-    plan.zones.push((0, ZoneKind::Normal, start, UNIT * 32, vec![(start, 4096)]));
+    plan.zones.push((0, ZoneKind::Normal, start, UNIT * 33, vec![(start, 4096)]));
     plan.hotplug = vec![(start + 4096, 4096)];
     plan.present = vec![4096, present];
     plan
