@@ -208,6 +208,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     /// Keeps a block that left a pageset or the buddy from everybody, for good: it is never freed again.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn retire(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) {
         self.step(frame, from, FrameState::Quarantined(order, kind));
     }

@@ -13,6 +13,7 @@ use crate::zone::Zone;
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Why `frame` of `zone` cannot be freed with order `given`, where `state` was found.
     #[cold]
+    #[inline(never)]
     pub(crate) fn refusal(
         &self,
         zone: &Zone<'m, P>,
