@@ -16,7 +16,7 @@ use crate::machine::{FrameRange, Machine};
 use crate::node::Node;
 use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::{Atomic, Platform};
-use crate::settings::{Setting, SharedCells};
+use crate::settings::SharedCells;
 use crate::threshold::{CounterRules, TotalsRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use crate::zone::{Seat, Zone};
@@ -49,8 +49,6 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) max_order: Order,
     pub(crate) node_load: NodeLoad,
     pub(crate) cpu_penalty: CpuPenalty,
-    pub(crate) reclaim_distance: Setting<'m, P>,
-    pub(crate) min_unmapped_percent: Setting<'m, P>,
     pub(crate) misuse: Misuse,
     pub(crate) hardening: Hardening,
     pub(crate) faults: Faults,
@@ -120,8 +118,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             max_order: config.max_order,
             node_load: config.node_load,
             cpu_penalty: config.cpu_penalty,
-            reclaim_distance: shared.reclaim_distance(),
-            min_unmapped_percent: shared.min_unmapped_percent(),
             misuse: config.misuse,
             hardening: config.hardening,
             faults: config.faults,

@@ -47,6 +47,14 @@ impl FailedReclaim {
             && self.is_fresh(now)
     }
 
+    /// Whether it binds all that `newer` would bind now.
+    pub(crate) fn covers(self, newer: Self, now: Moment) -> bool {
+        self.0 != 0
+            && self.0 & LIMIT_MASK <= newer.0 & LIMIT_MASK
+            && self.0 & FREED <= newer.0 & FREED
+            && self.is_fresh(now)
+    }
+
     fn is_fresh(self, now: Moment) -> bool {
         // A clock that was set back says nothing of how long ago it was.
         let age = now.ns().max(1).checked_sub(self.0 >> TIME_SHIFT);
@@ -74,6 +82,21 @@ mod tests {
                 }
                 assert_eq!(FailedReclaim::from_word(failure.word()), failure);
             }
+        }
+    }
+
+    #[test]
+    fn it_covers_what_binds_no_more() {
+        let now = Moment::from_ns(7);
+        let all = || LIMITS.into_iter().flat_map(|limit| [(limit, false), (limit, true)]);
+        for (limit, freed) in all() {
+            let old = FailedReclaim::new(now, limit, freed);
+            for (other, more) in all() {
+                let newer = FailedReclaim::new(now, other, more);
+                assert_eq!(old.covers(newer, now), limit <= other && (!freed || more));
+                assert!(!old.covers(newer, Moment::from_ns(8 + SECOND_NS)));
+            }
+            assert!(!FailedReclaim::from_word(0).covers(old, now));
         }
     }
 

@@ -299,7 +299,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(reach.order))
                 .under(self.node_reclaim_mode())
         };
-        let too_few = extent.managed().get() * u64::from(self.min_unmapped_percent) / 100;
+        let too_few = extent.managed().get() * u64::from(self.min_unmapped_percent()) / 100;
         if self.count_reclaimable(&request).get() <= too_few {
             return NodeReclaimOutcome::Full;
         }

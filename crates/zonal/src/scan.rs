@@ -298,8 +298,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         self.allocator.node_reclaim_mode().is_on()
             && self.allocator.is_last_listed_part(zone)
             && (!self.mode.heeds_distance()
-                || u64::from(self.allocator.distance(preferred, zone.node))
-                    <= u64::from(self.allocator.reclaim_distance))
+                || self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance())
     }
 
     /// Makes the cache active, at most once a scan.
@@ -332,25 +331,22 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
         self.mode == ZonelistCache::On
             && self.cache != CacheUse::None
-            && self.is_bound_by_failure(zone, self.class.order_class(), self.past)
-    }
-
-    fn is_bound_by_failure(&self, zone: &Zone<'_, P>, class: usize, past: Past) -> bool {
-        let failure = FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)); // a hint
-        failure.binds(self.allocator.platform.now(), self.reach.limit, past)
+            && failed_reclaim(zone, self.class.order_class()).binds(
+                self.allocator.platform.now(),
+                self.reach.limit,
+                self.past,
+            )
     }
 
     /// Remembers that node reclaim for `zone` failed, for all zones that it was about: reclaim of the node
     /// as a whole need not be repeated for the lower zones that the scan comes to next.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
-        let freed = outcome != NodeReclaimOutcome::Nothing;
-        let failure = FailedReclaim::new(self.allocator.platform.now(), self.reach.limit, freed);
-        let past = if freed { Past::Heeded } else { Past::Ignored };
+        let (now, freed) = (self.allocator.platform.now(), outcome != NodeReclaimOutcome::Nothing);
+        let failure = FailedReclaim::new(now, self.reach.limit, freed);
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.allocator.node_zones(zone.node).iter().filter(lower) {
             for class in self.class.bound_orders().iter() {
-                // One that binds as much, or lower limits too, stays.
-                if !self.is_bound_by_failure(zone, class, past) {
+                if !failed_reclaim(zone, class).covers(failure, now) {
                     zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
                 }
             }
@@ -435,6 +431,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         }
     }
+}
+
+/// How node reclaim of `zone` last failed for an order class.
+fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
+    FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
 }
 
 /// Notes the order classes for which `zone` is marked somewhere.

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::carve::{Fresh, copy_view};
+use crate::carve::Fresh;
 use crate::config::{Config, Misuse, NodeReclaim, StatInterval, ZonelistCache};
 use crate::counters::{TOTAL_CELLS, Thresholds};
 use crate::error::ConfigError;
@@ -58,18 +58,6 @@ pub(crate) struct SettingsCells<P: Platform> {
     stat_interval: P::U64,
     /// Requests so far, where some are refused on purpose; not touched otherwise.
     requests: P::U64,
-}
-
-/// One setting: a view of its cell.
-pub(crate) struct Setting<'m, P: Platform>(&'m P::U64);
-
-copy_view!(Setting);
-
-/// The value that is set now.
-impl<P: Platform> From<Setting<'_, P>> for u64 {
-    fn from(setting: Setting<'_, P>) -> Self {
-        setting.0.load(Relaxed) // relaxed: a figure of its own, and an old one was right a moment ago
-    }
 }
 
 /// The settings in force, as [`Allocator::settings`] returns them.
@@ -152,16 +140,6 @@ impl<P: Platform> SharedCells<P> {
         self.set_watermarks(&config.watermarks);
     }
 
-    /// How far node reclaim may go: a distance.
-    pub(crate) fn reclaim_distance(&self) -> Setting<'_, P> {
-        Setting(&self.settings.0.reclaim_distance)
-    }
-
-    /// How much of a node node reclaim leaves alone, in percent.
-    pub(crate) fn min_unmapped_percent(&self) -> Setting<'_, P> {
-        Setting(&self.settings.0.min_unmapped_percent)
-    }
-
     fn set_watermarks(&self, watermarks: &WatermarkSettings) {
         let settings = &self.settings.0;
         settings.min_free.store(watermarks.min_free.map_or(FROM_SIZE, PageCount::get), Relaxed);
@@ -223,6 +201,18 @@ impl<P: Platform> Allocator<'_, P> {
         self.shared.settings.0.high_fraction.load(Relaxed) as u32
     }
 
+    // Relaxed loads: each is a figure of its own, and an old one was right a moment ago.
+
+    /// How far node reclaim may go: a distance.
+    pub(crate) fn reclaim_distance(&self) -> u8 {
+        self.shared.settings.0.reclaim_distance.load(Relaxed) as u8
+    }
+
+    /// How much of a node node reclaim leaves alone, in percent.
+    pub(crate) fn min_unmapped_percent(&self) -> u8 {
+        self.shared.settings.0.min_unmapped_percent.load(Relaxed) as u8
+    }
+
     /// How often a tick folds zoned counters.
     pub(crate) fn stat_interval(&self) -> StatInterval {
         let seconds = self.shared.settings.0.stat_interval.load(Relaxed) as u32;
@@ -239,8 +229,8 @@ impl<P: Platform> Allocator<'_, P> {
             stat_interval: self.stat_interval(),
             zonelist_cache: self.zonelist_cache(),
             node_reclaim: self.node_reclaim_mode(),
-            reclaim_distance: u64::from(self.reclaim_distance) as u8,
-            min_unmapped_percent: u64::from(self.min_unmapped_percent) as u8,
+            reclaim_distance: self.reclaim_distance(),
+            min_unmapped_percent: self.min_unmapped_percent(),
             misuse: self.misuse,
         }
     }

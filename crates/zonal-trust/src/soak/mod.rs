@@ -3,9 +3,10 @@
 //! A *round* is a pool with random settings, its threads, its reclaimers and somebody who changes settings
 //! under them, all of it from one seed. Threads work in *bouts*. At the *pause* after each two threads have a
 //! *duel* for a pageset; then nothing is under way: the pool is walked (`verify`), its books must balance with
-//! what threads hold, and some frees are raced. Between rounds on the host a machine of the lab is hunted on. Neighbours: `ground.rs` makes
-//! pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is, `tinker.rs` changes settings,
-//! `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers, `pause.rs` looks at all of it.
+//! what threads hold, and some frees are raced. Between rounds on the host a machine of the lab is hunted on.
+//! Neighbours: `ground.rs` makes pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is,
+//! `tinker.rs` changes settings, `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers,
+//! `pause.rs` looks at all of it.
 
 mod ground;
 mod holder;

@@ -71,7 +71,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         setting("lowmem_reserve_ratio", &format_args!("{dma}\t{dma32}\t{normal}\t{movable}\t0"))?;
         setting("zone_reclaim_mode", &node_reclaim)?;
         setting("percpu_pagelist_high_fraction", &self.0.high_fraction())?;
-        setting("min_unmapped_ratio", &u64::from(self.0.min_unmapped_percent))?;
+        setting("min_unmapped_ratio", &self.0.min_unmapped_percent())?;
         setting("stat_interval", &self.0.stat_interval().seconds())
     }
 
