@@ -66,10 +66,10 @@ fn main() -> ExitCode {
 }
 
 fn tell(time: Duration, tally: &Tally) {
-    let Tally { rounds, operations, verified, held_max, faults, simulated } = tally;
+    let Tally { rounds, operations, verified, held_max, visits, faults, simulated } = tally;
     println!(
         "{:5.1} min: {rounds} rounds, {operations} operations, {simulated} simulated, {verified} walks, at most {held_max} \
-         frames held, {} faults survived, {} MiB resident",
+         frames held, {visits} visits to pagesets, {} faults survived, {} MiB resident",
         time.as_secs_f64() / 60.0,
         faults.sum(),
         resident_mib()

@@ -64,6 +64,8 @@ pub struct Tally {
     pub verified: u64,
     /// Frames held at most at a pause, of one pool.
     pub held_max: u64,
+    /// Times that somebody on another CPU drained pagesets, folded their counters or took frames.
+    pub visits: u64,
     /// What was survived.
     pub faults: Faults,
     /// Operations of the lab's threads.
@@ -77,8 +79,6 @@ pub struct Faults {
     pub wrong_frees: u64,
     /// Blocks freed by two threads at once.
     pub raced_frees: u64,
-    /// Times that somebody on another CPU drained pagesets, folded their counters or took many frames.
-    pub visits: u64,
     /// Requests that found no memory.
     pub failed_requests: u64,
     /// Reclaimers that panicked.
@@ -99,7 +99,6 @@ impl Faults {
     pub fn sum(&self) -> u64 {
         self.wrong_frees
             + self.raced_frees
-            + self.visits
             + self.failed_requests
             + self.panics
             + self.odd_reclaims
@@ -111,7 +110,6 @@ impl Faults {
     fn add(&mut self, other: &Self) {
         self.wrong_frees += other.wrong_frees;
         self.raced_frees += other.raced_frees;
-        self.visits += other.visits;
         self.failed_requests += other.failed_requests;
         self.panics += other.panics;
         self.odd_reclaims += other.odd_reclaims;
@@ -190,7 +188,7 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
     shrinkers.give_all();
     tally.faults.add(&shrinkers.faults());
     tally.faults.add(tinker.faults());
-    tally.faults.add(visitor.faults());
+    tally.visits += visitor.visits();
     tally.faults.panics += ground.pool.reclaimer_panics();
     pause::nothing_is_left(&ground, &owners).map_err(found)
 }
