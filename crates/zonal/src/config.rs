@@ -129,8 +129,8 @@ impl NodeReclaim {
 /// How often what CPUs have counted for themselves is added to the totals (M4), in whole seconds.
 /// Linux: `vm.stat_interval`.
 ///
-/// At least a second: no interval at all is refused, because Linux knows no such thing either. A program
-/// that wants no periodic work chooses the longest, 136 years, and calls
+/// At least a second: zero is refused, because it could mean always or never. A program that wants no
+/// periodic folds chooses the longest interval, 136 years, and calls
 /// [`Allocator::stat_refresh`](crate::Allocator::stat_refresh).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StatInterval(NonZeroU32);
