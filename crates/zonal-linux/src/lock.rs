@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zonal::platform::{RawLock, ZeroedCells};
 
+use crate::platform::LinuxPlatform;
+
 /// Looks at a held lock that only spin: longer than zones are held, shorter than a time slice.
 const LOOKS_SPINNING: u32 = 100;
 /// Looks after which the processor was offered to others and the holder is off its own.
@@ -75,7 +77,7 @@ pub(crate) fn nap() {
 /// Zeroed buffers hold valid cells of this platform.
 // SAFETY: the cells are `core` atomics, documented to have the representation of their integer and
 // to need no drop; the lock is one such atomic, zero when free.
-pub(crate) const ZEROED_CELLS: ZeroedCells = unsafe { ZeroedCells::promise() };
+pub(crate) const ZEROED_CELLS: ZeroedCells<LinuxPlatform> = unsafe { ZeroedCells::promise() };
 
 #[cfg(test)]
 mod tests {

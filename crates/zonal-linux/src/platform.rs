@@ -57,7 +57,7 @@ impl Platform for LinuxPlatform {
     type Lock = SleepingLock;
     type CpuLocal = Sequences;
 
-    const ZEROED_CELLS: Option<ZeroedCells> = Some(ZEROED_CELLS);
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(ZEROED_CELLS);
 
     #[inline(always)]
     fn current_cpu(&self) -> CpuId {

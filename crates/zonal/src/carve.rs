@@ -128,7 +128,7 @@ impl<'m> Carver<'m> {
 
     /// Constructs values for which zero bytes are as good, where the platform promises so.
     fn cells<P: Platform, T>(&mut self, len: usize, new: impl Fn() -> T) -> &'m [T] {
-        let zeroed_is_fresh: Option<ZeroedCells> = if self.zeroed { P::ZEROED_CELLS } else { None };
+        let zeroed_is_fresh: Option<ZeroedCells<P>> = if self.zeroed { P::ZEROED_CELLS } else { None };
         let places = self.places::<T>(len);
         if zeroed_is_fresh.is_none() {
             for place in places.iter_mut() {

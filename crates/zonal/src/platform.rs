@@ -5,6 +5,8 @@
 //! the allocator is of the platform's types, so a platform sees each shared access there is.
 //! Neighbours: `layout.rs` builds cells in the caller's buffers; all other rooms use them.
 
+use core::fmt;
+use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::cpu_local::CpuLocal;
@@ -126,19 +128,53 @@ impl RawLock for SpinLock {
     }
 }
 
-/// Proof of a promise that buffers of zero bytes hold valid cells; see [`Platform::ZEROED_CELLS`].
-#[derive(Clone, Copy, Debug)]
-pub struct ZeroedCells(());
+/// Proof of a promise about platform `P`: buffers of zero bytes hold valid cells of it. See
+/// [`Platform::ZEROED_CELLS`].
+///
+/// It names its platform, so that the promise of one platform says nothing about another:
+///
+/// ```compile_fail,E0308
+/// use zonal::cpu_local::TryLock;
+/// use zonal::platform::{Platform, SpinLock, ZeroedCells};
+///
+/// /// Takes its promise from `P` instead of making it.
+/// struct Wrapper<P>(P);
+///
+/// impl<P: Platform> Platform for Wrapper<P> {
+///     type U8 = P::U8;
+///     type U32 = P::U32;
+///     type U64 = P::U64;
+///     type Lock = SpinLock;
+///     type CpuLocal = TryLock;
+///     const ZEROED_CELLS: Option<ZeroedCells<Self>> = P::ZEROED_CELLS;
+///     fn current_cpu(&self) -> zonal::units::CpuId {
+///         self.0.current_cpu()
+///     }
+///     fn cpu_local(&self) -> &TryLock {
+///         &TryLock
+///     }
+///     fn now(&self) -> zonal::units::Moment {
+///         self.0.now()
+///     }
+/// }
+/// ```
+pub struct ZeroedCells<P: ?Sized>(PhantomData<fn(&P)>);
 
-impl ZeroedCells {
-    /// Promises that for all cell and lock types of the platform, zero bytes are the same as
+impl<P: ?Sized> ZeroedCells<P> {
+    /// Promises that for all cell and lock types of platform `P`, zero bytes are the same as
     /// `new(0)` or `new()`, and that none of them needs dropping.
     ///
     /// # Safety
     /// The promise must be true: cells are then used without having been constructed.
     #[must_use]
     pub const unsafe fn promise() -> Self {
-        Self(())
+        Self(PhantomData)
+    }
+}
+
+impl<P: ?Sized> fmt::Debug for ZeroedCells<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ZeroedCells")
     }
 }
 
@@ -169,7 +205,7 @@ pub trait Platform: Send + Sync {
         Self: Sized;
 
     /// Set when zero bytes are valid cells: zeroed metadata buffers are then not written at start.
-    const ZEROED_CELLS: Option<ZeroedCells> = None;
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = None;
 
     /// The CPU that runs the caller. A stale answer costs locality, never correctness, except with
     /// [`Pinned`](crate::cpu_local::Pinned), where the answer must be right; one that the machine

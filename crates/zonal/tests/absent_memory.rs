@@ -81,7 +81,7 @@ impl Platform for Counting {
     type CpuLocal = Pinned;
 
     // SAFETY: the cells are plain integers in a transparent wrapper and the lock is one too; zero when new.
-    const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
 
     fn cpu_local(&self) -> &Pinned {
         &Pinned(OneCpu)

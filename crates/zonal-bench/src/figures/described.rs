@@ -34,7 +34,7 @@ impl Platform for Described {
     type CpuLocal = TryLock;
 
     // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
-    const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(0)

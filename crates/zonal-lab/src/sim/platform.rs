@@ -28,7 +28,7 @@ impl Platform for Lab {
 
     // SAFETY: cells and locks are transparent over integers, which are zero when new.
     #[allow(unsafe_code)]
-    const ZEROED_CELLS: Option<ZeroedCells> = Some(unsafe { ZeroedCells::promise() });
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
 
     #[inline(always)]
     fn current_cpu(&self) -> CpuId {
