@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `pool.rs` is the handle for people and owns the threads; `frames.rs` holds on to this.
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use zonal::error::ConfigError;
@@ -27,8 +27,6 @@ pub struct PoolCore {
     pub(crate) warnings: Vec<Warning>,
     /// Held while memory comes or goes: it must not be discarded while coming back.
     pub(crate) hotplug: Mutex<()>,
-    /// Read by the pool's own threads while they work, written to keep them still.
-    pub(crate) still: RwLock<()>,
 }
 
 impl std::fmt::Debug for PoolCore {
@@ -89,14 +87,12 @@ impl PoolCore {
             unsafe { metadata.supply(request, &mut warnings) }
         });
         let allocator = allocator.map_err(|error| refused(error, &mut metadata))?;
-        let (hotplug, still) = (Mutex::new(()), RwLock::new(()));
         Ok(Arc::new(Self {
             allocator,
             _metadata: metadata,
             topology,
             warnings: warnings.into_vec(),
-            hotplug,
-            still,
+            hotplug: Mutex::new(()),
         }))
     }
 }

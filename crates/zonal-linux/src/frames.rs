@@ -38,7 +38,7 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
     /// # Safety
     /// `block` was allocated from the keeper's pool, and nobody else uses or frees it.
     pub(crate) unsafe fn own(keeper: K, block: Block) -> Self {
-        let start = keeper.memory().pointer(block.first).expect("an allocated frame is of this pool");
+        let Some(start) = keeper.memory().pointer(block.first) else { no_memory(block) };
         Self { keeper, block, start }
     }
 
@@ -93,6 +93,15 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
         drop(unsafe { std::ptr::read(&frames.keeper) });
         frames.block
     }
+}
+
+#[cold]
+fn no_memory(block: Block) -> ! {
+    panic!(
+        "frame {} of node {} is no memory of this process: a child made by fork has no copy of explicit huge \
+         pages, and no frame of another pool; take frames from a pool that the child built",
+        block.first, block.node
+    )
 }
 
 impl<K: Deref<Target = PoolCore>> Deref for Frames<K> {

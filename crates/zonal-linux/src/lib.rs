@@ -17,7 +17,9 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("zonal-linux makes pools of a 64-bit Linux machine's memory");
 
+mod affinity;
 mod builder;
+mod callback;
 mod change;
 mod core;
 mod cpu_map;
@@ -29,14 +31,18 @@ mod key;
 mod limits;
 mod live;
 mod lock;
+mod manners;
 mod mapping;
 mod memory;
 mod metadata;
+mod not_copied;
 mod observe;
+mod origin;
 mod plan;
 mod platform;
 mod pool;
 mod prefault;
+mod presence;
 mod reclaimers;
 mod resident;
 mod sequences;

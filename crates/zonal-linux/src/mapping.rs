@@ -11,6 +11,8 @@ use std::ptr::{NonNull, null_mut};
 
 use zonal::units::{MAX_NODES, NodeId};
 
+use crate::not_copied::NotCopied;
+
 /// Bytes of the huge pages that are asked for.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -35,6 +37,8 @@ pub(crate) enum Backing {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    /// Set where children made by `fork` get no copy.
+    not_copied: Option<NotCopied>,
 }
 
 // SAFETY: the mapping is a range of the process, not of a thread, and all methods are system calls
@@ -65,12 +69,15 @@ impl Mapping {
         let tail = unsafe { base.add(bytes) };
         unmap(start, head);
         unmap(tail, room - head - bytes);
-        Ok(Self { base, bytes })
+        Ok(Self { base, bytes, not_copied: None })
     }
 
     /// A reserve page must be promised to us or the first touch would kill the process, so no
     /// `MAP_NORESERVE` here. Trimming would promise pages for the margin too: the aligned place is
     /// found with an ordinary mapping first, and taken unless another thread was faster.
+    ///
+    /// Children made by `fork` get no copy: the reserve is not promised to them, and the kernel would end
+    /// them by `SIGBUS` at any access after their parent wrote while the reserve was used up.
     fn huge(bytes: usize, align: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE
             | libc::MAP_ANONYMOUS
@@ -81,13 +88,25 @@ impl Mapping {
         loop {
             let place = Self::ordinary(bytes, align)?.base;
             match map(place.as_ptr().cast(), bytes, flags) {
-                Ok(base) => return Ok(Self { base, bytes }),
+                Ok(base) => return Self { base, bytes, not_copied: None }.without_copies(),
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) && attempt < PLACING_ATTEMPTS => {
                     attempt += 1;
                 }
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    fn without_copies(mut self) -> io::Result<Self> {
+        self.madvise(0, self.bytes, libc::MADV_DONTFORK)?;
+        self.not_copied = Some(NotCopied::enter(self.base, self.bytes));
+        Ok(self)
+    }
+
+    /// Whether this process is a child that got no copy: every access ends it by `SIGSEGV`.
+    #[inline]
+    pub(crate) fn is_gap(&self) -> bool {
+        self.not_copied.as_ref().is_some_and(NotCopied::is_gap)
     }
 
     /// First address.
@@ -187,6 +206,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Before the range goes: in a child the place may be another's then.
+        self.not_copied = None;
         unmap(self.base, self.bytes);
     }
 }
@@ -226,6 +247,7 @@ fn unmap(start: NonNull<u8>, bytes: usize) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::origin::tests::in_a_child;
 
     fn byte(mapping: &Mapping, at: usize) -> *mut u8 {
         assert!(at < mapping.bytes());
@@ -307,6 +329,38 @@ pub(crate) mod tests {
     fn refuses_ranges_outside() {
         let mapping = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).unwrap();
         mapping.touch(1 << 20, (1 << 20) + 1);
+    }
+
+    /// What every child made by `fork` sees of a mapping without copies, and of what it maps itself.
+    #[test]
+    fn children_have_a_gap_that_nothing_is_mapped_into() {
+        let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap().without_copies().unwrap();
+        mapping.touch(0, 4096);
+        let is_kept = || {
+            // What a mapping at this very place gives tells whether it is taken.
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            mapping.is_gap()
+                && map(mapping.base().as_ptr().cast(), mapping.bytes(), flags)
+                    .is_err_and(|why| why.raw_os_error() == Some(libc::EEXIST))
+        };
+        let ended = in_a_child(false, || is_kept() && in_a_child(false, is_kept) == 0);
+        assert_eq!(ended, 0);
+        let touched = in_a_child(false, || {
+            mapping.touch(0, 4096);
+            true
+        });
+        assert!(libc::WIFSIGNALED(touched) && libc::WTERMSIG(touched) == libc::SIGSEGV);
+        assert!(!mapping.is_gap());
+        // The next to have the entry is no gap, in a child's own either.
+        drop(mapping);
+        let of_a_child = in_a_child(false, || {
+            let own = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).and_then(Mapping::without_copies);
+            own.is_ok_and(|own| {
+                own.touch(0, 4096);
+                !own.is_gap()
+            })
+        });
+        assert_eq!(of_a_child, 0);
     }
 
     #[test]

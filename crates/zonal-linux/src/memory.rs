@@ -29,6 +29,10 @@ pub enum HugePages {
     Transparent,
     /// Those of the kernel's reserve (`vm.nr_hugepages`), taken at once; transparent ones where the
     /// reserve does not suffice, with a [`Warning`].
+    ///
+    /// A child made by `fork` gets no copy of them: the reserve is promised to its parent alone. Any access there
+    /// ends the child by `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) gives `None`, and taking frames as
+    /// memory panics. Handles may be dropped.
     Explicit,
 }
 
@@ -72,10 +76,10 @@ pub(crate) struct PoolMemory {
 }
 
 impl PoolMemory {
-    /// Address of a frame of this pool.
+    /// Address of a frame of this pool; `None` in a child made by `fork` that has no copy of it.
     #[inline]
     pub(crate) fn pointer(&self, frame: Pfn) -> Option<NonNull<u8>> {
-        let zone = self.zone_of(frame)?;
+        let zone = self.zone_of(frame).filter(|zone| !zone.mapping.is_gap())?;
         let offset = self.bytes(frame.offset_from(zone.range.start)?);
         // SAFETY: `zone_of` found the frame inside the zone's range, which the mapping covers.
         Some(unsafe { zone.mapping.base().add(offset) })
@@ -133,7 +137,10 @@ impl PoolMemory {
 
     /// Addresses of the eight-byte words of `count` frames from `first`.
     fn words(&self, first: Pfn, count: PageCount) -> impl Iterator<Item = NonNull<u64>> {
-        let frames = (0..count.get()).map(move |at| first.plus(PageCount::new(at)));
+        let zone = self.zone_of(first).expect("the allocator only names frames it manages");
+        // What a child has no copy of nobody can see, and is never handed out as memory.
+        let there = if zone.mapping.is_gap() { 0 } else { count.get() };
+        let frames = (0..there).map(move |at| first.plus(PageCount::new(at)));
         frames.flat_map(|frame| {
             let start =
                 self.pointer(frame).expect("the allocator only names frames it manages").cast::<u64>();

@@ -15,7 +15,7 @@ use zonal::{NodeMask, Platform};
 use crate::error::Warning;
 use crate::platform::LinuxPlatform;
 use crate::pool::Pool;
-use crate::sync::held;
+use crate::sequences::stranded_threads;
 use crate::topology::Topology;
 
 /// Where a pool's memory lies.
@@ -164,8 +164,9 @@ impl Pool {
         self.core.allocator().metadata_bytes()
     }
 
-    /// Walks everything and gives the books. The pool's own threads are kept still; nobody else may
-    /// use the pool meanwhile, or differences are found that are none.
+    /// Walks everything and gives the books. The pool's own threads are kept still, after those in a reclaimer
+    /// have come back: the caller must not hold a lock that a reclaimer takes. Nobody else may use the pool
+    /// meanwhile, or differences are found that are none.
     ///
     /// # Errors
     /// The first thing that does not hold.
@@ -173,8 +174,9 @@ impl Pool {
     /// # Panics
     /// When called by a reclaimer: the pool cannot be still then.
     pub fn verify(&self) -> Result<Books, VerifyError> {
-        assert!(!self.core.platform().is_reclaiming(), "a pool cannot be verified while it reclaims");
-        let _still = held(self.core.still.write());
+        let platform = self.core.platform();
+        assert!(!platform.is_reclaiming(), "a pool cannot be verified while it reclaims");
+        let _rest = platform.presence.rest_outside_reclaimers();
         self.core.allocator().verify()
     }
 
@@ -182,6 +184,14 @@ impl Pool {
     #[must_use]
     pub fn reclaimer_panics(&self) -> u64 {
         self.core.platform().reclaimers.panics()
+    }
+
+    /// Threads of this process, of whatever pool, that the kernel keeps on a CPU which they only visited: where
+    /// `membarrier` is denied, a thread that empties the pagesets of another CPU goes there for a moment. It was
+    /// let go there, but not back.
+    #[must_use]
+    pub fn stranded_threads(&self) -> u64 {
+        stranded_threads()
     }
 
     /// Whether pagesets are used through restartable sequences, without atomic instructions, rather

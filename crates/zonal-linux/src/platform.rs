@@ -16,6 +16,7 @@ use crate::cpu_map::CpuMap;
 use crate::key::PoolKey;
 use crate::lock::{SleepingLock, ZEROED_CELLS, nap};
 use crate::memory::PoolMemory;
+use crate::presence::Presence;
 use crate::reclaimers::{self, Reclaimers};
 use crate::sequences::Sequences;
 use crate::wake::WakeBoard;
@@ -39,6 +40,8 @@ pub struct LinuxPlatform {
     pub(crate) key: PoolKey,
     pub(crate) reclaimers: Arc<Reclaimers>,
     pub(crate) wakes: WakeBoard,
+    /// Where the pool's threads are, in the process that has them.
+    pub(crate) presence: Arc<Presence>,
 }
 
 impl std::fmt::Debug for LinuxPlatform {
@@ -91,7 +94,10 @@ impl Platform for LinuxPlatform {
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {
-        self.wakes.wake(node);
+        // A child has none of the threads; one may have held the lock they wait by.
+        if self.presence.is_here() {
+            self.wakes.wake(node);
+        }
     }
 
     fn reclaimer(&self) -> &dyn Reclaimer {
@@ -106,6 +112,7 @@ impl Platform for LinuxPlatform {
 impl LinuxPlatform {
     /// A platform over `memory` whose clock stands still until it is pushed on.
     pub(crate) fn new(key: PoolKey, cpus: CpuMap, sequences: Sequences, memory: PoolMemory) -> Self {
+        let presence = Arc::new(Presence::new());
         let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
         nodes.dedup();
         Self {
@@ -115,7 +122,8 @@ impl LinuxPlatform {
             memory,
             start: Instant::now(),
             key,
-            reclaimers: Arc::new(Reclaimers::new()),
+            reclaimers: Arc::new(Reclaimers::new(key, Arc::clone(&presence))),
+            presence,
             wakes: WakeBoard::new(nodes.into_iter()),
         }
     }

@@ -20,7 +20,6 @@ use crate::failure::AllocFailure;
 use crate::frames::{Frames, Lease};
 use crate::platform::LinuxPlatform;
 use crate::reclaimers::Registration;
-use crate::sync::held;
 use crate::workers::Workers;
 
 /// A request to a [`Pool`].
@@ -30,9 +29,16 @@ pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
 /// last one stops its threads, and its memory goes when the last of its [`Frames`] is gone too.
 ///
 /// A child made by `fork` has a copy of the pool and of its frames, which it may read, write and let go
-/// of; but not the pool's threads, so that nothing is reclaimed in the background and the clock stands.
-/// It may take and give back only if no other thread was in the pool at the fork, for that thread's locks
-/// stay held; [`Pool::while_still`] keeps the pool's own threads out.
+/// of, except for [explicit huge pages](crate::HugePages::Explicit), of which it has none. It has none of the
+/// pool's threads, so that nothing is reclaimed in the background and the clock stands. It may take and
+/// give back only if no other thread was in the pool at the fork, because that thread's locks stay held;
+/// [`Pool::while_still`] keeps the pool's own threads out. Its copy goes when it has dropped its handles
+/// and frames, unless other threads of its parent had some of their own.
+///
+/// The pool's threads block all signals but those of their own faults, run by the ordinary scheduling policy, and
+/// wherever the thread that built the pool may run; anywhere if that is a single CPU. Dropping the last handle
+/// waits for them, but not for one that is in a reclaimer: that one ends, and lets go of the memory, when
+/// it comes back.
 #[derive(Clone, Debug)]
 pub struct Pool {
     pub(crate) core: Arc<PoolCore>,
@@ -148,7 +154,16 @@ impl Pool {
     /// Asks `reclaimer` for frames when they run short, until the result is dropped.
     ///
     /// The result keeps the reclaimer; the pool holds it weakly, so that a cache may hold the pool and its
-    /// frames. Bind the result to a name: `let _ = ...` drops it at once, and so does a plain statement,
+    /// frames.
+    ///
+    /// Reclaimers are called by the pool's own threads, and by whoever requests memory and may wait, shrinks
+    /// caches or takes memory offline. So a reclaimer may take a lock that is not held during those calls,
+    /// or during [`Pool::verify`], which waits for reclaimers under way. Dropping the pool, letting it
+    /// [rest](Pool::while_still), giving back, and requests that do not wait are fine under that lock. A
+    /// reclaimer may use the pool, but for `verify`. A panic of a reclaimer, of its end, or of what a panic carried
+    /// counts as nothing freed, and in [`Pool::reclaimer_panics`].
+    ///
+    /// Bind the result to a name: `let _ = ...` drops it at once, and so does a plain statement,
     /// which the compiler warns of.
     ///
     /// ```
@@ -180,13 +195,16 @@ impl Pool {
         self.core.platform().reclaimers.register(reclaimer)
     }
 
-    /// Calls `then` while the pool's own threads rest: for a `fork` whose child goes on with the pool.
-    /// `then` must not use the pool, nor may a reclaimer call this, for one of these threads may have called it:
-    /// they would wait for themselves.
-    pub fn while_still<R>(&self, then: impl FnOnce() -> R) -> R {
-        let _resting = held(self.core.still.write());
-        let _asleep = self.core.platform().wakes.hold();
-        then()
+    /// Calls `then` while the pool's own threads do not work in the pool: for a `fork` whose child goes on with
+    /// it. Nothing is reclaimed in the background meanwhile, and the clock stands; otherwise `then` may use the
+    /// pool.
+    ///
+    /// Threads that are in a reclaimer are not waited for, so that the caller may hold the lock that the reclaimer
+    /// takes; `then` is told how many there are. A child may go on with the pool if there is none, or if
+    /// the caller holds a lock without which the reclaimer does not touch the pool.
+    pub fn while_still<R>(&self, then: impl FnOnce(usize) -> R) -> R {
+        let rest = self.core.platform().presence.rest();
+        then(rest.in_reclaimers)
     }
 
     /// Choices for a pool.

@@ -5,9 +5,8 @@
 //! counts as having freed nothing.
 //! Neighbours: `platform.rs` shows the registry to the allocator as its one reclaimer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -15,7 +14,9 @@ use parking_lot::RwLock;
 use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 
+use crate::callback::contained;
 use crate::key::PoolKey;
+use crate::presence::Presence;
 
 type Shrinker = dyn Reclaimer + Send;
 
@@ -55,6 +56,9 @@ struct Entry {
 
 /// All reclaimers of one pool. Invariant: `entries` have distinct ids, in order of registration.
 pub(crate) struct Reclaimers {
+    key: PoolKey,
+    /// Told when a thread of the pool goes into a reclaimer.
+    presence: Arc<Presence>,
     /// Replaced as a whole, so that nobody holds the lock while a reclaimer runs.
     entries: RwLock<Arc<[Entry]>>,
     next_id: AtomicU64,
@@ -64,8 +68,10 @@ pub(crate) struct Reclaimers {
 }
 
 impl Reclaimers {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(key: PoolKey, presence: Arc<Presence>) -> Self {
         Self {
+            key,
+            presence,
             entries: RwLock::new(Arc::new([])),
             next_id: AtomicU64::new(0),
             first: AtomicUsize::new(0),
@@ -100,10 +106,15 @@ impl Reclaimers {
 
     /// Calls a reclaimer if it is alive; one that panics has freed nothing.
     fn guarded(&self, entry: &Entry, call: impl FnOnce(&Shrinker) -> PageCount) -> PageCount {
+        let is_ours = WORKS_FOR.try_with(Cell::get).ok().flatten() == Some(self.key);
+        let away = if is_ours { self.presence.go_into_reclaimer() } else { None };
+        if is_ours && away.is_none() {
+            return PageCount::ZERO; // the pool is ending
+        }
         let Some(reclaimer) = entry.reclaimer.upgrade() else { return PageCount::ZERO };
-        let called = catch_unwind(AssertUnwindSafe(|| call(&*reclaimer)));
+        let called = contained(|| call(&*reclaimer));
         // It may be the last reference, and the reclaimer's own end may panic too.
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(reclaimer)));
+        let dropped = contained(|| drop(reclaimer));
         let panics = u64::from(called.is_err()) + u64::from(dropped.is_err());
         self.panics.fetch_add(panics, Ordering::Relaxed); // a count for people
         called.unwrap_or(PageCount::ZERO)
@@ -139,6 +150,13 @@ impl Reclaimer for Reclaimers {
 thread_local! {
     /// The pools that this thread reclaims for: rarely more than one.
     static RECLAIMING: RefCell<Vec<PoolKey>> = const { RefCell::new(Vec::new()) };
+    /// The pool that this thread belongs to.
+    static WORKS_FOR: Cell<Option<PoolKey>> = const { Cell::new(None) };
+}
+
+/// Notes that the calling thread is one of pool `key`, for good.
+pub(crate) fn work_for(key: PoolKey) {
+    WORKS_FOR.set(Some(key));
 }
 
 /// Whether the calling thread reclaims for pool `key`.
@@ -188,6 +206,10 @@ mod tests {
         }
     }
 
+    fn reclaimers() -> Reclaimers {
+        Reclaimers::new(PoolKey::fresh(), Arc::new(Presence::new()))
+    }
+
     /// A request for `target` frames.
     fn wanted(target: u64) -> ReclaimRequest {
         let node = NodeId::new(0).expect("it is small");
@@ -196,7 +218,7 @@ mod tests {
 
     #[test]
     fn asks_until_the_target_is_met() {
-        let all = Arc::new(Reclaimers::new());
+        let all = Arc::new(reclaimers());
         let _registered = [5, 7, 9].map(|n| all.register(Arc::new(Gives(AtomicU64::new(n)))));
         assert_eq!(all.count(&wanted(1)), PageCount::new(21));
         assert_eq!(all.reclaim(&wanted(12)), PageCount::new(12));
@@ -206,7 +228,7 @@ mod tests {
 
     #[test]
     fn registrations_keep_reclaimers_and_end_them() {
-        let all = Arc::new(Reclaimers::new());
+        let all = Arc::new(reclaimers());
         let (first, second) = (Arc::new(Gives(AtomicU64::new(3))), Arc::new(Gives(AtomicU64::new(4))));
         let [kept, gone, twice] = [&first, &second, &first].map(|one| all.register(one.clone()));
         // No handle but the registration's.
@@ -227,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_panic_frees_nothing_and_stops_nobody() {
-        let all = Arc::new(Reclaimers::new());
+        let all = Arc::new(reclaimers());
         let _bad = all.register(Arc::new(Panics));
         let _good = all.register(Arc::new(Gives(AtomicU64::new(6))));
         for left in [4, 2] {
@@ -235,6 +257,37 @@ mod tests {
             assert_eq!(all.count(&wanted(1)), PageCount::new(left));
         }
         assert!(all.panics() >= 3);
+    }
+
+    /// A payload of a panic that panics with another one when it is dropped, so many times.
+    struct Payload(u32);
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            if let Some(left) = self.0.checked_sub(1) {
+                std::panic::panic_any(Self(left));
+            }
+        }
+    }
+
+    struct PanicsWithPayload;
+    impl Reclaimer for PanicsWithPayload {
+        fn count(&self, _request: &ReclaimRequest) -> PageCount {
+            std::panic::panic_any(Payload(2))
+        }
+        fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
+            std::panic::panic_any(Payload(1))
+        }
+    }
+
+    #[test]
+    fn payloads_that_panic_free_nothing_and_stop_nobody() {
+        let all = Arc::new(reclaimers());
+        let _bad = all.register(Arc::new(PanicsWithPayload));
+        let _good = all.register(Arc::new(Gives(AtomicU64::new(6))));
+        for left in [4, 2] {
+            assert_eq!(all.reclaim(&wanted(2)), PageCount::new(2));
+            assert_eq!(all.count(&wanted(1)), PageCount::new(left));
+        }
     }
 
     #[test]

@@ -12,12 +12,14 @@
 
 use std::num::NonZeroIsize;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use zonal::cpu_local::{CpuLocal, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VIRGIN, lock_remotely};
 use zonal::home::{Home, Homes};
 use zonal::units::CpuId;
 
+use crate::affinity::CpuSet;
 use crate::current_cpu::{AreaUse, area_offset, ask_the_kernel};
 use crate::platform::LinuxPlatform;
 use crate::resident::stays_in_memory;
@@ -194,26 +196,52 @@ fn restart_sequences(cpu: CpuId) -> bool {
         || visit(cpu)
 }
 
-/// Words of a set of CPUs: 8192 CPUs, as many as Linux knows.
-const SET_WORDS: usize = 128;
-
 /// Runs on `cpu` for a moment, which takes whatever was under way off it: a sequence restarts then.
 /// Whether it came there.
 #[cold]
 fn visit(cpu: CpuId) -> bool {
-    let (mut usual, mut there) = ([0u64; SET_WORDS], [0u64; SET_WORDS]);
-    let Some(word) = there.get_mut(cpu.index() / 64) else { return false };
-    *word = 1 << (cpu.index() % 64);
-    let bytes = size_of_val(&usual);
-    // SAFETY: the call writes that many bytes at most.
-    if unsafe { libc::sched_getaffinity(0, bytes, usual.as_mut_ptr().cast()) } != 0 {
-        return false;
-    }
-    // SAFETY: the call reads that many bytes.
-    let go = |set: &[u64; SET_WORDS]| unsafe { libc::sched_setaffinity(0, bytes, set.as_ptr().cast()) == 0 };
-    let came = go(&there);
-    if came {
-        go(&usual); // refused only when those CPUs are gone; then anywhere is as good
+    let (Some(usual), Some(there)) = (CpuSet::of_this_thread(), CpuSet::one(cpu)) else { return false };
+    visit_by(&usual, &there, CpuSet::apply)
+}
+
+/// Goes there and back. Where the usual CPUs are gone meanwhile, anywhere is as good; a thread that may not go
+/// back at all is counted.
+fn visit_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool {
+    let came = go(there);
+    if came && !go(usual) && !go(&CpuSet::all()) {
+        STRANDED.fetch_add(1, Relaxed); // a count for people
     }
     came
+}
+
+static STRANDED: AtomicU64 = AtomicU64::new(0);
+
+/// Threads of this process that stayed on a CPU they only visited.
+pub(crate) fn stranded_threads() -> u64 {
+    STRANDED.load(Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_visitor_goes_back_anywhere_or_is_counted() {
+        let usual = CpuSet::of_this_thread().unwrap();
+        let [there, all] = [CpuSet::one(CpuId::new(77)).unwrap(), CpuSet::all()];
+        let visit = |lets: &dyn Fn(&CpuSet) -> bool| {
+            let (went, before) = (RefCell::new(Vec::new()), stranded_threads());
+            let came = visit_by(&usual, &there, |set| {
+                went.borrow_mut().push(set.clone());
+                lets(set)
+            });
+            (came, went.into_inner(), stranded_threads() - before)
+        };
+        let [usual, there, all] = [&usual, &there, &all].map(CpuSet::clone);
+        assert_eq!(visit(&|_| true), (true, vec![there.clone(), usual.clone()], 0));
+        assert_eq!(visit(&|_| false), (false, vec![there.clone()], 0));
+        assert_eq!(visit(&|to| *to != usual), (true, vec![there.clone(), usual.clone(), all.clone()], 0));
+        assert_eq!(visit(&|to| *to == there), (true, vec![there.clone(), usual.clone(), all.clone()], 1));
+    }
 }

@@ -5,7 +5,7 @@
 //! `tests/wake_ups.rs`).
 
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
-pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+pub(crate) use std::sync::{Condvar, Mutex};
 use std::sync::{LockResult, PoisonError};
 
 /// What a lock guards, though a thread panicked with it: these guard nothing that can be half done.

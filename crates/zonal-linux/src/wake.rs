@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use zonal::units::NodeId;
 
-use crate::sync::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, held};
+use crate::sync::{AtomicBool, Condvar, Mutex, Ordering, held};
 
 /// Most worker threads of a pool; with more nodes than this, a worker serves several.
 pub(crate) const WORKERS_MAX: usize = 64;
@@ -93,11 +93,6 @@ impl WakeBoard {
             (stopping, _) = held(self.stop.wait_timeout(stopping, time));
         }
         *stopping
-    }
-
-    /// Keeps workers from looking, and wakers from waking them, while the result lives.
-    pub(crate) fn hold(&self) -> Vec<MutexGuard<'_, ()>> {
-        self.signals.iter().map(|signal| held(signal.lock.lock())).collect()
     }
 
     /// Ends all waits for good.

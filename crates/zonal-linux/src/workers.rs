@@ -1,19 +1,24 @@
 //! The threads of a pool: its clock, its tick, and background reclaim of its nodes.
 //!
-//! They hold the pool's core, not the pool: the last [`Pool`](crate::Pool) handle stops and joins
-//! them. Neighbours: `wake.rs` is what reclaim workers wait on.
+//! They hold the pool's core, not the pool. The last [`Pool`](crate::Pool) handle tells them to end, and
+//! waits for those that are not in a reclaimer; the others let go of the core when they come back.
+//! Neighbours: `wake.rs` is what reclaim workers wait on, `presence.rs` knows where each is, `manners.rs` is how
+//! they run.
 
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
-use std::{mem, process};
 
 use zonal::units::{NodeId, PageCount};
 
 use crate::core::PoolCore;
 use crate::error::PoolError;
+use crate::manners::{SignalsBlocked, run_as_others_do};
 use crate::platform::CLOCK_PERIOD;
-use crate::sync::held;
+use crate::presence::Presence;
+use crate::reclaimers;
+use crate::resident::stays_in_memory;
 
 /// How often the allocator's tick runs; part of the tuning's rules. The allocator itself knows at which ticks
 /// counters are to be folded (`Config::stat_interval`).
@@ -25,15 +30,63 @@ const FUTILE_REST: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 pub(crate) struct Workers {
     core: Arc<PoolCore>,
-    threads: Vec<JoinHandle<()>>,
-    /// Whose threads they are.
-    process: u32,
+    /// References to the core that threads hold.
+    held: Arc<AtomicU32>,
+}
+
+/// What a thread holds, given up in this order.
+struct Worker {
+    _held: Held,
+    core: Arc<PoolCore>,
+    _present: Present,
+}
+
+impl Worker {
+    fn live(self, run: impl FnOnce(&PoolCore)) {
+        run_as_others_do();
+        reclaimers::work_for(self.core.platform().key);
+        run(&self.core);
+    }
+}
+
+/// Counts a reference to the core.
+struct Held(Arc<AtomicU32>);
+
+impl Held {
+    fn count(held: &Arc<AtomicU32>) -> Self {
+        held.fetch_add(1, Ordering::Relaxed); // read after the end, or in a child
+        Self(Arc::clone(held))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed); // as above
+    }
+}
+
+/// Counts a thread.
+struct Present(Arc<Presence>);
+
+impl Present {
+    fn count(presence: &Arc<Presence>) -> Self {
+        presence.join();
+        Self(Arc::clone(presence))
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 impl Workers {
     /// Starts all threads; those already started are stopped again if one cannot be.
     pub(crate) fn start(core: Arc<PoolCore>) -> Result<Self, PoolError> {
-        let mut workers = Self { core, threads: Vec::new(), process: process::id() };
+        // Threads that nobody joins run this code to their last instruction.
+        stays_in_memory();
+        let workers = Self { core, held: Arc::default() };
         workers.spawn("zonal-clock".into(), run_clock)?;
         workers.spawn("zonal-tick".into(), run_tick)?;
         for worker in 0..workers.core.platform().wakes.workers() {
@@ -44,29 +97,33 @@ impl Workers {
         Ok(workers)
     }
 
-    fn spawn(&mut self, name: String, run: impl FnOnce(&PoolCore) + Send + 'static) -> Result<(), PoolError> {
-        let core = Arc::clone(&self.core);
-        let thread =
-            thread::Builder::new().name(name).spawn(move || run(&core)).map_err(PoolError::Thread)?;
-        self.threads.push(thread);
-        Ok(())
+    fn spawn(&self, name: String, run: impl FnOnce(&PoolCore) + Send + 'static) -> Result<(), PoolError> {
+        let worker = Worker {
+            _held: Held::count(&self.held),
+            core: Arc::clone(&self.core),
+            _present: Present::count(&self.core.platform().presence),
+        };
+        // Threads begin with the signals of the one that starts them. Nobody joins them: a destructor of the
+        // user's, of a thread local that a reclaimer made, may wait for whoever would.
+        let _blocked = SignalsBlocked::begin();
+        let thread = thread::Builder::new().name(name).spawn(move || worker.live(run));
+        thread.map(drop).map_err(PoolError::Thread)
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        if self.process != process::id() {
-            // A child made by `fork` has a copy of everything but the threads.
-            mem::take(&mut self.threads).into_iter().for_each(mem::forget);
+        let platform = self.core.platform();
+        if platform.presence.is_here() {
+            platform.wakes.stop();
+            platform.presence.wait_for_the_end();
             return;
         }
-        self.core.platform().wakes.stop();
-        for thread in self.threads.drain(..) {
-            // A reclaimer may hold the last handle: then this is one of the threads, which ends
-            // by itself right after. A panic was printed when it happened.
-            if thread.thread().id() != thread::current().id() {
-                thread.join().ok();
-            }
+        // A child made by `fork` has copies of the threads' references, but no threads to give them up.
+        for _ in 0..self.held.swap(0, Ordering::Relaxed) {
+            // SAFETY: each was counted while its thread held it; the thread is not in this process, so nothing
+            // here uses it or gives it up. The reference of `self` is another one.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.core)) };
         }
     }
 }
@@ -83,7 +140,7 @@ fn run_clock(core: &PoolCore) {
 
 fn run_tick(core: &PoolCore) {
     while !core.platform().wakes.sleep(TICK_PERIOD) {
-        let _at_work = held(core.still.read());
+        let _at_work = core.platform().presence.work();
         core.allocator().tick();
     }
 }
@@ -99,6 +156,6 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
 }
 
 fn reclaim(core: &PoolCore, node: NodeId) -> PageCount {
-    let _at_work = held(core.still.read());
+    let _at_work = core.platform().presence.work();
     core.allocator().background_reclaim(node)
 }

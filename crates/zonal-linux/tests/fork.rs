@@ -1,26 +1,29 @@
-//! Children made by `fork`: what they may do with a pool of their parent. One test, since it forks.
+//! Children made by `fork`: what they may do with a pool of their parent, by kind of memory. One test, since it
+//! forks.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use zonal::units::{Order, PageCount};
-use zonal_linux::{Frames, Pool, PoolRequest};
+use zonal_linux::{Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault};
 use zonal_testing::{eventually, skipped};
+
+#[path = "common/reserve.rs"]
+mod reserve;
+
+use reserve::Reserve;
 
 /// Seconds after which a child that hangs is ended.
 const PATIENCE: u32 = 60;
 
-/// What a child made by `fork` comes to: `Ok` when `child` returns. The child has this thread only; `before` is
-/// done while the pool's own threads rest, right before the fork.
-fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Result<(), String> {
-    let id = pool.while_still(|| {
-        before();
-        // SAFETY: in the child only `child` runs and then `_exit`; the C library makes its heap usable there.
-        unsafe { libc::fork() }
-    });
+/// A child made by `fork` that runs `child`; it has this thread only.
+fn start_child(child: impl FnOnce()) -> libc::pid_t {
+    // SAFETY: in the child only `child` runs and then `_exit`; the C library makes its heap usable there.
+    let id = unsafe { libc::fork() };
     if id == 0 {
         // SAFETY: ends this process later, and touches no memory.
         unsafe { libc::alarm(PATIENCE) };
@@ -29,6 +32,11 @@ fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Resul
         unsafe { libc::_exit(i32::from(failed)) };
     }
     assert!(id > 0, "no fork: {}", std::io::Error::last_os_error());
+    id
+}
+
+/// What a child comes to: `Ok` when what it ran returned.
+fn ended(id: libc::pid_t) -> Result<(), String> {
     let mut status = 0;
     // SAFETY: waits for a child of this process, and writes to `status`.
     assert_eq!(unsafe { libc::waitpid(id, &raw mut status, 0) }, id);
@@ -37,6 +45,15 @@ fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Resul
         (true, _) => Err(format!("ended by signal {}", libc::WTERMSIG(status))),
         (false, _) => Err("panicked".into()),
     }
+}
+
+/// What a child comes to whose parent did `before` while the pool's own threads rested, right before the fork.
+fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Result<(), String> {
+    ended(pool.while_still(|in_reclaimers| {
+        assert_eq!(in_reclaimers, 0);
+        before();
+        start_child(child)
+    }))
 }
 
 /// Waits until the thread that ticks each second has slept its second and waits for the end of the rest: its
@@ -140,8 +157,168 @@ fn a_child_reads_and_lets_go_whatever_others_did() {
     assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
 }
 
+fn is_mapped(address: usize) -> bool {
+    fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let parse = |text| usize::from_str_radix(text, 16).unwrap();
+        (parse(from)..parse(to)).contains(&address)
+    })
+}
+
+/// Kilobytes of addresses that this process has.
+fn addresses() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Moves values out of what the child has copies of.
+///
+/// # Safety
+/// Nothing but the result is used in this process, which ends by `_exit`.
+unsafe fn own<T>(copy: &T) -> T {
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::read(copy) }
+}
+
+/// As [`own`], of two values.
+///
+/// # Safety
+/// As there.
+unsafe fn own_both<A, B>(first: &A, second: &B) -> (A, B) {
+    // SAFETY: the caller's promise.
+    let first = unsafe { own(first) };
+    // SAFETY: as above.
+    (first, unsafe { own(second) })
+}
+
+/// The copies of a child are gone once it has dropped what it holds, though its parent's threads held the pool.
+fn a_child_lets_go(builder: impl Fn() -> PoolBuilder<'static>) {
+    let pool = builder().build().unwrap();
+    let mut held = pages(&pool, 100);
+    stamp(&mut held, 3);
+    let address = held[0].as_ptr() as usize;
+    let let_go = || {
+        let before = addresses();
+        // SAFETY: the child uses only these.
+        let (pool, held) = unsafe { own_both(&pool, &held) };
+        drop(pool);
+        assert!(is_mapped(address), "frames keep their memory");
+        drop(held);
+        assert!(!is_mapped(address), "the pool's memory stayed");
+        let (now, of_pool) = (addresses(), 32 << 10);
+        assert!(now + of_pool < before, "{before} kB before, {now} kB after: metadata goes, too");
+    };
+    in_a_child(&pool, || (), let_go).unwrap();
+    // A child's child has copies of the same.
+    in_a_child(&pool, || (), || in_a_child(&pool, || (), let_go).unwrap()).unwrap();
+    assert!(is_stamped(&held, 3) && is_mapped(address));
+}
+
+/// The kernel numbers processes anew in each namespace: here parent and child are both process 1.
+fn a_child_of_the_same_number() {
+    // SAFETY: changes where later children live.
+    let apart = || unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0;
+    let parent = || {
+        assert_eq!(std::process::id(), 1);
+        let pool = Pool::builder().size(16 << 20).fake_nodes(2).build().unwrap();
+        let held = pages(&pool, 10);
+        assert!(apart());
+        let child = start_child(|| {
+            assert_eq!(std::process::id(), 1);
+            // SAFETY: the child uses only these.
+            drop(unsafe { own_both(&held, &pool) });
+        });
+        ended(child).unwrap();
+        assert_eq!(pool.verify().unwrap().allocated, PageCount::new(10));
+    };
+    // Whoever asks for a namespace cannot have children elsewhere any more: so children ask.
+    if ended(start_child(|| assert!(apart()))).is_err() {
+        return skipped!("this process may make no namespaces of process numbers");
+    }
+    let apart_and_on = || {
+        assert!(apart());
+        ended(start_child(parent)).unwrap();
+    };
+    ended(start_child(apart_and_on)).unwrap();
+}
+
+/// A child has its own copy of memory of these kinds, whatever its parent writes later.
+fn ordinary_memory_is_copied() {
+    for huge_pages in [HugePages::Never, HugePages::Transparent] {
+        for prefault in [Prefault::OnUse, Prefault::AtOnce] {
+            let builder = || Pool::builder().size(32 << 20).huge_pages(huge_pages).prefault(prefault);
+            let pool = builder().build().unwrap();
+            let mut held = pages(&pool, 50);
+            held.push(pool.alloc(&PoolRequest::new(Order::new(9).unwrap())).unwrap());
+            stamp(&mut held, 5);
+            let (mut of_parent, mut to_child) = std::io::pipe().unwrap();
+            let child = pool.while_still(|_| {
+                start_child(|| {
+                    of_parent.read_exact(&mut [0]).unwrap();
+                    assert!(is_stamped(&held, 5), "the parent's later stores are in the copy");
+                    // SAFETY: the child uses only this.
+                    let mut held = unsafe { own(&held) };
+                    stamp(&mut held, 6);
+                    assert!(is_stamped(&held, 6));
+                })
+            });
+            stamp(&mut held, 7);
+            to_child.write_all(&[0]).unwrap();
+            ended(child).unwrap();
+            assert!(is_stamped(&held, 7), "a child wrote into its parent's frames");
+            drop((held, pool));
+            a_child_lets_go(builder);
+        }
+    }
+}
+
+/// A child has no copy of explicit huge pages, and can tell; its parent is not harmed though the reserve is used up.
+fn explicit_huge_pages_are_not_copied() {
+    let reserve = match Reserve::with_free(17) {
+        Ok(reserve) => reserve,
+        Err(why) => return skipped!("children and explicit huge pages: {why}"),
+    };
+    let builder = || Pool::builder().size(32 << 20).huge_pages(HugePages::Explicit);
+    let pool = builder().build().unwrap();
+    assert_eq!(pool.warnings(), []);
+    let mut held = pages(&pool, 8000);
+    stamp(&mut held, 8);
+    let (mut of_parent, mut to_child) = std::io::pipe().unwrap();
+    let child = pool.while_still(|_| {
+        start_child(|| {
+            of_parent.read_exact(&mut [0]).unwrap();
+            assert_eq!(pool.ptr_of(held[0].first()), None);
+            // SAFETY: the child uses only these.
+            let (pool, held) = unsafe { own_both(&pool, &held) };
+            let taken = catch_unwind(AssertUnwindSafe(|| pool.alloc(&PoolRequest::page()))).unwrap_err();
+            let why = taken.downcast::<String>().unwrap();
+            assert!(why.contains("a child made by fork has no copy of explicit huge pages"), "{why}");
+            pool.alloc_raw(&PoolRequest::page().zeroed()).unwrap();
+            // Whatever the child maps now lies elsewhere.
+            let heap: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
+            let place = held[0].as_ptr() as usize;
+            assert!(heap.iter().all(|one| !one.as_ptr_range().contains(&held[0].as_ptr())));
+            assert!(is_mapped(place));
+            drop((held, pool));
+            assert!(!is_mapped(place));
+        })
+    });
+    // All at once, while the child lives: pages that were shared would have to be copied from the reserve.
+    stamp(&mut held, 9);
+    to_child.write_all(&[0]).unwrap();
+    ended(child).unwrap();
+    let reads = in_a_child(&pool, || (), || assert_eq!(held[0][0], 9));
+    assert_eq!(reads, Err(format!("ended by signal {}", libc::SIGSEGV)));
+    assert!(is_stamped(&held, 9));
+    drop((held, pool, reserve));
+}
+
 #[test]
 fn children() {
+    a_child_of_the_same_number();
+    ordinary_memory_is_copied();
+    explicit_huge_pages_are_not_copied();
     a_child_goes_on_with_a_quiet_pool();
     a_child_reads_and_lets_go_whatever_others_did();
 }

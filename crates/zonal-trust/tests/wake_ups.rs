@@ -4,31 +4,21 @@
 //! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are tried;
 //! `ZONAL_INTERLEAVINGS=20` tries any number.
 
+#[path = "common/sync.rs"]
+mod sync;
 #[path = "../../zonal-linux/src/wake.rs"]
 mod wake;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 use zonal::units::NodeId;
 
+use crate::sync::check;
 use crate::wake::WakeBoard;
-
-/// Stands for the room of this name in `zonal-linux`: loom's parts. Time does not pass in a model: who is not
-/// notified waits for ever.
-mod sync {
-    use std::sync::LockResult;
-
-    pub(crate) use loom::sync::atomic::{AtomicBool, Ordering};
-    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
-
-    pub(crate) fn held<G>(locked: LockResult<G>) -> G {
-        locked.unwrap_or_else(|_| panic!("a thread failed"))
-    }
-}
 
 fn node(id: u16) -> NodeId {
     NodeId::new(id).expect("it is small")
@@ -37,21 +27,6 @@ fn node(id: u16) -> NodeId {
 /// A board for nodes 0 and 1, each with a worker.
 fn board() -> Arc<WakeBoard> {
     Arc::new(WakeBoard::new((0..2).map(node)))
-}
-
-/// Tries the interleavings of `scenario`.
-fn check(name: &str, scenario: fn()) {
-    let is_bounded = std::env::var_os("ZONAL_INTERLEAVINGS").is_none();
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = is_bounded.then_some(4);
-    let tried = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&tried);
-    builder.check(move || {
-        count.fetch_add(1, Relaxed); // one thread at a time
-        scenario();
-    });
-    let extent = if is_bounded { "up to four preemptions" } else { "all" };
-    println!("{name}: {} interleavings, {extent}", tried.load(Relaxed));
 }
 
 /// A worker of node 0 that goes on until the end.
@@ -103,18 +78,6 @@ fn a_wake_up_beside_the_end_keeps_nobody() {
         let (worker, waker) = (worker(&board), Arc::clone(&board));
         let waker = thread::spawn(move || waker.wake(node(0)));
         board.stop();
-        join([worker, waker]);
-    });
-}
-
-#[test]
-fn who_was_held_is_woken_later() {
-    check("a worker, a waker, both held", || {
-        let board = board();
-        let [worker, waker] = [Arc::clone(&board), Arc::clone(&board)];
-        let worker = thread::spawn(move || assert_eq!(worker.take(0), Some(vec![node(0)])));
-        let waker = thread::spawn(move || waker.wake(node(0)));
-        drop(board.hold());
         join([worker, waker]);
     });
 }

@@ -1,0 +1,55 @@
+//! How the threads of a pool run: as ordinary threads, whatever the thread is that built it.
+//!
+//! A thread begins with the signal mask, the scheduling policy and the affinity of the one that starts it. A
+//! pool's threads take no signals of the program, compete with nobody as real-time threads, and are not kept on
+//! the one CPU that their builder chose for itself. Neighbours: `workers.rs` starts them, `affinity.rs`
+//! asks where a thread may run. Source: Linux `pthread_sigmask(3)`, `sched(7)`.
+
+use std::mem;
+
+use crate::affinity::CpuSet;
+
+/// Signals that tell of an instruction of the thread itself: blocked, they would end the program without the
+/// handler that it may have for them.
+const OF_THE_THREAD: [libc::c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// While this lives, the calling thread and those it starts take no signals but those of their own instructions.
+pub(crate) struct SignalsBlocked {
+    before: libc::sigset_t,
+}
+
+impl SignalsBlocked {
+    pub(crate) fn begin() -> Self {
+        // SAFETY: a set of bits, for which zeros are valid.
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
+        // SAFETY: writes the set.
+        unsafe { libc::sigfillset(&raw mut all) };
+        for signal in OF_THE_THREAD {
+            // SAFETY: changes the set; the signal exists.
+            unsafe { libc::sigdelset(&raw mut all, signal) };
+        }
+        // SAFETY: reads one set and writes the other. It fails for unlawful ways of changing the mask alone.
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
+        assert_eq!(failed, 0, "a lawful way to change the mask");
+        Self { before }
+    }
+}
+
+impl Drop for SignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: a mask that this thread had before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// Makes the calling thread an ordinary one. What the kernel refuses stays as it is.
+pub(crate) fn run_as_others_do() {
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads the parameters.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) };
+    if CpuSet::of_this_thread().is_some_and(|cpus| cpus.count() == 1) {
+        // The kernel leaves out CPUs that the thread's control group does not let it have.
+        CpuSet::all().apply();
+    }
+}

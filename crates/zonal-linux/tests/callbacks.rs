@@ -1,0 +1,205 @@
+//! Reclaimers that wait, panic and end badly: none keeps a caller waiting, or the pool from its work.
+
+use std::cell::RefCell;
+use std::fs;
+use std::panic::panic_any;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::units::PageCount;
+use zonal_linux::{Frames, Pool, PoolRequest};
+use zonal_testing::{eventually, within_patience};
+
+fn pool() -> Pool {
+    Pool::builder().size(16 << 20).build().unwrap()
+}
+
+/// Takes frames until there are none, which wakes background reclaim.
+fn exhaust(pool: &Pool) -> Vec<Frames> {
+    std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect()
+}
+
+fn is_mapped(address: usize) -> bool {
+    fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| {
+        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let parse = |text| usize::from_str_radix(text, 16).unwrap();
+        (parse(from)..parse(to)).contains(&address)
+    })
+}
+
+/// A cache as programs have them: its lock is held while it changes, by the reclaimer too.
+#[derive(Default)]
+struct Cache {
+    frames: Mutex<Vec<Frames>>,
+    asked: AtomicU32,
+}
+
+impl Cache {
+    /// Waits until a worker is in the reclaimer, on its way to the lock.
+    fn wait_until_asked(&self) {
+        eventually("a worker that asks the cache", || self.asked.load(Ordering::Acquire) > 0);
+    }
+}
+
+impl Reclaimer for Cache {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if request.reason == ReclaimReason::Background {
+            self.asked.fetch_add(1, Ordering::Release); // pairs with the acquire above
+        }
+        PageCount::new(u64::from(self.frames.lock().unwrap().pop().is_some()))
+    }
+}
+
+#[test]
+fn the_last_handle_goes_under_a_lock_that_the_reclaimer_takes() {
+    within_patience("dropping a pool under the lock of its cache", || {
+        let (pool, cache) = (pool(), Arc::new(Cache::default()));
+        let registration = pool.register_reclaimer(&cache);
+        let mut frames = cache.frames.lock().unwrap();
+        *frames = exhaust(&pool);
+        cache.wait_until_asked();
+        let address = frames[0].as_ptr() as usize;
+        drop(pool);
+        assert!(frames.len() > 1000 && is_mapped(address), "frames outlive the pool");
+        frames.clear();
+        drop(frames);
+        // The worker lets go when it comes back from the reclaimer, and asks no other.
+        eventually("the end of the pool's memory", || !is_mapped(address));
+        drop(registration);
+    });
+}
+
+#[test]
+fn a_pool_rests_under_a_lock_that_the_reclaimer_takes() {
+    within_patience("resting under the lock of a cache", || {
+        let (pool, cache) = (pool(), Arc::new(Cache::default()));
+        let _registration = pool.register_reclaimer(&cache);
+        let mut frames = cache.frames.lock().unwrap();
+        *frames = exhaust(&pool);
+        cache.wait_until_asked();
+        let in_reclaimers = pool.while_still(|in_reclaimers| {
+            // The pool may be used, and rest twice.
+            let kept = frames.len() - 100;
+            frames.truncate(kept);
+            drop(pool.alloc(&PoolRequest::page()).unwrap());
+            assert_eq!(pool.while_still(|in_reclaimers| in_reclaimers), in_reclaimers);
+            in_reclaimers
+        });
+        assert_eq!(in_reclaimers, 1);
+        drop(frames);
+        eventually("the end of reclaim", || pool.while_still(|in_reclaimers| in_reclaimers) == 0);
+        pool.verify().unwrap();
+    });
+}
+
+thread_local! {
+    static LAST_WORDS: RefCell<Option<LastWords>> = const { RefCell::new(None) };
+}
+
+/// A value of a thread whose end takes the lock of the cache.
+struct LastWords(Arc<Cache>);
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        drop(self.0.frames.lock());
+    }
+}
+
+struct Leaves(Arc<Cache>);
+
+impl Reclaimer for Leaves {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if request.reason == ReclaimReason::Background {
+            LAST_WORDS.set(Some(LastWords(Arc::clone(&self.0))));
+            self.0.asked.fetch_add(1, Ordering::Release); // pairs with the acquire above
+        }
+        PageCount::ZERO
+    }
+}
+
+#[test]
+fn nobody_waits_for_the_destructors_of_a_reclaimers_thread() {
+    within_patience("dropping a pool under a lock that a thread's end takes", || {
+        let (pool, cache) = (pool(), Arc::new(Cache::default()));
+        let _registration = pool.register_reclaimer(&Arc::new(Leaves(Arc::clone(&cache))));
+        let frames = exhaust(&pool);
+        cache.wait_until_asked();
+        let locked = cache.frames.lock().unwrap();
+        drop(pool);
+        drop(locked);
+        drop(frames);
+    });
+}
+
+/// What a panic carries, which panics with another one when it is dropped, so many times.
+struct Payload(u32);
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        if let Some(left) = self.0.checked_sub(1) {
+            panic_any(Self(left));
+        }
+    }
+}
+
+/// Panics when it is asked, and when it is dropped; keeps itself until it was asked in the background.
+struct EndsBadly {
+    itself: Mutex<Option<(Arc<EndsBadly>, zonal_linux::Registration)>>,
+    ended: Arc<AtomicU32>,
+}
+
+impl Reclaimer for EndsBadly {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if request.reason == ReclaimReason::Background {
+            // From here on whoever called has the last reference.
+            drop(self.itself.lock().unwrap().take());
+        }
+        panic_any(Payload(2))
+    }
+}
+
+impl Drop for EndsBadly {
+    fn drop(&mut self) {
+        self.ended.fetch_add(1, Ordering::Release); // pairs with the acquire below
+        panic_any(Payload(3));
+    }
+}
+
+#[test]
+fn reclaimers_that_end_badly_end_nothing_else() {
+    within_patience("reclaim after reclaimers that ended badly", || {
+        let (pool, ended) = (pool(), Arc::new(AtomicU32::new(0)));
+        for _ in 0..3 {
+            let bad = Arc::new(EndsBadly { itself: Mutex::new(None), ended: Arc::clone(&ended) });
+            let registration = pool.register_reclaimer(&bad);
+            *bad.itself.lock().unwrap() = Some((Arc::clone(&bad), registration));
+        }
+        // Neither background reclaim nor a request ends by their panics.
+        let mut frames = exhaust(&pool);
+        eventually("all that end badly have", || {
+            frames.extend(pool.alloc(&PoolRequest::page()).ok());
+            ended.load(Ordering::Acquire) == 3
+        });
+        assert!(pool.reclaimer_panics() >= 6);
+        let cache = Arc::new(Cache::default());
+        cache.frames.lock().unwrap().append(&mut frames);
+        let _registration = pool.register_reclaimer(&cache);
+        eventually("a good one is asked", || {
+            frames.extend(pool.alloc(&PoolRequest::page().no_wait()).ok());
+            cache.asked.load(Ordering::Acquire) > 3
+        });
+    });
+}

@@ -1,0 +1,150 @@
+//! The threads of a pool are ordinary ones, whatever the thread is that built it. One test, since it looks at the
+//! threads of its process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ptr::null_mut;
+
+use zonal_linux::Pool;
+use zonal_testing::{eventually, skipped, within_patience};
+
+/// Threads of pools by name: the number of each.
+fn pool_threads() -> BTreeMap<String, libc::pid_t> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap());
+    let named = tasks.filter_map(|task| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        Some((name.trim().to_owned(), task.file_name().to_str()?.parse().ok()?))
+    });
+    named.filter(|(name, _)| name.starts_with("zonal-")).collect()
+}
+
+/// A pool with its four threads, which have given themselves their names.
+fn pool() -> (Pool, BTreeMap<String, libc::pid_t>) {
+    eventually("the end of earlier threads", || pool_threads().is_empty());
+    let pool = Pool::builder().size(16 << 20).fake_nodes(2).build().unwrap();
+    eventually("four named threads", || pool_threads().len() == 4);
+    (pool, pool_threads())
+}
+
+/// The signals that a thread blocks, a bit each.
+fn blocked(thread: libc::pid_t) -> u64 {
+    let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap()
+}
+
+fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+fn cpus_of(thread: libc::pid_t) -> u32 {
+    let mut set = [0_u64; 128];
+    // SAFETY: the call writes that many bytes at most.
+    let failed = unsafe { libc::sched_getaffinity(thread, size_of_val(&set), set.as_mut_ptr().cast()) };
+    assert_eq!(failed, 0);
+    set.iter().map(|word| word.count_ones()).sum()
+}
+
+fn no_signal_of_the_program_is_taken() {
+    let of_this_thread = || {
+        // SAFETY: a thread's own number.
+        blocked(unsafe { libc::gettid() })
+    };
+    let before = of_this_thread();
+    let (_pool, threads) = pool();
+    assert_eq!(of_this_thread(), before, "the builder's own mask is as it was");
+    for (name, thread) in threads {
+        let mask = blocked(thread);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGALRM, libc::SIGCHLD, libc::SIGUSR1]
+        {
+            assert!(mask & bit(signal) != 0, "{name} takes signal {signal}");
+        }
+        for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
+            assert!(
+                mask & bit(signal) == 0,
+                "{name} has no handler of the program for its own signal {signal}"
+            );
+        }
+    }
+}
+
+/// A program that blocks a signal after it has built a pool, to wait for it as daemons do.
+fn a_signal_that_the_program_blocks_stays_pending() {
+    let (pool, _threads) = pool();
+    // SAFETY: a set of bits, for which zeros are valid.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: changes the set; the signal exists.
+    assert_eq!(unsafe { libc::sigaddset(&raw mut set, libc::SIGTERM) }, 0);
+    // SAFETY: reads the set. The child of this test ends with this mask.
+    assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, null_mut()) }, 0);
+    let this = std::process::id() as libc::pid_t;
+    // SAFETY: to this child alone, all of whose own threads block it now.
+    assert_eq!(unsafe { libc::kill(this, libc::SIGTERM) }, 0);
+    let mut which = 0;
+    // SAFETY: reads the set and writes the number.
+    assert_eq!(unsafe { libc::sigwait(&raw const set, &raw mut which) }, 0);
+    assert_eq!(which, libc::SIGTERM);
+    drop(pool);
+}
+
+fn threads_of_a_real_time_builder_are_ordinary() {
+    let low = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call reads the parameters.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const low) } != 0 {
+        return skipped!("no real-time builder: {}", std::io::Error::last_os_error());
+    }
+    let (_pool, threads) = pool();
+    let policy = |thread| {
+        // SAFETY: no memory is touched.
+        unsafe { libc::sched_getscheduler(thread) }
+    };
+    for (name, thread) in threads {
+        eventually("an ordinary thread", || policy(thread) == libc::SCHED_OTHER);
+        assert_eq!(policy(thread), libc::SCHED_OTHER, "{name}");
+    }
+    assert_eq!(policy(0), libc::SCHED_FIFO, "the builder's own policy is as it was");
+}
+
+fn threads_of_a_builder_on_one_cpu_run_anywhere() {
+    let all = cpus_of(0);
+    if all < 2 {
+        return skipped!("this process has one CPU");
+    }
+    let mut set = [0_u64; 128];
+    let bytes = size_of_val(&set);
+    // SAFETY: writes that many bytes at most.
+    assert_eq!(unsafe { libc::sched_getaffinity(0, bytes, set.as_mut_ptr().cast()) }, 0);
+    let word = set.iter().position(|&word| word != 0).unwrap();
+    let one = set[word] & set[word].wrapping_neg();
+    set = [0; 128];
+    set[word] = one;
+    // SAFETY: reads that many bytes.
+    assert_eq!(unsafe { libc::sched_setaffinity(0, bytes, set.as_ptr().cast()) }, 0);
+    let (_pool, threads) = pool();
+    for (_, thread) in threads {
+        eventually("a thread that may run anywhere", || cpus_of(thread) >= all);
+    }
+    assert_eq!(cpus_of(0), 1, "the builder stays where it was");
+}
+
+#[test]
+fn threads_of_a_pool() {
+    // On threads of their own, which end with what they change of themselves.
+    within_patience("signals", no_signal_of_the_program_is_taken);
+    within_patience("real time", threads_of_a_real_time_builder_are_ordinary);
+    within_patience("affinity", threads_of_a_builder_on_one_cpu_run_anywhere);
+    // In a child with one thread: those of the test harness would take the signal.
+    // SAFETY: in the child only this runs and then `_exit`; the C library makes its heap usable there.
+    let id = unsafe { libc::fork() };
+    if id == 0 {
+        // SAFETY: ends this process later.
+        unsafe { libc::alarm(60) };
+        let failed = std::panic::catch_unwind(a_signal_that_the_program_blocks_stays_pending).is_err();
+        // SAFETY: ends this process, without the parent's handlers.
+        unsafe { libc::_exit(i32::from(failed)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for a child of this process, and writes to `status`.
+    assert_eq!(unsafe { libc::waitpid(id, &raw mut status, 0) }, id);
+    assert_eq!(status, 0, "a program that blocks SIGTERM died of it");
+}
