@@ -38,9 +38,25 @@ pub enum OfflineError {
     /// The range stays online.
     #[error(transparent)]
     Refused(#[from] OnlineError),
-    /// The range is offline, but the kernel did not take its memory back.
-    #[error("the range is offline, but the kernel keeps its memory: {0}")]
-    NotReturned(io::Error),
+    /// The range is offline, but not all of its memory went back to the kernel.
+    #[error("the range is offline, but {kept} of its frames keep their memory: {why}")]
+    NotReturned {
+        /// How many.
+        kept: PageCount,
+        /// The reason.
+        why: io::Error,
+    },
+}
+
+/// Why memory did not come back.
+#[derive(Debug, thiserror::Error)]
+pub enum ComeBackError {
+    /// The range is not offline, or not memory of one zone.
+    #[error(transparent)]
+    Refused(#[from] OnlineError),
+    /// The kernel has no huge pages for it any more; the range stays offline.
+    #[error("the range stays offline: the kernel has no memory for it: {0}; see vm.nr_hugepages")]
+    NoMemory(io::Error),
 }
 
 impl Pool {
@@ -78,18 +94,22 @@ impl Pool {
     /// Brings frames back.
     ///
     /// # Errors
-    /// When the range is not within one zone, or not all of it is offline.
-    pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
+    /// When the range is not within one zone, or not all of it is offline; or when it lies in explicit huge pages
+    /// and the reserve has none for it.
+    pub fn online_memory(&self, range: FrameRange) -> Result<(), ComeBackError> {
         let _alone = self.core.hotplug.lock();
-        self.core.allocator().online_memory(range)
+        let (allocator, memory) = (self.core.allocator(), self.core.memory());
+        memory.take_back(range, |part| allocator.online_frames(part)).map_err(ComeBackError::NoMemory)?;
+        Ok(allocator.online_memory(range)?)
     }
 
     /// Takes frames out and gives their memory back to the kernel. Reclaimers are asked for frames of the
     /// range that are in use, as long as fewer are after each time.
     ///
     /// # Errors
-    /// When the range is not within one zone, not all online, or still in use; or when the kernel does
-    /// not take the memory.
+    /// When the range is not within one zone, not all online, or still in use; or, with the range offline, when the
+    /// kernel does not take all of the memory: of an explicit huge page it takes all or nothing, once no frame
+    /// of it is online.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OfflineError> {
         let mut fewest = PageCount::new(u64::MAX);
         loop {
@@ -116,7 +136,9 @@ impl Pool {
     fn try_offline(&self, range: FrameRange) -> Result<(), OfflineError> {
         let _alone = self.core.hotplug.lock();
         self.core.allocator().offline_memory(range)?;
-        self.core.memory().discard(range).map_err(OfflineError::NotReturned)
+        let online = |part| self.core.allocator().online_frames(part);
+        let discarded = self.core.memory().discard(range, online);
+        discarded.map_err(|(kept, why)| OfflineError::NotReturned { kept, why })
     }
 
     /// Empties all pagesets of all CPUs into their zones.

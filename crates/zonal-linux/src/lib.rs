@@ -56,7 +56,7 @@ mod workers;
 pub mod workload;
 
 pub use builder::{PoolBuilder, Prefault};
-pub use change::{ActError, OfflineError, PoolPolicy};
+pub use change::{ActError, ComeBackError, OfflineError, PoolPolicy};
 pub use core::PoolCore;
 pub use cpu_map::ActingCpu;
 pub use error::{Limit, PoolError, Warning};

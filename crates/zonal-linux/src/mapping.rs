@@ -37,6 +37,7 @@ pub(crate) enum Backing {
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
+    backing: Backing,
     /// Set where children made by `fork` get no copy.
     not_copied: Option<NotCopied>,
 }
@@ -69,7 +70,7 @@ impl Mapping {
         let tail = unsafe { base.add(bytes) };
         unmap(start, head);
         unmap(tail, room - head - bytes);
-        Ok(Self { base, bytes, not_copied: None })
+        Ok(Self { base, bytes, backing: Backing::Ordinary, not_copied: None })
     }
 
     /// A reserve page must be promised to us or the first touch would kill the process, so no
@@ -88,7 +89,9 @@ impl Mapping {
         loop {
             let place = Self::ordinary(bytes, align)?.base;
             match map(place.as_ptr().cast(), bytes, flags) {
-                Ok(base) => return Self { base, bytes, not_copied: None }.without_copies(),
+                Ok(base) => {
+                    return Self { base, bytes, backing: Backing::Huge, not_copied: None }.without_copies();
+                }
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) && attempt < PLACING_ATTEMPTS => {
                     attempt += 1;
                 }
@@ -107,6 +110,19 @@ impl Mapping {
     #[inline]
     pub(crate) fn is_gap(&self) -> bool {
         self.not_copied.as_ref().is_some_and(NotCopied::is_gap)
+    }
+
+    /// What backs it.
+    pub(crate) const fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    /// Bytes of the least that the kernel gives and takes back.
+    pub(crate) fn unit(&self) -> usize {
+        match self.backing {
+            Backing::Ordinary => os_page_bytes(),
+            Backing::Huge => HUGE_PAGE_BYTES,
+        }
     }
 
     /// First address.

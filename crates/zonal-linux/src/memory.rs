@@ -65,6 +65,12 @@ pub(crate) struct ZoneMemory {
     pub(crate) populated: bool,
 }
 
+/// Where a range begins and ends, in whole pieces of the kernel's memory within its zone.
+struct Parts {
+    first: FrameRange,
+    last: FrameRange,
+}
+
 /// All memory of a pool.
 #[derive(Debug)]
 pub(crate) struct PoolMemory {
@@ -127,12 +133,78 @@ impl PoolMemory {
         frames.get() as usize * self.page_bytes
     }
 
-    /// Gives the memory behind `range`, which lies in one zone and is not in use, to the kernel.
-    pub(crate) fn discard(&self, range: FrameRange) -> io::Result<()> {
+    /// Gives the memory behind `range` to the kernel: it lies in one zone, and all of it is offline.
+    ///
+    /// Explicit huge pages go as a whole, once nothing in them is online: `online` says how many frames of a
+    /// range are. What goes may so be more than `range`.
+    ///
+    /// # Errors
+    /// How many frames the kernel keeps, and why.
+    pub(crate) fn discard(
+        &self,
+        range: FrameRange,
+        online: impl Fn(FrameRange) -> PageCount,
+    ) -> Result<(), (PageCount, io::Error)> {
+        let zone = self.zone_around(range).map_err(|why| (range.count, why))?;
+        let parts = self.parts(zone, range);
+        let is_gone = |part: &FrameRange| online(*part) == PageCount::ZERO;
+        let (first, last) = (is_gone(&parts.first), is_gone(&parts.last));
+        let start = if first { parts.first.start } else { parts.first.end() };
+        let end = if last { parts.last.end() } else { parts.last.start };
+        if start < end {
+            let offset = start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
+            let count = end.offset_from(start).unwrap_or(PageCount::ZERO);
+            // The last huge page may be larger than what is left of the zone.
+            let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
+            zone.mapping.discard(self.bytes(offset), bytes).map_err(|why| (range.count, why))?;
+        }
+        let before = start.min(range.end()).offset_from(range.start).unwrap_or(PageCount::ZERO);
+        let after = range.end().offset_from(end.max(range.start)).unwrap_or(PageCount::ZERO);
+        match before.plus(after).min(range.count) {
+            PageCount::ZERO => Ok(()),
+            kept => {
+                let why = "they lie in huge pages with others that are online; these pages go when all do";
+                Err((kept, io::Error::other(why)))
+            }
+        }
+    }
+
+    /// Takes memory for `range`, which lies in one zone, from the kernel, where it would not come by itself: a
+    /// reserve of huge pages that has run out would end the process at the first access. Does nothing for a
+    /// range that cannot come online.
+    pub(crate) fn take_back(
+        &self,
+        range: FrameRange,
+        online: impl Fn(FrameRange) -> PageCount,
+    ) -> io::Result<()> {
+        let Ok(zone) = self.zone_around(range) else { return Ok(()) };
+        if zone.mapping.backing() == Backing::Ordinary || online(range) > PageCount::ZERO {
+            return Ok(());
+        }
+        let parts = self.parts(zone, range);
+        let offset = parts.first.start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
+        let count = parts.last.end().offset_from(parts.first.start).unwrap_or(PageCount::ZERO);
+        let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
+        let populated = zone.mapping.populate(self.bytes(offset), bytes);
+        // All or nothing; should this fail too, memory that nobody uses stays.
+        populated.inspect_err(|_| _ = self.discard(range, online))
+    }
+
+    fn zone_around(&self, range: FrameRange) -> io::Result<&ZoneMemory> {
         let zone = self.zone_of(range.start).filter(|zone| zone.range.contains(&range));
-        let zone = zone.ok_or(io::ErrorKind::InvalidInput)?;
-        let offset = range.start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
-        zone.mapping.discard(self.bytes(offset), self.bytes(range.count))
+        Ok(zone.filter(|_| range.count > PageCount::ZERO).ok_or(io::ErrorKind::InvalidInput)?)
+    }
+
+    /// The first and the last piece of the kernel's memory that `range` has a part of.
+    fn parts(&self, zone: &ZoneMemory, range: FrameRange) -> Parts {
+        let frames = (zone.mapping.unit() / self.page_bytes).max(1) as u64;
+        let part = |frame: Pfn| {
+            let offset = frame.offset_from(zone.range.start).unwrap_or(PageCount::ZERO).get();
+            let start = PageCount::new(offset / frames * frames);
+            let count = PageCount::new(frames).min(zone.range.count.saturating_minus(start));
+            FrameRange { start: zone.range.start.plus(start), count }
+        };
+        Parts { first: part(range.start), last: part(Pfn::new(range.end().get() - 1)) }
     }
 
     /// Addresses of the eight-byte words of `count` frames from `first`.
@@ -309,9 +381,11 @@ mod tests {
         memory.fill(first, count, 0x5a5a);
         assert!(memory.holds(first, count, 0x5a5a));
         assert!(!memory.holds(first, PageCount::new(4), 0x5a5a));
-        memory.discard(FrameRange { start: first, count: PageCount::new(1) }).unwrap();
+        let none = |_| PageCount::ZERO;
+        memory.discard(FrameRange { start: first, count: PageCount::new(1) }, none).unwrap();
         assert!(memory.holds(first, PageCount::new(1), 0) && !memory.holds(first, count, 0));
-        assert!(memory.discard(FrameRange { start: first, count: PageCount::new(65) }).is_err());
+        assert!(memory.discard(FrameRange { start: first, count: PageCount::new(65) }, none).is_err());
+        assert!(memory.discard(FrameRange { start: first, count: PageCount::ZERO }, none).is_err());
     }
 
     #[test]

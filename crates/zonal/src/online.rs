@@ -114,6 +114,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
+    /// How many frames of `range` are online; it may lie anywhere. Exact while no memory comes or goes.
+    #[must_use]
+    pub fn online_frames(&self, range: FrameRange) -> PageCount {
+        let (start, end) = (range.start.get(), range.start.get().saturating_add(range.count.get()));
+        let of_zone = |zone: &Zone<'_, P>| {
+            let within = start.max(zone.span.start.get())..end.min(zone.span.end().get());
+            let state = |frame| zone.frames.state(zone.offset(Pfn::new(frame)));
+            within.filter(|&frame| state(frame) != FrameState::NotManaged).count() as u64
+        };
+        PageCount::new(self.zones.iter().map(of_zone).sum())
+    }
+
     /// The zone within whose span all of a range lies.
     pub(crate) fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
         if range.count == PageCount::ZERO {

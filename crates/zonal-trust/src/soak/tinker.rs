@@ -131,7 +131,7 @@ impl Tinker {
                 self.faults.ranges += 1;
             }
             Err(OfflineError::Refused(_)) => {}
-            Err(error @ OfflineError::NotReturned(_)) => panic!("{range:?}: {error}"),
+            Err(error @ OfflineError::NotReturned { .. }) => panic!("{range:?}: {error}"),
         }
     }
 }

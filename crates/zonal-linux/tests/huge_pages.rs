@@ -1,0 +1,115 @@
+//! Memory in explicit huge pages that leaves and comes back. One test, since it changes the machine's reserve.
+
+use std::fs;
+
+use zonal::machine::FrameRange;
+use zonal::units::{PageCount, Pfn};
+use zonal_linux::{ComeBackError, HugePages, OfflineError, Pool, PoolRequest};
+use zonal_testing::skipped;
+
+#[path = "common/reserve.rs"]
+mod reserve;
+
+use reserve::Reserve;
+
+const MIB: u64 = 1 << 20;
+/// Frames of a huge page.
+const HUGE: u64 = 512;
+
+fn free_huge_pages() -> u64 {
+    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+fn kept(offline: Result<(), OfflineError>) -> u64 {
+    match offline {
+        Ok(()) => 0,
+        Err(OfflineError::NotReturned { kept, why }) => {
+            assert!(why.to_string().contains("in huge pages with others that are online"), "{why}");
+            kept.get()
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Frames of the pool by their distance from its first.
+struct Frames<'p> {
+    pool: &'p Pool,
+    first: Pfn,
+}
+
+impl Frames<'_> {
+    fn range(&self, from: u64, to: u64) -> FrameRange {
+        FrameRange { start: Pfn::new(self.first.get() + from), count: PageCount::new(to - from) }
+    }
+
+    fn offline(&self, from: u64, to: u64) -> u64 {
+        kept(self.pool.offline_memory(self.range(from, to)))
+    }
+
+    /// Reads a byte of a frame that nobody holds.
+    fn byte(&self, at: u64) -> u8 {
+        let address = self.pool.ptr_of(self.range(at, at + 1).start).unwrap();
+        // SAFETY: mapped, and nobody has the frame.
+        unsafe { address.read_volatile() }
+    }
+}
+
+#[test]
+fn huge_pages_leave_whole_and_say_what_stays() {
+    let reserve = match Reserve::with_free(8) {
+        Ok(reserve) => reserve,
+        Err(why) => return skipped!("memory in explicit huge pages that leaves: {why}"),
+    };
+    let pool = Pool::builder().size(16 * MIB).huge_pages(HugePages::Explicit).build().unwrap();
+    assert_eq!(pool.warnings(), []);
+    let frames = Frames { pool: &pool, first: pool.ranges().next().unwrap().frames.start };
+    let mut held: Vec<_> = (0..4096).map_while(|_| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
+    held.iter_mut().for_each(|frame| frame.fill(9));
+    drop(held);
+    let free = free_huge_pages();
+
+    // A part of a huge page stays where it is, and is said to.
+    assert_eq!(frames.offline(0, 1), 1);
+    assert_eq!(frames.byte(0), 9);
+    assert_eq!(free_huge_pages(), free);
+    // The rest of it goes, and takes the part along.
+    assert_eq!(frames.offline(1, HUGE), 0);
+    assert_eq!(free_huge_pages(), free + 1);
+    // Whole ones in the middle, parts at both ends.
+    assert_eq!(frames.offline(HUGE + 100, 4 * HUGE + 7), (HUGE - 100) + 7);
+    assert_eq!(free_huge_pages(), free + 3);
+    // All of one that was in two parts, in the same call as a part of the next.
+    assert_eq!(frames.offline(4 * HUGE + 7, 5 * HUGE + 1), 1);
+    assert_eq!(free_huge_pages(), free + 4);
+
+    // They come back from the reserve, or not at all.
+    drop(reserve);
+    let taken = Reserve::with_free(0).ok().and_then(|_| {
+        fs::write("/proc/sys/vm/nr_hugepages", "0").ok()?;
+        (free_huge_pages() == 0).then_some(())
+    });
+    if taken.is_none() {
+        skipped!(
+            "this kernel keeps what left in reserve for the pool: it cannot be missing when it comes back"
+        );
+    } else {
+        let refused = pool.online_memory(frames.range(0, 1)).unwrap_err();
+        assert!(matches!(refused, ComeBackError::NoMemory(_)), "{refused}");
+        assert!(refused.to_string().contains("the range stays offline"), "{refused}");
+        assert!(matches!(
+            pool.offline_memory(frames.range(0, 1)),
+            Err(OfflineError::Refused(_)) // it is not online
+        ));
+    }
+    let _reserve = Reserve::with_free(4).unwrap();
+    pool.online_memory(frames.range(0, 1)).unwrap();
+    pool.online_memory(frames.range(1, HUGE)).unwrap();
+    assert!(matches!(pool.online_memory(frames.range(0, 1)), Err(ComeBackError::Refused(_))));
+    assert!(matches!(pool.online_memory(frames.range(0, 0)), Err(ComeBackError::Refused(_))));
+    pool.online_memory(frames.range(HUGE + 100, 5 * HUGE + 1)).unwrap();
+    let all: Vec<_> = (0..4096).map_while(|_| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
+    assert!(all.len() > 3500, "{}", all.len());
+    drop(all);
+    assert_eq!(pool.verify().unwrap().managed, PageCount::new(4096));
+}
