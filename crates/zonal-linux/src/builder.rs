@@ -18,6 +18,7 @@ use crate::memory::{Binding, HugePages, Manner, PoolMemory};
 use crate::plan::{ZonePlan, plan};
 use crate::pool::Pool;
 use crate::prefault::{OnProgress, Progress, prefault};
+use crate::promised::excess;
 use crate::sequences::Sequences;
 use crate::topology::Topology;
 
@@ -155,9 +156,14 @@ impl<'a> PoolBuilder<'a> {
             warnings.add(Warning::NoTopology { reason: reason.into() });
         }
         let manner = self.manner(&topology)?;
-        let plans = plan(&topology, self.checked_size()?, self.config.page_bytes)?;
+        let available = limits::available(Path::new("/"))?;
+        let plans = plan(&topology, self.checked_size(available)?, self.config.page_bytes)?;
         check_rooms(&topology, &plans, self.config.page_bytes)?;
         let memory = PoolMemory::map(&plans, manner, &mut warnings)?;
+        let limited_by = available.limited_by;
+        if let Some((promised, available)) = excess(available, Path::new("/")) {
+            warnings.add(Warning::Overcommitted { promised, available, limited_by });
+        }
         if self.prefault == Prefault::AtOnce {
             prefault(&memory, self.on_progress)?;
         }
@@ -183,8 +189,8 @@ impl<'a> PoolBuilder<'a> {
         Ok(Manner { page_bytes, max_order, huge_pages, binding })
     }
 
-    fn checked_size(&self) -> Result<u64, PoolError> {
-        let limits::Available { bytes: available, limited_by } = limits::available(Path::new("/"))?;
+    fn checked_size(&self, available: limits::Available) -> Result<u64, PoolError> {
+        let limits::Available { bytes: available, limited_by } = available;
         let asked = self.size.unwrap_or(SIZE_DEFAULT.min(available / 2));
         if asked > available {
             return Err(PoolError::TooLarge { asked, available, limited_by });

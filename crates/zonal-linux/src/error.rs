@@ -168,6 +168,15 @@ pub enum Warning {
         /// The reason.
         reason: String,
     },
+    /// All pools of this process together may come to use more than there is.
+    Overcommitted {
+        /// Bytes of all of them, but for those of explicit huge pages.
+        promised: u64,
+        /// Bytes that this process can have in all, what it has already included.
+        available: u64,
+        /// What sets the limit.
+        limited_by: Limit,
+    },
     /// The topology could not be read and is taken to be one node.
     NoTopology {
         /// The reason.
@@ -193,6 +202,13 @@ impl fmt::Display for Warning {
             Self::NoTransparentHugePages { reason } => {
                 write!(f, "no transparent huge pages, ordinary pages are used: {reason}")
             }
+            Self::Overcommitted { promised, available, limited_by } => write!(
+                f,
+                "the pools of this process may come to use {} together, but {limited_by} has {} for it: memory can \
+                 run out when frames are used; make pools smaller, or prefault them to find out at once",
+                Bytes(*promised),
+                Bytes(*available)
+            ),
             Self::NoTopology { reason } => {
                 write!(f, "the topology cannot be read, the machine is taken as one node: {reason}")
             }

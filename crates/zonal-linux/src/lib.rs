@@ -43,6 +43,7 @@ mod platform;
 mod pool;
 mod prefault;
 mod presence;
+mod promised;
 mod reclaimers;
 mod resident;
 mod sequences;

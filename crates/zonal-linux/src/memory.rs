@@ -15,6 +15,7 @@ use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::error::{PoolError, Warning, Warnings};
 use crate::mapping::{Backing, HUGE_PAGE_BYTES, Mapping, Transparent};
 use crate::plan::ZonePlan;
+use crate::promised::Promised;
 
 /// Zones start aligned for blocks of at least this order: the core's metadata of a zone begins there.
 const ALIGN_ORDER: u8 = 12;
@@ -79,6 +80,8 @@ pub(crate) struct PoolMemory {
     zones: Box<[ZoneMemory]>,
     /// Places in `zones`, ascending by address.
     by_address: Box<[u16]>,
+    /// Of what is not backed from the start.
+    _promised: Promised,
 }
 
 impl PoolMemory {
@@ -115,7 +118,10 @@ impl PoolMemory {
         let zones: Box<[_]> = zones.collect::<Result<_, _>>()?;
         let mut by_address: Box<[u16]> = (0..zones.len() as u16).collect();
         by_address.sort_by_key(|&at| zones[usize::from(at)].range.start);
-        Ok(Self { page_bytes: manner.page_bytes as usize, zones, by_address })
+        let unbacked = zones.iter().filter(|zone| !zone.populated);
+        let frames: u64 = unbacked.map(|zone| zone.range.count.get()).sum();
+        let _promised = Promised::count(frames * u64::from(manner.page_bytes));
+        Ok(Self { page_bytes: manner.page_bytes as usize, zones, by_address, _promised })
     }
 
     /// The zones, as planned.

@@ -3,8 +3,10 @@
 //! Pieces of different nodes alternate, so that all nodes' memory is zeroed at the same time.
 //! Neighbours: `builder.rs` calls this once; `mapping.rs` does the populating.
 
+use std::any::Any;
 use std::io;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -26,13 +28,27 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Told now and then from any thread; [`ControlFlow::Break`] ends the building.
+/// Told now and then from any thread; [`ControlFlow::Break`] ends the building, and so does a panic, which goes
+/// on in whoever builds.
 pub type OnProgress<'a> = &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync);
 
 struct Piece<'a> {
     zone: &'a ZoneMemory,
     offset: usize,
     bytes: usize,
+}
+
+/// Why not all was backed.
+enum Stop {
+    Failed(PoolError),
+    /// The callback did.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl From<PoolError> for Stop {
+    fn from(error: PoolError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// Backs all of `memory`. Contents may be lost: only for memory that nobody uses yet.
@@ -45,15 +61,16 @@ pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
         // Relaxed throughout: numbers are only handed out and summed; the scope's end orders.
         while !stop.load(Ordering::Relaxed) {
             let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-            let outcome = populate(piece).and_then(|()| {
+            let outcome = populate(piece).map_err(Stop::from).and_then(|()| {
                 let done = done.fetch_add(piece.bytes as u64, Ordering::Relaxed) + piece.bytes as u64;
-                match on_progress(Progress { done, total }) {
-                    ControlFlow::Continue(()) => Ok(()),
-                    ControlFlow::Break(()) => Err(PoolError::Interrupted),
+                match catch_unwind(AssertUnwindSafe(|| on_progress(Progress { done, total }))) {
+                    Ok(ControlFlow::Continue(())) => Ok(()),
+                    Ok(ControlFlow::Break(())) => Err(PoolError::Interrupted.into()),
+                    Err(payload) => Err(Stop::Panicked(payload)),
                 }
             });
-            if let Err(error) = outcome {
-                failure.lock().get_or_insert(error);
+            if let Err(why) = outcome {
+                failure.lock().get_or_insert(why);
                 stop.store(true, Ordering::Relaxed);
             }
         }
@@ -66,7 +83,11 @@ pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
         }
         work();
     });
-    failure.into_inner().map_or(Ok(()), Err)
+    match failure.into_inner() {
+        None => Ok(()),
+        Some(Stop::Failed(error)) => Err(error),
+        Some(Stop::Panicked(payload)) => resume_unwind(payload),
+    }
 }
 
 /// All pieces of zones not backed yet: first those at the start of each zone, then the next.
@@ -143,6 +164,21 @@ mod tests {
             ControlFlow::Break(())
         });
         assert!(matches!(outcome, Err(PoolError::Interrupted)));
+        assert!(calls.into_inner() <= THREADS_MAX as u64);
+    }
+
+    #[test]
+    fn a_panic_of_the_callback_is_the_builders() {
+        let memory = memory(80_000);
+        let calls = AtomicU64::new(0);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            prefault(&memory, &|_| {
+                calls.fetch_add(1, Ordering::Relaxed); // one count
+                std::panic::panic_any("of the callback")
+            })
+        }));
+        let payload = outcome.map(|_| ()).unwrap_err();
+        assert_eq!(payload.downcast_ref(), Some(&"of the callback"));
         assert!(calls.into_inner() <= THREADS_MAX as u64);
     }
 }

@@ -85,6 +85,16 @@ fn sizes_that_cannot_be_are_refused_with_advice() {
 }
 
 #[test]
+fn cpu_ids_beyond_all_machines_are_refused_at_once() {
+    let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];
+    let cpus = vec![CpuId::new(0), CpuId::new(1 << 28)];
+    let node = TopologyNode { id: node(0), cpus, distances: vec![10], zones };
+    let topology = Topology::emulated(vec![node]).unwrap();
+    let error = Pool::builder().size(8 * MIB).topology(topology).build().unwrap_err();
+    assert_eq!(error.to_string(), "CPU id 268435456 is too large; ids are below 1048576");
+}
+
+#[test]
 fn nodes_that_do_not_exist_are_named() {
     let error = Pool::builder().size(8 * MIB).nodes([node(77)]).build().unwrap_err();
     assert!(error.to_string().starts_with("node 77 does not exist; this machine has node"), "{error}");

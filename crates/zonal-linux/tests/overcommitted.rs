@@ -1,0 +1,29 @@
+//! Pools that fit one by one and not together. One test, since it counts all pools of its process.
+
+use zonal_linux::{Pool, Warning, available_bytes};
+
+fn is_overcommitted(pool: &Pool) -> bool {
+    let warned = pool.warnings().iter().find(|one| matches!(one, Warning::Overcommitted { .. }));
+    warned.inspect(|warning| {
+        let Warning::Overcommitted { promised, available, .. } = warning else { unreachable!() };
+        assert!(promised > available, "{warning}");
+        assert!(warning.to_string().starts_with("the pools of this process may come to use "), "{warning}");
+    });
+    warned.is_some()
+}
+
+#[test]
+fn pools_that_fit_only_alone_say_so() {
+    let most = available_bytes().unwrap() / 10 * 7;
+    let pool = || Pool::builder().size(most).build().unwrap();
+    let first = pool();
+    assert!(!is_overcommitted(&first));
+    let second = pool();
+    assert!(is_overcommitted(&second));
+    let frames = second.alloc(&zonal_linux::PoolRequest::page()).unwrap();
+    drop((first, second));
+    // Frames keep the memory that they are of.
+    assert!(is_overcommitted(&pool()));
+    drop(frames);
+    assert!(!is_overcommitted(&pool()));
+}
