@@ -27,6 +27,7 @@ mod current_cpu;
 mod error;
 mod failure;
 mod frames;
+mod inside;
 mod key;
 mod limits;
 mod live;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zonal::platform::{RawLock, ZeroedCells};
 
+use crate::inside;
 use crate::platform::LinuxPlatform;
 
 /// Looks at a held lock that only spin: longer than zones are held, shorter than a time slice.
@@ -30,30 +31,42 @@ impl RawLock for SleepingLock {
 
     #[inline]
     fn lock(&self) {
-        if !self.try_lock() {
+        inside::enter();
+        if !self.take() {
             self.wait();
         }
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        // Acquire pairs with the release in `unlock`.
-        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        inside::enter();
+        let taken = self.take();
+        if !taken {
+            inside::leave();
+        }
+        taken
     }
 
     #[inline]
     fn unlock(&self) {
-        self.0.store(0, Ordering::Release); // pairs with the acquire in `try_lock`
+        self.0.store(0, Ordering::Release); // pairs with the acquire in `take`
+        inside::leave();
     }
 }
 
 impl SleepingLock {
+    #[inline]
+    fn take(&self) -> bool {
+        // Acquire pairs with the release in `unlock`.
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     #[cold]
     fn wait(&self) {
         let mut looks = 0_u32;
         loop {
             // Relaxed: a look only; the exchange acquires.
-            if self.0.load(Ordering::Relaxed) == 0 && self.try_lock() {
+            if self.0.load(Ordering::Relaxed) == 0 && self.take() {
                 return;
             }
             match looks {

@@ -13,6 +13,7 @@ use zonal::reclaim::Reclaimer;
 use zonal::units::{CpuId, Moment, NodeId};
 
 use crate::cpu_map::CpuMap;
+use crate::inside::{self, Inside};
 use crate::key::PoolKey;
 use crate::lock::{SleepingLock, ZEROED_CELLS, nap};
 use crate::memory::PoolMemory;
@@ -89,6 +90,11 @@ impl Platform for LinuxPlatform {
         reclaimers::is_reclaiming(self.key)
     }
 
+    #[inline]
+    fn is_reentered(&self) -> bool {
+        inside::is_inside()
+    }
+
     fn set_reclaiming(&self, reclaiming: bool) {
         reclaimers::set_reclaiming(self.key, reclaiming);
     }
@@ -96,6 +102,7 @@ impl Platform for LinuxPlatform {
     fn wake_background_reclaim(&self, node: NodeId) {
         // A child has none of the threads; one may have held the lock they wait by.
         if self.presence.is_here() {
+            let _inside = Inside::enter();
             self.wakes.wake(node);
         }
     }

@@ -72,6 +72,11 @@ impl Pool {
     /// Takes a block by number. It stays allocated until [`Pool::free_raw`] or
     /// [`Pool::from_raw`].
     ///
+    /// Signal handlers may call this with a request that [does not wait](zonal::Request::no_wait), and
+    /// [`Pool::free_raw`], [`Pool::alloc_bulk_raw`] and [`Pool::free_bulk_raw`]; nothing else of a pool, which
+    /// uses the heap. What would have to wait for the thread that the handler interrupted is refused as
+    /// [`AllocError::Reentered`] and [`FreeError::Reentered`].
+    ///
     /// # Errors
     /// As [`Pool::alloc`], without the report.
     #[inline]

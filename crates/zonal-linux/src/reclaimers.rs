@@ -15,6 +15,7 @@ use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 
 use crate::callback::contained;
+use crate::inside::Inside;
 use crate::key::PoolKey;
 use crate::presence::Presence;
 
@@ -84,6 +85,7 @@ impl Reclaimers {
         // Relaxed: only the numbers' being different matters.
         let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let entry = Entry { id, reclaimer: Arc::downgrade(&reclaimer) };
+        let _inside = Inside::enter();
         let mut entries = self.entries.write();
         *entries = entries.iter().cloned().chain([entry]).collect();
         drop(entries);
@@ -91,6 +93,7 @@ impl Reclaimers {
     }
 
     fn unregister(&self, id: ReclaimerId) {
+        let _inside = Inside::enter();
         let mut entries = self.entries.write();
         *entries = entries.iter().filter(|entry| entry.id != id).cloned().collect();
     }
@@ -101,6 +104,7 @@ impl Reclaimers {
     }
 
     fn entries(&self) -> Arc<[Entry]> {
+        let _inside = Inside::enter();
         Arc::clone(&self.entries.read())
     }
 
@@ -167,6 +171,7 @@ pub(crate) fn is_reclaiming(key: PoolKey) -> bool {
 /// Notes that the calling thread begins or ends reclaiming for pool `key`.
 pub(crate) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
     // A thread whose locals are gone reclaims unmarked; its reclaimers free at most, then.
+    let _inside = Inside::enter();
     RECLAIMING
         .try_with(|pools| {
             let mut pools = pools.borrow_mut();

@@ -75,7 +75,7 @@ impl CpuLocal<LinuxPlatform> for Sequences {
         platform: &LinuxPlatform,
         homes: &Homes<'m, LinuxPlatform>,
         prepare: impl FnOnce(&'m Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, LinuxPlatform>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, LinuxPlatform>, u64, u32) -> bool,
     ) -> bool {
         let Some(area) = self.area else { return give_by_lock(platform, homes, prepare, refused) };
         // SAFETY: `area` is that of all threads.
@@ -89,8 +89,7 @@ impl CpuLocal<LinuxPlatform> for Sequences {
         let head = std::ptr::from_ref(home.head).cast();
         let refused = || refused(home, step, frame);
         // SAFETY: as in `take_at_home`.
-        unsafe { instructions::give(area, cpu, head, home.slots_at, step, frame, refused) };
-        true
+        unsafe { instructions::give(area, cpu, head, home.slots_at, step, frame, refused) }
     }
 
     #[inline]
@@ -125,7 +124,7 @@ fn give_by_lock<'m>(
     platform: &LinuxPlatform,
     homes: &Homes<'m, LinuxPlatform>,
     prepare: impl FnOnce(&'m Home<'m, LinuxPlatform>) -> Option<(u64, u32)>,
-    refused: impl FnOnce(&'m Home<'m, LinuxPlatform>, u64, u32),
+    refused: impl FnOnce(&'m Home<'m, LinuxPlatform>, u64, u32) -> bool,
 ) -> bool {
     TryLock.give_at_home(platform, homes, prepare, refused)
 }

@@ -34,7 +34,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// [`AllocError::OutOfMemory`] when all that a request of its kind may try has been tried;
-    /// other errors name what is wrong with the request. A failed request changes nothing.
+    /// [`AllocError::Reentered`] when it may not wait for the caller's own thread; other errors name what is
+    /// wrong with the request. A failed request changes nothing.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
         if request.terms.order == Order::PAGE
@@ -89,6 +90,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
+        if self.platform.is_reentered() {
+            return Err(AllocError::Reentered);
+        }
         if self.faults != Faults::None && self.is_refused() {
             return self.refuse(request);
         }

@@ -147,14 +147,14 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
     fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64);
 
     /// Puts a frame on top of the stack at the home that the caller's CPU uses. `prepare` sees that home
-    /// and gives step and frame, or `None` to leave it; says whether it was not left. `refused` gets what
-    /// the stack did not take: the give trips or is disturbed.
+    /// and gives step and frame, or `None` to leave it. `refused` gets what the stack did not take, because the
+    /// give trips or is disturbed, and says whether it took it. Says whether the frame was taken, by either.
     fn give_at_home<'m>(
         &self,
         platform: &P,
         homes: &Homes<'m, P>,
         prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, P>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
     ) -> bool;
 
     /// Locks a head of `cpu`, on which the caller was a moment ago; gives the gate as it was, or `None` when
@@ -191,16 +191,13 @@ impl<P: Platform> CpuLocal<P> for TryLock {
         platform: &P,
         homes: &Homes<'m, P>,
         prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, P>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
     ) -> bool {
         let cpu = platform.current_cpu();
         let Some(home) = homes.of(cpu) else { return false };
         let Some((step, frame)) = prepare(home) else { return false };
         let given = under_lock(self, cpu, home, |head| head.give(home.slots, step, frame, OPEN));
-        if given != Some(true) {
-            refused(home, step, frame);
-        }
-        true
+        given == Some(true) || refused(home, step, frame)
     }
 
     #[inline(always)]
@@ -304,15 +301,12 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
         platform: &P,
         homes: &Homes<'m, P>,
         prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, P>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
     ) -> bool {
         let cpu = platform.current_cpu();
         let Some(home) = homes.of(cpu) else { return false };
         let Some((step, frame)) = prepare(home) else { return false };
-        if !home.head.give(home.slots, step, frame, home.head.gate.load(Acquire)) {
-            refused(home, step, frame);
-        }
-        true
+        home.head.give(home.slots, step, frame, home.head.gate.load(Acquire)) || refused(home, step, frame)
     }
 
     #[inline(always)]

@@ -28,6 +28,9 @@ pub enum AllocError {
     NoContents,
     /// A bulk request was for blocks of this order, not for single frames.
     NotSingle(Order),
+    /// The caller has interrupted its own thread inside the allocator, and nothing could be had without waiting
+    /// for it: see [`Platform::is_reentered`](crate::Platform::is_reentered).
+    Reentered,
 }
 
 /// Why a free was refused. The allocator is as exact after it as before.
@@ -58,6 +61,9 @@ pub enum FreeError {
     /// The frame, or the block around it, waits in quarantine or is kept back because its poison was spoilt: it
     /// was freed before.
     Quarantined(Pfn),
+    /// The caller has interrupted its own thread inside the allocator, and the frame could not be given back
+    /// without waiting for it. It is still allocated: free it later.
+    Reentered(Pfn),
 }
 
 /// Why a bulk free stopped.
@@ -210,6 +216,11 @@ impl fmt::Display for AllocError {
             Self::NotSingle(order) => {
                 write!(f, "blocks of order {order} do not come in bulk: ask for single frames (order 0)")
             }
+            Self::Reentered => write!(
+                f,
+                "the request comes from a handler that interrupted its own thread inside the allocator, and would \
+                 wait for it: request from outside handlers, or again later"
+            ),
             Self::NoContents => {
                 write!(f, "zeroed frames need a platform that gives access to frame contents")
             }
@@ -234,6 +245,11 @@ impl fmt::Display for FreeError {
                 write!(f, "frame {frame} was allocated with order {allocated}, not {given}")
             }
             Self::Quarantined(frame) => write!(f, "frame {frame} was freed before (in quarantine)"),
+            Self::Reentered(frame) => write!(
+                f,
+                "frame {frame} is freed by a handler that interrupted its own thread inside the allocator, and would \
+                 wait for it; it is still allocated: free it later"
+            ),
         }
     }
 }

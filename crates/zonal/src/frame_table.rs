@@ -283,6 +283,13 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         Ok(kind_of(byte))
     }
 
+    /// Makes a single frame that the caller has just released, and that nobody was told of, allocated again.
+    #[cold]
+    pub(crate) fn take_back(&self, frame: u32, kind: PageKind) {
+        // Release: pairs with the acquire of the free's exchange.
+        self.cell(frame).store(allocated_page(kind), Release);
+    }
+
     /// State of `frame`.
     pub(crate) fn state(&self, frame: u32) -> FrameState {
         self.state_of(frame, self.cell(frame).load(Relaxed)) // relaxed: an observation, nothing follows

@@ -27,13 +27,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// When `first` does not start an allocated block of this order: the error names the frame and
-    /// what it is instead, and nothing has changed.
+    /// what it is instead; or [`FreeError::Reentered`]. Nothing has changed.
     #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         if order == Order::PAGE && self.give_at_home(first) { Ok(()) } else { self.free_beyond(first, order) }
     }
 
-    /// A frame onto the stack at home; `false` when it is no allocated frame of that zone.
+    /// A frame onto the stack at home; `false` when it is no allocated frame of that zone, or nothing can be given
+    /// back now.
     #[inline(always)]
     fn give_at_home(&self, first: Pfn) -> bool {
         let prepare = move |home: &Home<'m, P>| {
@@ -60,20 +61,29 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(GIVE_STEPS[kind as usize])
     }
 
-    /// Gives a frame, already marked as kept, that the stack at home did not take at once.
+    /// Gives a frame, already marked as kept, that the stack at home did not take at once. `false` when that would
+    /// have to wait for the caller's own thread: the frame is allocated again.
     #[inline(never)]
-    fn give_beyond(&self, zone: usize, frame: u32, step: u64) {
+    fn give_beyond(&self, zone: usize, frame: u32, step: u64) -> bool {
         let kind = PageKind::ALL.into_iter().find(|&kind| GIVE_STEPS[kind as usize] == step);
         let kind = kind.expect("steps are of kinds");
+        if self.platform.is_reentered() {
+            self.zones[zone].frames.take_back(frame, kind);
+            return false;
+        }
         if !self.give_and_fold(zone, frame, kind) {
             self.give(&self.zones[zone], frame, Order::PAGE, kind);
         }
+        true
     }
 
     /// Frees whatever does not go onto the stack at home at once.
     #[inline(never)]
     fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
+        if self.platform.is_reentered() {
+            return Err(FreeError::Reentered(first));
+        }
         let frame = zone.offset(first);
         let kind = zone
             .frames

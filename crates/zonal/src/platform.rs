@@ -231,6 +231,15 @@ pub trait Platform: Send + Sync {
         false
     }
 
+    /// Whether the caller runs within a signal or interrupt handler that has interrupted its own thread, or CPU,
+    /// while that held one of the platform's locks or waited for one. What cannot be done without a lock
+    /// then fails, as [`AllocError::Reentered`](crate::error::AllocError::Reentered) and
+    /// [`FreeError::Reentered`](crate::error::FreeError::Reentered), instead of waiting for ever. Platforms whose
+    /// handlers never call the allocator, or not while it is at work, leave it.
+    fn is_reentered(&self) -> bool {
+        false
+    }
+
     /// The caller begins (`true`) or ends (`false`) reclaiming. Never nested.
     fn set_reclaiming(&self, _reclaiming: bool) {}
 

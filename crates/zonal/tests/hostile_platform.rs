@@ -58,15 +58,14 @@ impl CpuLocal<Hostile> for Disturbed {
         platform: &Hostile,
         homes: &Homes<'m, Hostile>,
         prepare: impl FnOnce(&'m Home<'m, Hostile>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Hostile>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, Hostile>, u64, u32) -> bool,
     ) -> bool {
         match throw(8) {
             1 => false,
             2 => {
                 let Some(home) = homes.of(platform.current_cpu()) else { return false };
                 let Some((step, frame)) = prepare(home) else { return false };
-                refused(home, step, frame);
-                true
+                refused(home, step, frame)
             }
             _ => TryLock.give_at_home(platform, homes, prepare, refused),
         }

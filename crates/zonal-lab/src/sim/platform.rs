@@ -103,17 +103,20 @@ impl CpuLocal<Lab> for LabCpus {
         lab: &Lab,
         homes: &Homes<'m, Lab>,
         prepare: impl FnOnce(&'m Home<'m, Lab>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Lab>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, Lab>, u64, u32) -> bool,
     ) -> bool {
         // What is refused may have to wait, so it comes after the section.
         let mut left = None;
         let given = undisturbed(|| {
-            PINNED.give_at_home(lab, homes, prepare, |home, step, frame| left = Some((home, step, frame)))
+            PINNED.give_at_home(lab, homes, prepare, |home, step, frame| {
+                left = Some((home, step, frame));
+                false
+            })
         });
-        if let Some((home, step, frame)) = left {
-            refused(home, step, frame);
+        match left {
+            Some((home, step, frame)) => refused(home, step, frame),
+            None => given,
         }
-        given
     }
 
     #[inline(always)]

@@ -83,7 +83,7 @@ pub(super) unsafe fn take(
     (home, frame)
 }
 
-/// Puts a frame on top of the stack of `cpu`; calls `refused` if it does not go there.
+/// Puts a frame on top of the stack of `cpu`, or says what `refused` says.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
@@ -95,8 +95,8 @@ pub(super) unsafe fn give(
     slots: usize,
     step: u64,
     frame: u32,
-    refused: impl FnOnce(),
-) {
+    refused: impl FnOnce() -> bool,
+) -> bool {
     // SAFETY: the caller's promise; the slot written lies beyond the stack until the word says so.
     unsafe {
         sequence!([
@@ -115,9 +115,10 @@ pub(super) unsafe fn give(
         ] ["b {refused}"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
             step = in(reg) step, frame = in(reg) frame, t = out(reg) _, next = out(reg) _,
-            gate = out(reg) _, refused = label { refused() },
+            gate = out(reg) _, refused = label { return refused() },
         );
     }
+    true
 }
 
 /// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NOTHING`.

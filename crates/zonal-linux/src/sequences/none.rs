@@ -27,9 +27,9 @@ pub(super) unsafe fn give(
     _: usize,
     _: u64,
     _: u32,
-    refused: impl FnOnce(),
-) {
-    refused();
+    refused: impl FnOnce() -> bool,
+) -> bool {
+    refused()
 }
 
 /// Fails.

@@ -190,16 +190,13 @@ impl<C: Checker> CpuLocal<Model<C>> for Restartable<C> {
         platform: &Model<C>,
         homes: &Homes<'m, Model<C>>,
         prepare: impl FnOnce(&'m Home<'m, Model<C>>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Model<C>>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, Model<C>>, u64, u32) -> bool,
     ) -> bool {
         let Some(home) = homes.of(platform.current_cpu()) else { return false };
         let Some((step, frame)) = prepare(home) else { return false };
         let mut sequence = self.begin(home.head, home.slots);
         sequence.slot = frame;
-        if sequence.run(self.orders.push, Step::Push(step)).is_err() {
-            refused(home, step, frame);
-        }
-        true
+        sequence.run(self.orders.push, Step::Push(step)).is_ok() || refused(home, step, frame)
     }
 
     fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {

@@ -76,7 +76,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         platform: &Model<C>,
         homes: &Homes<'m, Model<C>>,
         prepare: impl FnOnce(&'m Home<'m, Model<C>>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Model<C>>, u64, u32),
+        refused: impl FnOnce(&'m Home<'m, Model<C>>, u64, u32) -> bool,
     ) -> bool {
         match self {
             Self::Locks => TryLock.give_at_home(platform, homes, prepare, refused),

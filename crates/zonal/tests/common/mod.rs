@@ -21,6 +21,7 @@ use zonal::{Allocator, Buffer, Config, Machine, Platform};
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
+    static REENTERED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Moves the calling thread to a CPU.
@@ -33,6 +34,11 @@ pub fn reclaim_on_this_thread(reclaiming: bool) {
     RECLAIMING.set(reclaiming);
 }
 
+/// Whether the calling thread counts as a handler that has interrupted itself; locks must not be waited for then.
+pub fn reenter_on_this_thread(reentered: bool) {
+    REENTERED.set(reentered);
+}
+
 /// A lock that gives the processor away while it waits: tests have more threads than processors.
 pub struct YieldLock(AtomicU32);
 
@@ -42,6 +48,7 @@ impl RawLock for YieldLock {
     }
 
     fn lock(&self) {
+        assert!(!REENTERED.get(), "a handler waits for the thread it has interrupted");
         while !self.try_lock() {
             std::thread::yield_now();
         }
@@ -148,6 +155,10 @@ impl Platform for TestPlatform {
 
     fn is_reclaiming(&self) -> bool {
         RECLAIMING.get()
+    }
+
+    fn is_reentered(&self) -> bool {
+        REENTERED.get()
     }
 
     fn set_reclaiming(&self, reclaiming: bool) {
