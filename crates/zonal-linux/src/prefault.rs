@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::error::PoolError;
+use crate::manners::SignalsBlocked;
 use crate::memory::{PoolMemory, ZoneMemory};
 
 /// Bytes populated by one call to the kernel: progress is told, and stopping heeded, in between.
@@ -77,10 +78,12 @@ pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
     };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
-        // This thread works too, so that a helper that cannot be started is no failure.
+        let blocked = SignalsBlocked::begin();
         for _ in 1..threads.min(THREADS_MAX).min(pieces.len()) {
             std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, work).ok();
         }
+        drop(blocked);
+        // This thread works too, so that a helper that cannot be started is no failure.
         work();
     });
     match failure.into_inner() {
