@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use serde::de::{MapAccess, Visitor};
@@ -15,6 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zonal::units::ZoneKind;
 
 use crate::error::MachineError;
+use crate::input::{self, Limit};
 use crate::model::MachineModel;
 
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -126,7 +126,7 @@ impl MachineModel {
     /// # Errors
     /// One line that names the file, the field and what would be right.
     pub fn read(path: &Path) -> Result<Self, MachineError> {
-        let text = fs::read_to_string(path)
+        let text = input::read_text(path, Limit::Document)
             .map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
         Self::from_json(&text, &path.display().to_string())
     }

@@ -14,6 +14,7 @@ mod capture;
 mod error;
 mod export;
 mod file;
+pub mod input;
 mod kernel;
 mod model;
 mod owned;

@@ -1,10 +1,10 @@
 //! Where an experiment and the files it names come from: a file of the user's, or this program.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use zonal_machine::input::{self, Folder, Limit};
 use zonal_machine::{MachineModel, preset};
 
 use super::built_in::BuiltIn;
@@ -12,9 +12,6 @@ use super::document::FileError;
 
 /// Ending of machine files, by which they are told from presets.
 const MACHINE_FILE: &str = ".json";
-
-/// Largest file, in bytes: a device that never ends may be named by mistake.
-const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// An experiment's file.
 #[derive(Clone, Debug)]
@@ -38,18 +35,20 @@ impl Source {
     /// The experiment's text.
     pub(super) fn text(&self) -> Result<Cow<'static, str>, FileError> {
         match self {
-            Self::File(path) => Ok(read(path)?.into()),
+            Self::File(path) => Ok(opened(path, input::read_text(path, Limit::Document))?.into()),
             Self::BuiltIn(known) => Ok(known.text.into()),
         }
     }
 
-    /// A file that the experiment names, and its text.
+    /// A file that the experiment names, and its text. It lies beside the experiment or in a folder there:
+    /// else an experiment of somebody else's could show, in an error, what is in the reader's own files.
     pub(super) fn companion(&self, relative: &str) -> Result<(String, Cow<'static, str>), FileError> {
         match self {
             Self::File(path) => {
-                let path = path.parent().unwrap_or(Path::new("")).join(relative);
-                let text = read(&path)?;
-                Ok((path.display().to_string(), text.into()))
+                let folder = path.parent().unwrap_or(Path::new(""));
+                let text = Folder::new(folder).read_text(Path::new(relative), Limit::Document);
+                let path = folder.join(relative);
+                Ok((path.display().to_string(), opened(&path, text)?.into()))
             }
             Self::BuiltIn(known) => match known.files.iter().find(|(name, _)| *name == relative) {
                 Some((name, text)) => Ok(((*name).to_owned(), (*text).into())),
@@ -73,17 +72,8 @@ impl Source {
     }
 }
 
-fn read(path: &Path) -> Result<String, FileError> {
-    let text = || {
-        let mut text = String::new();
-        File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            let problem = format!("it has no end within {} MiB", FILE_BYTES_MAX >> 20);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
-        }
-        Ok(text)
-    };
-    text().map_err(|error| FileError {
+fn opened(path: &Path, text: io::Result<String>) -> Result<String, FileError> {
+    text.map_err(|error| FileError {
         file: path.display().to_string(),
         line: None,
         problem: format!("cannot be read: {error}"),

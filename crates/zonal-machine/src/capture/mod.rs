@@ -1,8 +1,8 @@
 //! Captures a Linux machine from its `/proc` and `/sys`, live or copied to a directory.
 //!
 //! Nothing that is missing stops a capture: each file not found is named in a note, with what was
-//! assumed instead. Errors are a tree that says of no memory, and a `cpumap` that is no mask. Neighbours: `tree.rs` reads files
-//! and keeps the notes, `nodes.rs`, `zoneinfo.rs` and `kernel_log.rs` understand them.
+//! assumed instead. Errors are a tree that says of no memory, a `cpumap` that is no mask, and what is no file
+//! of a machine: devices, FIFOs, links that lead out of the tree. Neighbours: `tree.rs` reads files and keeps the notes, `nodes.rs`, `zoneinfo.rs` and `kernel_log.rs` understand them.
 
 mod kernel_log;
 mod nodes;
@@ -36,9 +36,11 @@ pub struct Capture {
 ///
 /// # Errors
 /// [`MachineError::NoTree`] when nothing is there, [`MachineError::NoMemory`] when nothing tells of memory,
-/// [`MachineError::Malformed`] for a mask of CPUs that is none, and what [`MachineModel::read`] refuses.
+/// [`MachineError::Malformed`] for a mask of CPUs that is none, [`MachineError::Read`] for what is no regular
+/// file, is too large or is a link that leads out of the tree, and what [`MachineModel::read`] refuses.
 pub fn capture(root: &Path) -> Result<Capture, MachineError> {
-    capture_tree(&Tree::new(root), Log::in_tree)
+    let tree = Tree::new(root);
+    tree.judge(capture_tree(&tree, Log::in_tree))
 }
 
 /// Captures the running machine, with its kernel log as far as that may be read.
@@ -46,11 +48,12 @@ pub fn capture(root: &Path) -> Result<Capture, MachineError> {
 /// # Errors
 /// As [`capture`]; [`MachineError::NoTree`] when neither `/proc` nor `/sys` is mounted.
 pub fn capture_live() -> Result<Capture, MachineError> {
-    capture_tree(&Tree::new(Path::new("/")), Log::of_running_kernel)
+    let tree = Tree::new(Path::new("/"));
+    tree.judge(capture_tree(&tree, Log::of_running_kernel))
 }
 
 fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture, MachineError> {
-    let info = tree.read("proc/zoneinfo").map(|text| ZoneInfo::parse(&text));
+    let info = zone_info(tree)?;
     if info.is_none() && !tree.has("sys/devices/system/node") && !tree.has("proc/meminfo") {
         return Err(MachineError::NoTree(tree.root().to_owned()));
     }
@@ -99,6 +102,12 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
     };
     let model = MachineModel::resolve(file, &tree.root().display().to_string())?;
     Ok(Capture { model, notes: tree.notes() })
+}
+
+fn zone_info(tree: &Tree) -> Result<Option<ZoneInfo>, MachineError> {
+    const FILE: &str = "proc/zoneinfo";
+    let info = tree.read(FILE).map(|text| ZoneInfo::parse(&text)).transpose();
+    info.map_err(|problem| MachineError::Malformed { path: tree.root().join(FILE), problem })
 }
 
 /// Drops what the kernel reported where an input of the prediction is a guess: a difference would

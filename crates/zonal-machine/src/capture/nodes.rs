@@ -30,7 +30,7 @@ impl Topology {
     pub(super) fn read(tree: &Tree) -> Result<Self, MachineError> {
         let mut online: BTreeSet<u64> = list(tree.read(&format!("{NODES}/online")).as_deref());
         if online.is_empty() {
-            online = numbered(&tree.names(NODES), "node").collect();
+            online = tree.numbered(NODES, "node").into_iter().collect();
         }
         online.retain(|&id| id < MAX_NODES as u64);
         if online.is_empty() {
@@ -156,7 +156,7 @@ fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineEr
             .map(Some)
             .map_err(|problem| MachineError::Malformed { path: tree.root().join(file), problem });
     }
-    let linked: BTreeSet<u64> = numbered(&tree.names(directory), "cpu").collect();
+    let linked: BTreeSet<u64> = tree.numbered(directory, "cpu").into_iter().collect();
     let instead = if linked.is_empty() { "no CPUs are assumed" } else { "its links to CPUs are used" };
     tree.note(&format!("{directory} has neither cpulist nor cpumap: {instead}"));
     Ok((!linked.is_empty()).then(|| linked.into_iter().collect()))
@@ -176,19 +176,14 @@ fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
     let mut cpus: Vec<u64> = in_cpuinfo.collect();
     if cpus.is_empty() {
         let text = tree.read("proc/stat").unwrap_or_default();
-        let words = text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned);
-        cpus = numbered(&words.collect::<Vec<_>>(), "cpu").collect();
+        let words = text.lines().filter_map(|line| line.split_whitespace().next());
+        cpus = words.filter_map(|word| word.strip_prefix("cpu")?.parse().ok()).collect();
     }
     if cpus.is_empty() {
         tree.note("the CPUs are unknown (sys/devices/system/cpu/online, proc/cpuinfo, proc/stat)");
         return None;
     }
     Some(cpus)
-}
-
-/// Numbers of names that are `prefix` and a number.
-fn numbered<'a>(names: &'a [String], prefix: &'a str) -> impl Iterator<Item = u64> + 'a {
-    names.iter().filter_map(move |name| name.strip_prefix(prefix)?.parse().ok())
 }
 
 /// A list as Linux prints sets of ids: `0-3,8,10-11`. What is malformed is left out, and what follows

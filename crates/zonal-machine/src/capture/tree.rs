@@ -1,11 +1,13 @@
 //! A tree of `/proc` and `/sys` files, and notes on what it lacks.
 
 use std::cell::RefCell;
-use std::fs;
+use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::nodes::NODES;
+use crate::error::MachineError;
+use crate::input::{Folder, Limit};
 
 /// Page size where nothing tells.
 const USUAL_PAGE_BYTES: u64 = 4096;
@@ -17,34 +19,73 @@ const PAGE_SIZES: RangeInclusive<u64> = 1 << 12..=1 << 30;
 const PAGE_SIZE_TOLD: usize = 6;
 
 pub(super) struct Tree {
-    root: PathBuf,
+    root: Folder,
     notes: RefCell<Vec<String>>,
+    /// The first file that is there and could not be read.
+    unread: RefCell<Option<Unread>>,
+}
+
+/// A file that is there and could not be read.
+struct Unread {
+    error: MachineError,
+    /// Whether it is nothing that a machine or a copy of one has: a device, a FIFO, a link that leads out.
+    is_foreign: bool,
 }
 
 impl Tree {
     pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), notes: RefCell::default() }
+        Self { root: Folder::new(root), notes: RefCell::default(), unread: RefCell::default() }
     }
 
     pub(super) fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
     }
 
     /// The file's text; bytes that are no text are replaced. Some kernels end lists of CPUs with a zero byte,
     /// which is left out.
     pub(super) fn read(&self, file: &str) -> Option<String> {
-        let bytes = fs::read(self.root.join(file)).ok()?;
+        let bytes = self.bytes(file)?;
         Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
     }
 
-    pub(super) fn has(&self, file: &str) -> bool {
-        self.root.join(file).exists()
+    fn bytes(&self, file: &str) -> Option<Vec<u8>> {
+        let read = self.root.read(Path::new(file), Limit::TreeFile);
+        read.map_err(|error| self.remember(file, error)).ok()
     }
 
-    /// Names in a directory; none if it is not there.
-    pub(super) fn names(&self, directory: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten();
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+    pub(super) fn has(&self, file: &str) -> bool {
+        self.root().join(file).exists()
+    }
+
+    /// The numbers of those names in a directory that are `prefix` and a number; none if it is not there.
+    pub(super) fn numbered(&self, directory: &str, prefix: &str) -> Vec<u64> {
+        let numbers = self.root.numbered(Path::new(directory), prefix);
+        numbers.map_err(|error| self.remember(directory, error)).unwrap_or_default()
+    }
+
+    /// Notes that a file could not be read, unless it is not there.
+    fn remember(&self, file: &str, source: io::Error) {
+        if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+            return;
+        }
+        // The system's own errors have a number. A live machine may refuse or fail to show a file.
+        let is_foreign = source.raw_os_error().is_none_or(|number| number == libc::ELOOP);
+        self.note(&format!("{file} cannot be read ({source}): it is taken to be missing"));
+        let mut unread = self.unread.borrow_mut();
+        if unread.as_ref().is_none_or(|first| is_foreign && !first.is_foreign) {
+            let error = MachineError::Read { path: self.root().join(file), source };
+            *unread = Some(Unread { error, is_foreign });
+        }
+    }
+
+    /// What was captured, unless a file is none that could have been captured. Where there is no machine, a
+    /// file that could not be read is the reason.
+    pub(super) fn judge<T>(&self, captured: Result<T, MachineError>) -> Result<T, MachineError> {
+        let has_nothing = matches!(captured, Err(MachineError::NoTree(_) | MachineError::NoMemory(_)));
+        match self.unread.take() {
+            Some(unread) if unread.is_foreign || has_nothing => Err(unread.error),
+            _ => captured,
+        }
     }
 
     /// The file's text; a note if it is missing.
@@ -72,7 +113,7 @@ impl Tree {
     /// The host's name, or what the tree is called.
     pub(super) fn name(&self) -> String {
         let host = self.read("proc/sys/kernel/hostname").map(|text| text.trim().to_owned());
-        let directory = || Some(self.root.file_name()?.to_string_lossy().into_owned());
+        let directory = || Some(self.root().file_name()?.to_string_lossy().into_owned());
         host.filter(|name| !name.is_empty()).or_else(directory).unwrap_or_else(|| "captured".to_owned())
     }
 
@@ -102,7 +143,7 @@ impl Tree {
 
     /// What the kernel told this process when it began, in pairs of words: which figure, and the figure.
     fn told_page_bytes(&self) -> Option<u64> {
-        let bytes = fs::read(self.root.join("proc/self/auxv")).ok()?;
+        let bytes = self.bytes("proc/self/auxv")?;
         let words: Vec<usize> = bytes
             .chunks_exact(size_of::<usize>())
             .filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)))
@@ -114,10 +155,8 @@ impl Tree {
 
     /// KiB of memory of all nodes together, if every node's is known.
     fn memory_of_nodes(&self) -> Option<u64> {
-        let names = self.names(NODES);
-        let is_node = |name: &&String| name.strip_prefix("node").is_some_and(|id| id.parse::<u64>().is_ok());
-        let nodes = names.iter().filter(is_node);
-        let memory = nodes.map(|name| self.memory_kib(&format!("{NODES}/{name}/meminfo")));
+        let nodes = self.numbered(NODES, "node").into_iter();
+        let memory = nodes.map(|id| self.memory_kib(&format!("{NODES}/node{id}/meminfo")));
         let known: Vec<u64> = memory.collect::<Option<_>>()?;
         known.into_iter().reduce(u64::saturating_add)
     }

@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 
 use zonal::pageset_limits::HighRule;
+use zonal::units::MAX_NODES;
 
 use crate::file::{FileKind, FileObservedZone, FileZone};
 
 /// The kinds of zone in the order of a machine file's columns.
 pub(super) const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
+
+/// Most zones that are read: all kinds, and one that 32-bit kernels have, of all nodes.
+const ZONES_MAX: usize = MAX_NODES * (KINDS.len() + 1);
 
 /// Every zone the kernel printed, empty ones included.
 pub(super) struct ZoneInfo {
@@ -37,16 +41,21 @@ struct Info {
 }
 
 impl ZoneInfo {
-    pub(super) fn parse(text: &str) -> Self {
+    /// # Errors
+    /// More zones than a kernel can have.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut zones: Vec<Info> = Vec::new();
         for line in text.lines() {
             if let Some((node, name)) = heading(line) {
+                if zones.len() == ZONES_MAX {
+                    return Err(format!("it has more than {ZONES_MAX} zones; no kernel has"));
+                }
                 zones.push(Info { node, name, ..Info::default() });
             } else if let Some(zone) = zones.last_mut() {
                 zone.take(line.trim());
             }
         }
-        Self { zones }
+        Ok(Self { zones })
     }
 
     pub(super) fn node_ids(&self) -> BTreeSet<u64> {
@@ -233,7 +242,7 @@ Node 0, zone  Movable
 
     #[test]
     fn values_of_a_zone() {
-        let info = ZoneInfo::parse(TEXT);
+        let info = ZoneInfo::parse(TEXT).unwrap();
         assert_eq!(info.kind_names(), ["DMA32", "Normal", "Movable"]);
         let zones = info.zones();
         assert_eq!(zones.len(), 1);
@@ -249,9 +258,9 @@ Node 0, zone  Movable
     #[test]
     fn broken_text_is_no_zone() {
         for end in 0..TEXT.len() {
-            let info = ZoneInfo::parse(&TEXT[..end]);
+            let info = ZoneInfo::parse(&TEXT[..end]).unwrap();
             assert!(info.zones().len() <= 1);
         }
-        assert!(ZoneInfo::parse("Node x, zone DMA\n min y\n").zones().is_empty());
+        assert!(ZoneInfo::parse("Node x, zone DMA\n min y\n").unwrap().zones().is_empty());
     }
 }

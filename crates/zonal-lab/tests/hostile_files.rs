@@ -1,0 +1,91 @@
+//! Experiments by strangers: what they name lies beside them, is an ordinary file, and nothing of any other
+//! file shows in an error.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use zonal_lab::experiment::{EXAMPLE, Source, load};
+use zonal_testing::within_patience;
+
+const TABLE: &str = "cpus,variant,metric,unit,value\n";
+
+/// A folder with an experiment that names `published` and `machine`, and beside it one with a secret.
+fn planted(published: &str, machine: &str) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("mine/data")).unwrap();
+    fs::write(root.path().join("secret"), "hunter2,or=not\n").unwrap();
+    fs::write(root.path().join("secret.json"), "{\"hunter2\": 1}").unwrap();
+    let text = format!("{EXAMPLE}\n[published]\nfile = {published:?}\n");
+    let machine_line = EXAMPLE.lines().find(|line| line.starts_with("machine =")).unwrap();
+    let text = text.replacen(machine_line, &format!("machine = {machine:?}"), 1);
+    fs::write(root.path().join("mine/experiment.toml"), text).unwrap();
+    root
+}
+
+fn error(root: &TempDir) -> String {
+    let path = root.path().join("mine/experiment.toml");
+    let error = within_patience("loading", move || load(&Source::File(path)).unwrap_err().to_string());
+    assert!(!error.contains("hunter2") && !error.contains("or=not"), "{error}");
+    error
+}
+
+#[test]
+fn published_figures_lie_beside_the_experiment() {
+    let outside = tempfile::tempdir().unwrap();
+    let absolute = outside.path().join("secret");
+    fs::write(&absolute, "hunter2,or=not\n").unwrap();
+    for published in
+        ["../secret", "../mine/../secret", "data/../../secret", absolute.to_str().unwrap(), "/dev/zero"]
+    {
+        let error = error(&planted(published, "quad-10-12-32"));
+        assert!(error.contains(published) && error.contains("a relative path without `..`"), "{error}");
+    }
+    for link in ["figures.csv", "data/figures.csv"] {
+        let root = planted(link, "quad-10-12-32");
+        symlink(root.path().join("secret"), root.path().join("mine").join(link)).unwrap();
+        assert!(error(&root).contains("leads out of"), "{}", error(&root));
+    }
+    let root = planted("elsewhere/secret", "quad-10-12-32");
+    symlink(root.path(), root.path().join("mine/elsewhere")).unwrap();
+    assert!(error(&root).contains("leads out of"), "{}", error(&root));
+    // Beside it, and in a folder beside it, they are read.
+    for file in ["figures.csv", "./figures.csv", "data/figures.csv"] {
+        let root = planted(file, "quad-10-12-32");
+        fs::write(root.path().join("mine").join(file), TABLE).unwrap();
+        load(&Source::File(root.path().join("mine/experiment.toml"))).unwrap();
+    }
+}
+
+#[test]
+fn so_does_a_machine_file() {
+    let root = planted("figures.csv", "../secret.json");
+    assert!(error(&root).contains("a relative path without `..`"), "{}", error(&root));
+    let root = planted("figures.csv", "link.json");
+    symlink("../secret.json", root.path().join("mine/link.json")).unwrap();
+    assert!(error(&root).contains("leads out of"), "{}", error(&root));
+}
+
+#[test]
+fn nothing_waits_for_a_fifo() {
+    let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    let root = planted("figures.csv", "quad-10-12-32");
+    fifo(&root.path().join("mine/figures.csv"));
+    assert!(error(&root).contains("figures.csv: cannot be read: it is a FIFO"), "{}", error(&root));
+    fs::remove_file(root.path().join("mine/experiment.toml")).unwrap();
+    fifo(&root.path().join("mine/experiment.toml"));
+    assert!(error(&root).contains("experiment.toml: cannot be read: it is a FIFO"), "{}", error(&root));
+    let device =
+        within_patience("loading", || load(&Source::File("/dev/zero".into())).unwrap_err().to_string());
+    assert!(device.contains("a character device; it must be a regular file"), "{device}");
+}
+
+#[test]
+fn a_file_has_an_end() {
+    let root = planted("figures.csv", "quad-10-12-32");
+    let table = fs::File::create(root.path().join("mine/figures.csv")).unwrap();
+    table.set_len(1 << 30).unwrap();
+    assert!(error(&root).contains("larger than 64 MiB"), "{}", error(&root));
+}
