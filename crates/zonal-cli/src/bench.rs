@@ -19,7 +19,7 @@ use zonal_bench::{Bench, Entry, Report, Workload};
 use zonal_linux::PoolError;
 
 use crate::interrupt;
-use crate::outcome::{Failure, print};
+use crate::outcome::{Failure, print, tell};
 use crate::progress;
 use crate::run::refused;
 use crate::values::{self, Size};
@@ -193,7 +193,7 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
     let report = report.map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
     if args.json {
-        text::remarks(&report).iter().for_each(|line| eprintln!("zonal: note: {line}"));
+        text::remarks(&report).iter().for_each(|line| tell(format_args!("note: {line}")));
     }
     print(&if args.json { json::render(&report) } else { text::render(&bench, &report) })?;
     if let Some(file) = &args.svg {
@@ -256,7 +256,7 @@ pub(crate) fn watch_for_interrupt() -> Result<std::sync::Arc<AtomicBool>, Failur
 
 pub(crate) fn warn_of_slow_build() {
     if cfg!(debug_assertions) {
-        eprintln!("zonal: warning: this is not a release build: its times say nothing");
+        tell("warning: this is not a release build: its times say nothing");
     }
 }
 

@@ -20,9 +20,10 @@ use zonal_lab::experiment::{
     self, BUILT_IN, CaseFilter, EXAMPLE, Options, Plan, Progress, ResultDocument, Source, built_in,
 };
 use zonal_lab::report;
+use zonal_machine::Escaped;
 
 use crate::interrupt;
-use crate::outcome::{Failure, print};
+use crate::outcome::{Failure, print, tell};
 use crate::progress;
 use crate::values;
 
@@ -137,7 +138,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         }
         let files = write_files(&args.out, &results)?;
         for name in plan.not_simulated(&results) {
-            eprintln!("zonal: note: {}: {name} was published, but is not simulated", plan.name);
+            tell(format_args!("note: {}: {name} was published, but is not simulated", plan.name));
         }
         if !args.json {
             print(&text::render(plan, &results, &files))?;
@@ -215,7 +216,7 @@ fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results,
     bar.enable_steady_tick(Duration::from_millis(250));
     let show = |now: &Progress| {
         bar.set_prefix(format!("{} {}/{}", plan.name, now.done, now.total));
-        bar.set_message(now.running.join("; "));
+        bar.set_message(Escaped(now.running.join("; ")).to_string());
         bar.set_position((now.share * STEPS) as u64);
     };
     let results = experiment::run(plan, options, show, stop);

@@ -5,7 +5,6 @@
 
 mod text;
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,6 +15,7 @@ use zonal_machine::{
     capture_live, explain, preset,
 };
 
+use crate::outcome::{print, tell};
 use crate::values::rules::NodeLoadArg;
 
 /// A check differs.
@@ -108,13 +108,14 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     match report(args) {
         Ok((model, rules, report)) => {
             let output = if args.json { json(&report) } else { text::render(&model, &rules, &report) };
-            // A reader that has seen enough is no failure.
-            let _ = io::stdout().write_all(output.as_bytes());
+            if let Err(failure) = print(&output) {
+                return failure.report();
+            }
             let differs = report.checks.iter().any(zonal_machine::Check::differs);
             if args.check && differs { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
         }
         Err(message) => {
-            eprintln!("zonal machine: {message}");
+            tell(format_args!("machine: {message}"));
             ExitCode::from(BAD_INPUT)
         }
     }
@@ -145,7 +146,7 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), String> {
     }
     if let Some(file) = &args.export {
         model.write(file).map_err(|error| error.to_string())?;
-        eprintln!("wrote {}", file.display());
+        tell(format_args!("wrote {}", file.display()));
     }
     let report = explain(&model, &rules);
     if args.check && report.checks.is_empty() {
@@ -163,7 +164,7 @@ fn machine(source: &Source) -> Result<MachineModel, MachineError> {
     }
     let Capture { model, notes } = source.sysfs.as_deref().map_or_else(capture_live, capture)?;
     for note in notes {
-        eprintln!("note: {note}");
+        tell(format_args!("note: {note}"));
     }
     Ok(model)
 }

@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use zonal_machine::Escaped;
+
 /// Why a command did not do what was asked.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -29,10 +31,15 @@ impl Failure {
 
     /// Says it, and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        // Nowhere else to say it.
-        let _ = writeln!(io::stderr(), "zonal: {}", one_line(&self.message));
+        tell(one_line(&self.message));
         ExitCode::from(self.code)
     }
+}
+
+/// Prints a line about the work to standard error, whatever is quoted in it.
+pub(crate) fn tell(message: impl Display) {
+    // Nowhere else to say it.
+    let _ = writeln!(io::stderr(), "zonal: {}", Escaped(message));
 }
 
 /// The text with its line breaks as spaces.
@@ -40,10 +47,18 @@ pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Prints to standard output. A reader that has seen enough is no failure.
+/// Prints lines to standard output. A reader that has seen enough is no failure.
+///
+/// What is from outside was escaped where a line break of its own would have made a line. Anything else that
+/// acts on a terminal is escaped here, in text and in strings of JSON alike.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let mut lines = text.split_inclusive('\n');
+    let written = lines.try_for_each(|line| {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        write!(out, "{}{end}", Escaped(line))
+    });
+    match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::failed(format!("cannot write the result: {error}")))
         }

@@ -29,7 +29,7 @@ use zonal_machine::{MachineModel, write_tree};
 use allocator::AllocatorArgs;
 
 use crate::interrupt;
-use crate::outcome::{Failure, print};
+use crate::outcome::{Failure, print, tell};
 use crate::values::{self, Nodes, PolicyChoice, Size};
 
 /// Run a workload on a pool of this machine's memory, and check the books
@@ -138,7 +138,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
     let pool = build(args, &options, &interrupted)?;
     for warning in pool.warnings() {
-        eprintln!("zonal: warning: {warning}");
+        tell(format_args!("warning: {warning}"));
     }
     let plan = Plan {
         workload: args.workload,
@@ -157,7 +157,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     bar.clear();
     if let Some(root) = &args.export_tree {
         write_tree(pool.snapshot(), root).map_err(Failure::failed)?;
-        eprintln!("wrote {}", root.display());
+        tell(format_args!("wrote {}", root.display()));
     }
     print(&rendered(args, &pool, &report))?;
     judge(&report, &interrupted)

@@ -1,16 +1,17 @@
-//! What can be wrong with a machine file or a captured machine, each in one line.
+//! What can be wrong with a machine file or a captured machine, each in one line, whatever it quotes.
 
 use std::path::PathBuf;
 
 use zonal::units::{MAX_NODES, ZoneKind};
 
+use crate::escape::Escaped;
 use crate::kernel::VersionError;
 
 /// Why there is no machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", Escaped(path.display()))]
     Read {
         /// The file.
         path: PathBuf,
@@ -18,7 +19,7 @@ pub enum MachineError {
         source: std::io::Error,
     },
     /// A file could not be written.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {source}", Escaped(path.display()))]
     Write {
         /// The file.
         path: PathBuf,
@@ -26,7 +27,7 @@ pub enum MachineError {
         source: std::io::Error,
     },
     /// Not JSON, or not of a machine file's shape.
-    #[error("{origin}: {field}: {problem}")]
+    #[error("{}: {}: {}", Escaped(origin), Escaped(field), Escaped(problem))]
     Shape {
         /// The file.
         origin: String,
@@ -36,7 +37,7 @@ pub enum MachineError {
         problem: String,
     },
     /// Of the right shape, but no possible machine.
-    #[error("{origin}: {field}: {problem}")]
+    #[error("{}: {}: {}", Escaped(origin), Escaped(field), Escaped(problem))]
     Invalid {
         /// The file.
         origin: String,
@@ -46,13 +47,13 @@ pub enum MachineError {
         problem: Problem,
     },
     /// A tree to capture from has nothing in it.
-    #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", .0.display())]
+    #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", Escaped(.0.display()))]
     NoTree(PathBuf),
     /// A captured tree tells of no memory.
-    #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", .0.display())]
+    #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", Escaped(.0.display()))]
     NoMemory(PathBuf),
     /// A file of a captured tree makes no sense.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {}", Escaped(path.display()), Escaped(problem))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -60,7 +61,7 @@ pub enum MachineError {
         problem: String,
     },
     /// There is no preset of that name.
-    #[error("no preset is called {name:?}; there are: {known}")]
+    #[error("no preset is called \"{}\"; there are: {known}", Escaped(name))]
     UnknownPreset {
         /// What was asked for.
         name: String,

@@ -145,10 +145,8 @@ impl MachineModel {
 }
 
 fn shape(origin: &str, path: String, error: &serde_json::Error) -> MachineError {
-    // Keys of the file are in both, line breaks and all.
-    let line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let field = if path == "." { "the whole file".to_owned() } else { line(&path) };
-    MachineError::Shape { origin: origin.to_owned(), field, problem: line(&error.to_string()) }
+    let field = if path == "." { "the whole file".to_owned() } else { path };
+    MachineError::Shape { origin: origin.to_owned(), field, problem: error.to_string() }
 }
 
 impl From<FileKind> for ZoneKind {

@@ -10,6 +10,8 @@ use zonal::fallback::{CpuPenalty, FallbackRules, NodeLoad, OwnPlace};
 use zonal::pageset_limits::{BatchRule, HighRule, PagesetRules};
 use zonal::watermarks::MovableMin;
 
+use crate::escape::Escaped;
+
 /// Major and minor number of a Linux version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KernelVersion {
@@ -32,7 +34,7 @@ impl KernelVersion {
 
 /// A text that is no kernel version.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:?} is no kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64")]
+#[error("\"{}\" is no kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Escaped(.0))]
 pub struct VersionError(String);
 
 impl FromStr for KernelVersion {

@@ -12,6 +12,7 @@ mod advice;
 mod at_boot;
 mod capture;
 mod error;
+mod escape;
 mod export;
 mod file;
 pub mod input;
@@ -27,6 +28,7 @@ mod tree_writer;
 pub use at_boot::{AtBoot, FewerFrames};
 pub use capture::{Capture, capture, capture_live};
 pub use error::{MachineError, Problem};
+pub use escape::Escaped;
 pub use kernel::{KernelVersion, Rules, VersionError};
 pub use model::{
     MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,

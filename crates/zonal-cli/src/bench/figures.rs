@@ -8,7 +8,7 @@ use serde::Serialize;
 use zonal_bench::{Figure, Figures, Goal, Part, Sizes};
 
 use super::{PeerArgs, frames, peers, warn_of_slow_build, watch_for_interrupt};
-use crate::outcome::{Failure, print};
+use crate::outcome::{Failure, print, tell};
 use crate::progress;
 use crate::values::Size;
 
@@ -73,7 +73,7 @@ pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     for line in &figures.skipped {
-        eprintln!("zonal: note: left out: {line}");
+        tell(format_args!("note: left out: {line}"));
     }
     print(&if args.json { json(&figures) } else { text(&figures) })?;
     judge(&interrupted)

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use zonal_lab::experiment::Plan;
 use zonal_lab::experiment::results::{CaseValues, Results, Row, case_text};
+use zonal_machine::Escaped;
 
 pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf]) -> String {
-    let mut text = format!("{}: {}\n", results.experiment, results.title);
-    let source = if results.source.is_empty() { String::new() } else { format!("{}; ", results.source) };
+    let mut text = format!("{}: {}\n", Escaped(&results.experiment), Escaped(&results.title));
+    let source =
+        if results.source.is_empty() { String::new() } else { format!("{}; ", Escaped(&results.source)) };
     let done = results.runs.len();
     let _ = writeln!(
         text,
         "{source}on {}; seed {}; {done} of {} runs",
-        results.machines.join(", "),
+        Escaped(results.machines.join(", ")),
         results.seed,
         plan.runs.len()
     );
@@ -24,13 +26,13 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf]) -> Strin
     let calibrated = |row: &&Row| row.calibrated_on;
     let predicted = |row: &&Row| !row.calibrated_on;
     if !results.calibrated_on.is_empty() {
-        let _ = writeln!(text, "calibrated on {}", results.calibrated_on);
+        let _ = writeln!(text, "calibrated on {}", Escaped(&results.calibrated_on));
     }
     text.extend(worst("worst error on figures calibrated on", results.rows.iter().filter(calibrated)));
     text.extend(worst("worst error on figures not calibrated on", results.rows.iter().filter(predicted)));
     if let Some(directory) = files.first().and_then(|file| file.parent()) {
         let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
-        let _ = writeln!(text, "written to {}: {}", directory.display(), names.join(", "));
+        let _ = writeln!(text, "written to {}: {}", Escaped(directory.display()), Escaped(names.join(", ")));
     }
     text + "\n"
 }
@@ -77,7 +79,7 @@ fn table(results: &Results) -> String {
     }
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
+    table.set_header(header.into_iter().map(|cell| Escaped(cell).to_string()));
     for (case, metric, unit) in lines(results) {
         let value = |name: &&str| case.iter().find(|(column, _)| column == name);
         let mut cells: Vec<String> =
@@ -92,7 +94,7 @@ fn table(results: &Results) -> String {
                 cells.push(cell(row.and_then(Row::error_pct), percent));
             }
         }
-        table.add_row(cells);
+        table.add_row(cells.into_iter().map(|cell| Escaped(cell).to_string()));
     }
     for (at, column) in table.column_iter_mut().enumerate() {
         let is_text = at >= columns.len() && at < columns.len() + 2;
@@ -126,5 +128,6 @@ fn worst<'r>(what: &str, rows: impl Iterator<Item = &'r Row>) -> Option<String> 
     let (error, row) = errors.max_by(|(a, _), (b, _)| a.abs().total_cmp(&b.abs()))?;
     let case = case_text(&row.case);
     let case = if case.is_empty() { case } else { format!("{case}, ") };
-    Some(format!("{what}: {} ({case}{}, {})\n", percent(error), row.variant, row.metric))
+    let figure = Escaped(format_args!("{case}{}, {}", row.variant, row.metric)).to_string();
+    Some(format!("{what}: {} ({figure})\n", percent(error)))
 }

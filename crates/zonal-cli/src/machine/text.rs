@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use zonal::units::PageCount;
-use zonal_machine::{Check, MachineModel, Measured, Report, Rules, Severity, readable_size};
+use zonal_machine::{Check, Escaped, MachineModel, Measured, Report, Rules, Severity, readable_size};
 
 /// Largest machine whose distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
@@ -40,7 +40,7 @@ fn heading(model: &MachineModel, rules: &Rules, report: &Report) -> String {
     let whose = if own.is_none() { "its kernel is unknown" } else { whose };
     format!(
         "{}: {}, {}, {} in {}, pages of {}\nRules of Linux {} ({whose}), node load: {:?}\n",
-        report.name,
+        Escaped(&report.name),
         counted(report.nodes.len(), "node"),
         counted(model.online_cpus() as usize, "CPU"),
         size(managed, report.page_bytes),

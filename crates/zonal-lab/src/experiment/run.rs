@@ -12,6 +12,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use zonal_machine::Escaped;
+
 use super::collect::{check_units, collect};
 use super::document::FileError;
 use super::plan::{Plan, Run};
@@ -53,7 +55,7 @@ pub struct Progress {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
     /// A run failed.
-    #[error("experiment {experiment}, {run}, seed {seed}: {reason}")]
+    #[error("experiment {}, {}, seed {seed}: {}", Escaped(experiment), Escaped(run), Escaped(reason))]
     Run {
         /// Name of the experiment.
         experiment: String,

@@ -9,6 +9,7 @@ use std::fmt::{Debug, Write as _};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use zonal_machine::Escaped;
 
 use super::style;
 
@@ -206,13 +207,9 @@ impl Chart {
     }
 }
 
-/// `text` without characters that XML has no way to write.
+/// `text` with everything escaped that cannot be seen or that XML has no way to write.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|letter| if unprintable(letter) { '\u{fffd}' } else { letter }).collect()
-}
-
-fn unprintable(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}')
+    Escaped(text).to_string()
 }
 
 fn escape(text: &str) -> String {

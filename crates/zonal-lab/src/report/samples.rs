@@ -6,7 +6,7 @@ use crate::experiment::results::{
 use crate::outcome::{Cause, Outcome, Series};
 
 /// A name that breaks pages which do not escape.
-pub(super) const HOSTILE: &str = "<b>&\"'\u{1}]]>";
+pub(super) const HOSTILE: &str = "<b>&\"'\u{1}\u{9b}\u{202e}]]>";
 pub(super) const VARIANTS: [&str; 3] = ["fixed32", "overstep32", "bounded-batches"];
 
 fn info(name: &str, role: Role) -> VariantInfo {

@@ -1,0 +1,269 @@
+//! Names by strangers in every place that a command prints: nothing of them acts on a terminal, and none of
+//! them makes a line of its own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Colour, bell, C1, right-to-left override, isolates, zero width, tag, line breaks of four kinds, delete.
+const HOSTILE: &str =
+    "a\u{1b}[31m\u{7}\u{9b}32m\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{2028}\u{85}\rforged\nforged\u{7f}";
+
+fn zonal<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
+}
+
+/// The hostile name as JSON and TOML both write it.
+fn quoted() -> String {
+    let escaped = HOSTILE.chars().map(|letter| match letter {
+        ' '..='~' => letter.to_string(),
+        _ => letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+    });
+    format!("\"{}\"", escaped.collect::<String>())
+}
+
+/// [`quoted`] for TOML, which has no surrogates.
+fn toml_quoted() -> String {
+    quoted().replace("\\udb40\\udc41", "\\U000e0041")
+}
+
+/// Fails where anything but a line break in what was printed acts on a terminal.
+fn check(output: &Output, what: &str) -> String {
+    let mut all = String::new();
+    for stream in [&output.stdout, &output.stderr] {
+        let text = String::from_utf8(stream.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let acts = |letter: &char| {
+            let formats = matches!(*letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}');
+            letter.is_control() && *letter != '\n' || formats
+        };
+        let found: Vec<char> = text.chars().filter(acts).collect();
+        assert!(found.is_empty(), "{what}: {found:?} in {text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("forged")), "{what}: a forged line in {text:?}");
+        all += &text;
+    }
+    all
+}
+
+/// What `zonal` printed, which has the hostile name in it.
+fn shown(arguments: &[&str]) -> String {
+    let text = check(&zonal(arguments), &format!("{arguments:?}"));
+    assert!(text.contains("32m"), "{arguments:?}: the name is not there: {text}");
+    text
+}
+
+/// A machine file of a hostile name, in a folder of one.
+fn machine_file() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join(HOSTILE);
+    fs::create_dir(&folder).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data/small.json");
+    let text = fs::read_to_string(source).unwrap().replacen("\"small\"", &quoted(), 1);
+    let file = folder.join("machine.json");
+    fs::write(&file, text).unwrap();
+    (directory, file)
+}
+
+fn captured_tree() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    let zoneinfo =
+        "Node 0, zone   Normal\n        spanned  4096\n        present  4096\n        managed  4000\n";
+    for (file, text) in [("proc/zoneinfo", zoneinfo), ("proc/sys/kernel/hostname", HOSTILE)] {
+        let path = root.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    root
+}
+
+#[test]
+fn names_of_machines() {
+    let root = captured_tree();
+    let tree = root.path().to_str().unwrap();
+    let json = shown(&["machine", "--sysfs", tree, "--json"]);
+    let (_folder, file) = machine_file();
+    let file = file.to_str().unwrap();
+    let out = root.path().join(HOSTILE);
+    for arguments in [
+        &["machine", "--sysfs", tree][..],
+        &["machine", "--file", file],
+        &["machine", "--file", file, "--json"],
+        &["machine", "--file", file, "--check"],
+        &["machine", "--file", file, "--export", out.to_str().unwrap(), "--json"],
+    ] {
+        shown(arguments);
+    }
+    // Scripts get the name itself.
+    let document = json.lines().find(|line| line.starts_with('{')).unwrap();
+    let document: Value = serde_json::from_str(document).unwrap();
+    assert_eq!(document["name"].as_str(), Some(HOSTILE.trim()));
+}
+
+#[test]
+fn bad_machine_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bad.json");
+    let path = file.to_str().unwrap();
+    let (_folder, good) = machine_file();
+    let good = fs::read_to_string(good).unwrap();
+    for (old, new) in [
+        ("\"page_bytes\"", format!("{}: 1, \"page_bytes\"", quoted())),
+        ("\"Normal\"", quoted()),
+        ("4096", quoted()),
+        ("\"zones\"", format!("\"observed\": {{\"kernel\": {}}}, \"zones\"", quoted())),
+    ] {
+        let text = good.replacen(old, &new, 1);
+        assert_ne!(text, good);
+        fs::write(&file, text).unwrap();
+        let text = shown(&["machine", "--file", path]);
+        assert_eq!(text.lines().count(), 1, "{text}");
+        shown(&["run", "--machine", path]);
+    }
+}
+
+#[test]
+fn arguments_and_names_of_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join(HOSTILE).join("missing.toml");
+    let (missing, name) = (missing.to_str().unwrap(), HOSTILE);
+    let pool = ["--pool", "16MiB", "--seconds", "0.01", "--threads", "1"];
+    for arguments in [
+        &[name][..],
+        &["run", name],
+        &["run", "--policy", name],
+        &["run", "--node", name],
+        &["run", "--machine", missing],
+        &["run", "--counters", name],
+        &["machine", "--file", missing],
+        &["machine", "--sysfs", missing],
+        &["machine", "--preset", name],
+        &["machine", "--rules", name],
+        &["machine", "--node-load", name],
+        &["machine", "--preset", "desktop", "--export", missing],
+        &["bench", name],
+        &["bench", "--peer", name],
+        &["bench", "--threads", name],
+        &["bench", "figures", name],
+        &["mechanisms", name],
+        &["lab", name],
+        &["lab", "run", name],
+        &["lab", "run", missing],
+        &["lab", "run", "zoned-counters-2006", "--variant", name],
+        &["lab", "run", "zoned-counters-2006", "--case", name],
+        &[&["run", "pair", "--export-tree", missing][..], &pool].concat(),
+    ] {
+        shown(arguments);
+    }
+    // Not text at all.
+    let bytes = OsStr::from_bytes(b"\x1b[31m\xff\x9b\n.json");
+    for arguments in
+        [[OsStr::new("machine"), OsStr::new("--file"), bytes], [OsStr::new("lab"), OsStr::new("run"), bytes]]
+    {
+        check(&zonal(&arguments), "bytes");
+    }
+}
+
+/// The small experiment with hostile names wherever one can be, in a folder of such a name.
+fn experiment() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join(HOSTILE);
+    fs::create_dir(&folder).unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data");
+    let mut text = fs::read_to_string(data.join("small.toml")).unwrap();
+    for old in [
+        "\"A small machine\"",
+        "\"made up\"",
+        "\"Two parts, ended in no time.\"",
+        "\"none\"",
+        "\"hog\"\nmachine",
+        "\"after\"",
+        "\"with a cache\"",
+        "\"one\"",
+        "\"what is usual\"",
+        "\"wall of one process\"",
+    ] {
+        assert_eq!(text.matches(old).count(), 1, "{old}");
+        let end = if old.ends_with("machine") { "\nmachine" } else { "" };
+        text = text.replacen(old, &(toml_quoted() + end), 1);
+    }
+    text = text.replacen("[\"touch\", \"hog\"]", "[\"touch\"]", 1);
+    fs::write(folder.join("small.toml"), text).unwrap();
+    let table =
+        fs::read_to_string(data.join("small.csv")).unwrap().replace(",after,", &format!(",\"{HOSTILE}\","));
+    fs::write(folder.join("small.csv"), table).unwrap();
+    let (_machine, machine) = machine_file();
+    fs::copy(machine, folder.join("small.json")).unwrap();
+    let file = folder.join("small.toml");
+    (directory, file)
+}
+
+#[test]
+fn names_of_an_experiment() {
+    let (directory, file) = experiment();
+    let out = directory.path().join("out");
+    let arguments = ["lab", "run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let text = shown(&arguments);
+    assert!(text.contains("written to "), "{text}");
+    // Of the one page and its charts, control characters are not even XML.
+    for entry in fs::read_dir(out.join("small")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|ending| ending != "json") {
+            let is_sound = |letter: char| {
+                letter == '\n'
+                    || !letter.is_control()
+                        && !matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            };
+            assert!(text.chars().all(is_sound), "{}", path.display());
+        }
+    }
+    let json = zonal(&[&arguments[..], &["--json"]].concat());
+    let text = check(&json, "--json");
+    let document: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(document[0]["machine"].as_str(), Some(HOSTILE));
+    let variants = document[0]["rows"].as_array().unwrap().iter().map(|row| row["variant"].as_str().unwrap());
+    assert!(variants.into_iter().any(|variant| variant == HOSTILE));
+}
+
+#[test]
+fn bad_experiments() {
+    let (_directory, file) = experiment();
+    let path = file.to_str().unwrap();
+    let good = fs::read_to_string(&file).unwrap();
+    let quoted = toml_quoted();
+    for (old, new) in [
+        ("name = \"small\"", format!("name = {quoted}")),
+        ("title =", format!("{quoted} = 1\ntitle =")),
+        ("machine = \"small.json\"", format!("machine = {quoted}")),
+        ("kind = \"first-touch\"", format!("kind = {quoted}")),
+        ("kind = \"hog\"", format!("kind = \"hog\"\n{quoted} = 1")),
+        ("config.node_reclaim = [\"on\", \"off\"]", format!("config.node_reclaim = [{quoted}]")),
+        ("zonelist_cache = \"off\"", format!("zonelist_cache = {quoted}")),
+        ("file = \"small.csv\"", format!("file = {quoted}")),
+        ("only = { workload = [\"touch\"] }", format!("only = {{ {quoted} = [\"touch\"] }}")),
+        ("variant = \"before\"", format!("variant = {quoted}")),
+        ("name = \"touch.workload.fault_ns\"", format!("name = {quoted}")),
+    ] {
+        let text = good.replacen(old, &new, 1);
+        assert_ne!(text, good, "{old}");
+        fs::write(&file, text).unwrap();
+        shown(&["lab", "run", path, "--out", "/nonexistent/out"]);
+    }
+    // A run that fails names its case and variant.
+    fs::write(&file, good.replacen("gib_each = 0.004", "gib_each = 0.25", 1)).unwrap();
+    shown(&["lab", "run", path, "--variant", HOSTILE]);
+    fs::write(&file, &good).unwrap();
+    for table in [
+        format!("\"{HOSTILE}\",variant,metric,unit,value\n1,before,wall,s,1\n"),
+        format!("cpus,variant,metric,unit,value\n1,\"{HOSTILE}x\",wall,s,1\n"),
+        format!("cpus,variant,metric,unit,value\n\"{HOSTILE}\",before,wall,s,1\n"),
+        format!("cpus,variant,metric,unit,value\n1,before,wall,s,\"{HOSTILE}\"\n"),
+    ] {
+        fs::write(file.with_file_name("small.csv"), table).unwrap();
+        shown(&["lab", "run", path]);
+    }
+}

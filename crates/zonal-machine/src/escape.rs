@@ -1,0 +1,117 @@
+//! Text from outside, made fit for a terminal and for a single line.
+//!
+//! A captured host's name, the title of an experiment or the name of a file can hold what moves a cursor,
+//! what begins a new line or what turns the order of letters around. Whatever prints such text wraps it in
+//! [`Escaped`]: errors of this crate and of the lab, the command line, reports. JSON documents have the text
+//! itself.
+
+use std::fmt::{self, Display, Write};
+
+/// Shows text without characters that act on a terminal or cannot be seen.
+///
+/// Written as `\uXXXX`, as JSON writes them (line breaks and tabs as `\n`, `\r`, `\t`), are: control characters
+/// (C0, C1 and delete), separators of lines, format characters (overrides of direction, characters without
+/// width), and code points that stand for nothing. All else stays, backslashes too, so that escaping again
+/// changes nothing. In a string of a JSON document the outcome means the same string.
+///
+/// ```
+/// use zonal_machine::Escaped;
+/// assert_eq!(Escaped("host\u{1b}[2J\n\u{202e}").to_string(), r"host\u001b[2J\n\u202e");
+/// assert_eq!(format!("{:<8}|", Escaped("größe")), "größe   |");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<T>(pub T);
+
+impl<T: Display> Display for Escaped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Escaper(String::new());
+        write!(text, "{}", self.0)?;
+        f.pad(&text.0)
+    }
+}
+
+/// Collects text, escaped.
+struct Escaper(String);
+
+impl Write for Escaper {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.chars().try_for_each(|letter| self.write_char(letter))
+    }
+
+    fn write_char(&mut self, letter: char) -> fmt::Result {
+        match letter {
+            ' '..='~' => self.0.push(letter),
+            '\n' => self.0.push_str("\\n"),
+            '\r' => self.0.push_str("\\r"),
+            '\t' => self.0.push_str("\\t"),
+            _ if can_be_seen(letter) => self.0.push(letter),
+            _ => {
+                for unit in letter.encode_utf16(&mut [0; 2]) {
+                    write!(self.0, "\\u{unit:04x}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a character that is not ASCII is one to look at, or a space between such.
+fn can_be_seen(letter: char) -> bool {
+    if letter.is_whitespace() {
+        let separates_lines = matches!(letter, '\u{2028}' | '\u{2029}');
+        return !separates_lines && !letter.is_control();
+    }
+    // The standard library knows what is printable and tells by what it escapes. Marks that go with a letter
+    // are escaped at the beginning of a text only, hence the letter before.
+    let mut text = String::from("a");
+    text.push(letter);
+    text.escape_debug().nth(1) == Some(letter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_acts_is_escaped() {
+        for letter in (0..0x20).chain(0x7f..0xa0).filter_map(char::from_u32) {
+            let text = Escaped(letter).to_string();
+            assert!(
+                text.starts_with('\\') && text.is_ascii() && !text.contains(letter),
+                "{letter:?}: {text}"
+            );
+        }
+        for (letter, shown) in [
+            ('\u{1b}', r"\u001b"),
+            ('\u{9b}', r"\u009b"),
+            ('\u{ad}', r"\u00ad"),
+            ('\u{200b}', r"\u200b"),
+            ('\u{200d}', r"\u200d"),
+            ('\u{202e}', r"\u202e"),
+            ('\u{2028}', r"\u2028"),
+            ('\u{2067}', r"\u2067"),
+            ('\u{feff}', r"\ufeff"),
+            ('\u{e000}', r"\ue000"),
+            ('\u{e0041}', r"\udb40\udc41"),
+        ] {
+            assert_eq!(Escaped(letter).to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_can_be_seen_stays() {
+        let text = "C:\\n \"größe\" 'naïve' a\u{301} 日本\u{3000}語 −20 % … <b>&\u{a0}🙂";
+        assert_eq!(Escaped(text).to_string(), text);
+        let once = Escaped("a\u{1b}\n\u{e0041}").to_string();
+        assert_eq!(Escaped(&once).to_string(), once);
+    }
+
+    #[test]
+    fn escaped_json_is_the_same_json() {
+        let text = "a\u{1b}\u{9b}\u{202e}\u{e0041}\u{2028}\"\\";
+        let json = serde_json::to_string(text).unwrap();
+        let escaped = Escaped(&json).to_string();
+        assert_ne!(escaped, json);
+        assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
+    }
+}
