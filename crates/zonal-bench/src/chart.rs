@@ -7,6 +7,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use zonal_machine::output::DRAWING_MARK;
+
 use crate::report::{Report, Row};
 use crate::{floor, harness, ours};
 
@@ -43,7 +45,7 @@ pub fn chart(report: &Report) -> String {
     let mut text = String::new();
     draw(&SVGBackend::with_string(&mut text, size).into_drawing_area(), &panels, &lines, ns_max)
         .expect("drawing to memory does not fail");
-    text
+    DRAWING_MARK.to_owned() + &text
 }
 
 fn height(panel: &[Row]) -> i32 {

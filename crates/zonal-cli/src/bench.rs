@@ -17,12 +17,13 @@ use clap::{Args, Subcommand};
 use zonal::units::PageCount;
 use zonal_bench::{Bench, Entry, Report, Workload};
 use zonal_linux::PoolError;
+use zonal_machine::output::{self, Kind};
 
 use crate::interrupt;
 use crate::outcome::{Failure, print, tell};
 use crate::progress;
 use crate::run::refused;
-use crate::values::{self, Size};
+use crate::values::{self, ForceArg, Size};
 
 /// Frames of a pool if nothing is said: 4 GiB.
 const FRAMES_DEFAULT: PageCount = PageCount::new(1 << 20);
@@ -88,6 +89,9 @@ struct PairArgs {
     /// Draw the result as bars to a file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    force: ForceArg,
 }
 
 /// Beside whom.
@@ -182,6 +186,9 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
 fn pairs(args: &PairArgs) -> Result<(), Failure> {
     let interrupted = watch_for_interrupt()?;
     warn_of_slow_build();
+    if let Some(file) = &args.svg {
+        output::check(file, Kind::Drawing, args.force.replace()).map_err(Failure::bad_input)?;
+    }
     let bench = bench(args)?;
     let entries = entries(&args.peers);
     let bar = progress::bar(0, "{msg} {wide_bar} {eta} left");
@@ -198,8 +205,7 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     print(&if args.json { json::render(&report) } else { text::render(&bench, &report) })?;
     if let Some(file) = &args.svg {
         let chart = zonal_bench::chart(&report);
-        std::fs::write(file, chart)
-            .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
+        output::write(file, &chart, Kind::Drawing, args.force.replace()).map_err(Failure::failed)?;
     }
     judge(&report, &interrupted)
 }

@@ -21,11 +21,12 @@ use zonal_lab::experiment::{
 };
 use zonal_lab::report;
 use zonal_machine::Escaped;
+use zonal_machine::output::Replace;
 
 use crate::interrupt;
 use crate::outcome::{Failure, print, tell};
 use crate::progress;
-use crate::values;
+use crate::values::{self, ForceArg};
 
 /// What stands for all experiments that are built in.
 const ALL: &str = "all";
@@ -69,6 +70,9 @@ struct RunArgs {
     /// Where results go: DIR/NAME/result.json, report.html and its charts
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
+
+    #[command(flatten)]
+    force: ForceArg,
 
     /// Start of all random choices; the same seed gives the same results
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -126,6 +130,9 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
 
 fn run_all(args: &RunArgs) -> Result<(), Failure> {
     let plans = plans(args)?;
+    for plan in &plans {
+        report::check(&args.out, &plan.name, args.force.replace()).map_err(Failure::bad_input)?;
+    }
     let options = options(args)?;
     let stop = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
@@ -136,7 +143,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         if results.runs.is_empty() {
             break;
         }
-        let files = write_files(&args.out, &results)?;
+        let files = write_files(&args.out, &results, args.force.replace())?;
         for name in plan.not_simulated(&results) {
             tell(format_args!("note: {}: {name} was published, but is not simulated", plan.name));
         }
@@ -228,11 +235,9 @@ fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results,
 }
 
 /// Everything that becomes of results on disk.
-fn write_files(directory: &Path, results: &Results) -> Result<Vec<PathBuf>, Failure> {
-    let refused =
-        |error| Failure::failed(format!("cannot write results to {}: {error}", directory.display()));
-    let mut written = vec![experiment::write(directory, results).map_err(refused)?];
-    written.extend(report::write(&directory.join(&results.experiment), results).map_err(refused)?);
+fn write_files(directory: &Path, results: &Results, replace: Replace) -> Result<Vec<PathBuf>, Failure> {
+    let mut written = vec![experiment::write(directory, results, replace).map_err(Failure::failed)?];
+    written.extend(report::write(directory, results, replace).map_err(Failure::failed)?);
     Ok(written)
 }
 

@@ -16,6 +16,7 @@ use zonal_machine::{
 };
 
 use crate::outcome::{print, tell};
+use crate::values::ForceArg;
 use crate::values::rules::NodeLoadArg;
 
 /// A check differs.
@@ -50,6 +51,9 @@ pub(crate) struct MachineArgs {
     /// Write the machine to a file that --file reads back
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
+
+    #[command(flatten)]
+    force: ForceArg,
 
     /// Print the report as one JSON document
     #[arg(long)]
@@ -145,7 +149,7 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), String> {
         rules.node_load = node_load.into();
     }
     if let Some(file) = &args.export {
-        model.write(file).map_err(|error| error.to_string())?;
+        model.write(file, args.force.replace()).map_err(|error| error.to_string())?;
         tell(format_args!("wrote {}", file.display()));
     }
     let report = explain(&model, &rules);

@@ -24,13 +24,13 @@ use zonal::policy::WeightTable;
 use zonal::units::NodeId;
 use zonal_linux::workload::{Latencies, Plan, PoolReport, Workload, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
-use zonal_machine::{MachineModel, write_tree};
+use zonal_machine::{MachineModel, check_tree, write_tree};
 
 use allocator::AllocatorArgs;
 
 use crate::interrupt;
 use crate::outcome::{Failure, print, tell};
-use crate::values::{self, Nodes, PolicyChoice, Size};
+use crate::values::{self, ForceArg, Nodes, PolicyChoice, Size};
 
 /// Run a workload on a pool of this machine's memory, and check the books
 #[derive(Args, Clone, Debug)]
@@ -76,6 +76,9 @@ pub(crate) struct RunArgs {
     /// Write the pool's state as files of /proc and /sys below DIR, which `zonal machine --sysfs DIR` reads
     #[arg(long, value_name = "DIR")]
     export_tree: Option<PathBuf>,
+
+    #[command(flatten)]
+    force: ForceArg,
 
     /// Print settings, fallback orders, and thresholds and limits of each zone after the report
     #[arg(long, conflicts_with = "json")]
@@ -134,6 +137,9 @@ struct Options {
 
 fn measure(args: &RunArgs) -> Result<(), Failure> {
     let options = resolve(args)?;
+    if let Some(root) = &args.export_tree {
+        check_tree(root, args.force.replace()).map_err(Failure::bad_input)?;
+    }
     let interrupted = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
     let pool = build(args, &options, &interrupted)?;
@@ -156,7 +162,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot start {} threads: {error}", plan.threads)))?;
     bar.clear();
     if let Some(root) = &args.export_tree {
-        write_tree(pool.snapshot(), root).map_err(Failure::failed)?;
+        write_tree(pool.snapshot(), root, args.force.replace()).map_err(Failure::failed)?;
         tell(format_args!("wrote {}", root.display()));
     }
     print(&rendered(args, &pool, &report))?;

@@ -9,8 +9,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::Args;
 use zonal::config::NodeReclaim;
 use zonal::units::{MAX_NODES, NodeId};
+use zonal_machine::output::Replace;
 
 /// Longest run: a year.
 const SECONDS_MAX: f64 = 31_536_000.0;
@@ -32,6 +34,20 @@ const SIZE_UNITS: [(&str, u32); 14] = [
     ("ti", 40),
     ("tib", 40),
 ];
+
+/// Whether files of others may be replaced.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ForceArg {
+    /// Replace what is there, even if zonal did not write it
+    #[arg(long)]
+    force: bool,
+}
+
+impl ForceArg {
+    pub(crate) const fn replace(&self) -> Replace {
+        if self.force { Replace::Any } else { Replace::Own }
+    }
+}
 
 /// A size in bytes, more than zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,6 +11,7 @@ use zonal_lab::experiment::results::{Results, case_text};
 use zonal_lab::experiment::{
     CaseFilter, Failure, Options, Plan, Progress, ResultDocument, Source, load, run, silence_faults, write,
 };
+use zonal_machine::output::Replace;
 
 const MEMORY: u64 = 1 << 30;
 
@@ -210,7 +211,7 @@ fn results_are_written_whole() {
     let directory = tempfile::tempdir().unwrap();
     let results = run_all(&kept(&["after"], "cpus", 1.0), &options(1, 1));
     for _ in 0..2 {
-        let path = write(directory.path(), &results).unwrap();
+        let path = write(directory.path(), &results, Replace::Own).unwrap();
         assert_eq!(path, directory.path().join("small/result.json"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), ResultDocument(&results).text());
     }

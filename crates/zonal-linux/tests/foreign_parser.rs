@@ -11,6 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 use zonal::units::{Order, ZoneKind};
 use zonal_linux::{Pool, PoolRequest};
+use zonal_machine::output::Replace;
 use zonal_machine::{preset, write_tree};
 use zonal_testing::skipped;
 
@@ -129,7 +130,7 @@ fn figures_as_another_parser_reads_them() {
         })
         .collect();
     let directory = tempfile::tempdir().unwrap();
-    write_tree(pool.snapshot(), directory.path()).unwrap();
+    write_tree(pool.snapshot(), directory.path(), Replace::Own).unwrap();
     let printed = run(&python, &["-c", SCRIPT, &directory.path().display().to_string()]).unwrap();
     let found: Value = serde_json::from_str(&printed).unwrap();
     check_zones(&pool, &found);

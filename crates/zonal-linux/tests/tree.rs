@@ -6,6 +6,7 @@ use zonal::pageset_tuning::PagesetTuning;
 use zonal::units::{Order, PageCount, ZoneKind};
 use zonal::{Config, config::NodeReclaim};
 use zonal_linux::{Pool, PoolRequest};
+use zonal_machine::output::Replace;
 use zonal_machine::{Capture, KernelVersion, MachineModel, Rules, capture, explain, preset, write_tree};
 
 const MIB: u64 = 1 << 20;
@@ -24,7 +25,7 @@ fn use_it(pool: &Pool) -> Vec<zonal_linux::Frames> {
 }
 
 fn written_and_read(pool: &Pool, root: &Path) -> Capture {
-    write_tree(pool.snapshot(), root).unwrap();
+    write_tree(pool.snapshot(), root, Replace::Own).unwrap();
     capture(root).unwrap()
 }
 
@@ -136,6 +137,6 @@ fn a_folder_that_cannot_be_written_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = write_tree(pool.snapshot(), &file).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("cannot write {}/proc/zoneinfo: ", file.display())), "{error}");
+    let error = write_tree(pool.snapshot(), &file, Replace::Own).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot write {}: Not a directory", file.display())), "{error}");
 }

@@ -18,14 +18,6 @@ pub enum MachineError {
         /// Why not.
         source: std::io::Error,
     },
-    /// A file could not be written.
-    #[error("cannot write {}: {source}", Escaped(path.display()))]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
     /// Not JSON, or not of a machine file's shape.
     #[error("{}: {}: {}", Escaped(origin), Escaped(field), Escaped(problem))]
     Shape {

@@ -1,31 +1,37 @@
 //! Writing machine files that read back as the same machine.
 
-use std::fs;
 use std::path::Path;
 
 use zonal::fallback::CpuPenalty;
 use zonal::units::PageCount;
 
-use crate::error::MachineError;
-use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileRow, FileSettings, FileZone};
+use crate::file::{
+    Exported, FileMachine, FileNode, FileObserved, FileObservedZone, FileRow, FileSchema, FileSettings,
+    FileZone,
+};
 use crate::model::{MachineModel, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel};
+use crate::output::{self, Kind, Replace, WriteError};
 
 impl MachineModel {
     /// The machine as the text of a machine file.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string(&self.to_file()).unwrap_or_default();
+        let mut text = serde_json::to_string(&self.exported()).expect("numbers and names are always JSON");
         text.push('\n');
         text
     }
 
-    /// Writes a machine file.
+    /// Writes a machine file, as a whole or not at all.
     ///
     /// # Errors
-    /// [`MachineError::Write`] when the file system refuses.
-    pub fn write(&self, path: &Path) -> Result<(), MachineError> {
-        fs::write(path, self.to_json())
-            .map_err(|source| MachineError::Write { path: path.to_owned(), source })
+    /// When something is there that may not be replaced, or the file system refuses.
+    pub fn write(&self, path: &Path, replace: Replace) -> Result<(), WriteError> {
+        output::write(path, &self.to_json(), Kind::Machine, replace)
+    }
+
+    fn exported(&self) -> Exported {
+        let machine = self.to_file();
+        Exported { schema: machine.schema, machine }
     }
 
     fn to_file(&self) -> FileMachine {
@@ -38,6 +44,7 @@ impl MachineModel {
             zones: self.zones.iter().map(file_zone).collect(),
             settings: file_settings(&self.settings),
             observed: self.observed.as_ref().map(file_observed),
+            schema: FileSchema::V1,
         }
     }
 

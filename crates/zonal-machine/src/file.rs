@@ -30,6 +30,25 @@ pub(crate) struct FileMachine {
     pub(crate) settings: FileSettings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) observed: Option<FileObserved>,
+    /// Written first, by [`Exported`].
+    #[serde(default, skip_serializing)]
+    pub(crate) schema: FileSchema,
+}
+
+/// A machine file as it is written: what it is stands at its head.
+#[derive(Serialize)]
+pub(crate) struct Exported {
+    pub(crate) schema: FileSchema,
+    #[serde(flatten)]
+    pub(crate) machine: FileMachine,
+}
+
+/// What the file is. Files written by hand need not say so.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default)]
+pub(crate) enum FileSchema {
+    #[default]
+    #[serde(rename = "zonal.machine-file.v1")]
+    V1,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug)]

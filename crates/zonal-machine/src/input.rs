@@ -51,6 +51,15 @@ pub fn read_text(path: &Path, limit: Limit) -> io::Result<String> {
     text(read(path, limit)?)
 }
 
+/// The first bytes of a regular file that is no link, `most` at most.
+pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    check_regular(fs::symlink_metadata(path)?.file_type())?;
+    let file = open(path, libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)?;
+    let mut bytes = Vec::new();
+    file.take(most as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// A folder whose files may be read, and no others: links that lead out of it are refused.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);

@@ -18,6 +18,7 @@ mod file;
 pub mod input;
 mod kernel;
 mod model;
+pub mod output;
 mod owned;
 mod predict;
 mod presets;
@@ -39,4 +40,4 @@ pub use presets::{PRESETS, Preset, preset};
 pub use report::{
     Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain, readable_size,
 };
-pub use tree_writer::write_tree;
+pub use tree_writer::{check_tree, write_tree};

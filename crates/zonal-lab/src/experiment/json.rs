@@ -3,12 +3,11 @@
 //! The same seed gives the same bytes: nothing of the host is in it, and floats are rounded to nine
 //! significant digits. Neighbours: `results.rs` is what it is made from.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
+use zonal_machine::output::{self, Kind, Replace, WriteError};
 
 use super::results::{Parameter, Results, Row};
 
@@ -30,16 +29,16 @@ impl ResultDocument<'_> {
     }
 }
 
-/// Writes `DIRECTORY/EXPERIMENT/result.json`, as a whole or not at all; gives its path.
+/// Its file.
+pub(crate) const RESULT_FILE: &str = "result.json";
+
+/// Writes `DIRECTORY/EXPERIMENT/result.json`, as a whole or not at all; returns its path.
 ///
 /// # Errors
-/// What the file system says.
-pub fn write(directory: &Path, results: &Results) -> io::Result<PathBuf> {
-    let directory = directory.join(&results.experiment);
-    fs::create_dir_all(&directory)?;
-    let (path, new) = (directory.join("result.json"), directory.join("result.json.new"));
-    fs::write(&new, ResultDocument(results).text())?;
-    fs::rename(&new, &path)?;
+/// When something is there that may not be replaced, or the file system refuses.
+pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<PathBuf, WriteError> {
+    let path = output::folder(directory, &results.experiment)?.join(RESULT_FILE);
+    output::write(&path, &ResultDocument(results).text(), Kind::Results, replace)?;
     Ok(path)
 }
 

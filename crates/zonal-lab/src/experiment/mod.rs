@@ -26,6 +26,7 @@ mod source;
 
 pub use built_in::{BUILT_IN, BuiltIn, EXAMPLE, built_in};
 pub use document::FileError;
+pub(crate) use json::RESULT_FILE;
 pub use json::{ResultDocument, write};
 pub use plan::{Calibration, Plan, Run};
 pub use published::{Baseline, BaselineRow, CaseFilter};

@@ -10,6 +10,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use zonal_machine::Escaped;
+use zonal_machine::output::DRAWING_MARK;
 
 use super::style;
 
@@ -180,7 +181,7 @@ impl Chart {
 
     /// As a document of its own.
     pub(super) fn document(&self) -> String {
-        self.svg(&format!("<style>{}</style>\n", style::css("")))
+        DRAWING_MARK.to_owned() + &self.svg(&format!("<style>{}</style>\n", style::css("")))
     }
 
     /// As part of a document that has the style.

@@ -22,6 +22,7 @@ pub(super) fn page(results: &Results, gallery: &Gallery) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta name="generator" content="zonal";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);

@@ -25,31 +25,48 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::path::{Path, PathBuf};
 
+use zonal_machine::output::{self, Kind, Replace, WriteError};
+
 use self::canvas::Chart;
+use crate::experiment::RESULT_FILE;
 use crate::experiment::results::Results;
 
 /// Longest name of a file, without its ending.
 const NAME_MAX: usize = 80;
 
-/// Writes `report.html` and its charts into `dir`, which is made where it is not there, and says which files
-/// these are: the page first. Files of the same names are overwritten.
+/// The page's file.
+const PAGE_FILE: &str = "report.html";
+
+/// Writes `DIRECTORY/EXPERIMENT/report.html` and its charts beside it, and says which files these are: the page
+/// first. Each is written as a whole or not at all.
 ///
 /// # Errors
-/// What the file system says.
-pub fn write(dir: &Path, results: &Results) -> io::Result<Vec<PathBuf>> {
-    std::fs::create_dir_all(dir)?;
+/// When something is there that may not be replaced, or the file system refuses.
+pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Vec<PathBuf>, WriteError> {
+    let directory = output::folder(directory, &results.experiment)?;
     let gallery = Gallery::of(results);
-    let mut files = vec![("report.html".to_owned(), html::page(results, &gallery))];
-    files.extend(gallery.documents());
-    let written = files.into_iter().map(|(name, text)| {
-        let path = dir.join(name);
-        std::fs::write(&path, text)?;
+    let mut files = vec![(PAGE_FILE.to_owned(), html::page(results, &gallery), Kind::Page)];
+    files.extend(gallery.documents().map(|(name, text)| (name, text, Kind::Drawing)));
+    let written = files.into_iter().map(|(name, text, kind)| {
+        let path = directory.join(name);
+        output::write(&path, &text, kind, replace)?;
         Ok(path)
     });
     written.collect()
+}
+
+/// Checks, before an experiment is run, that its results and its page may be written: names of charts are known
+/// only afterwards.
+///
+/// # Errors
+/// When something is there that may not be replaced.
+pub fn check(directory: &Path, experiment: &str, replace: Replace) -> Result<(), WriteError> {
+    let directory = directory.join(experiment);
+    output::check_folder(&directory)?;
+    output::check(&directory.join(RESULT_FILE), Kind::Results, replace)?;
+    output::check(&directory.join(PAGE_FILE), Kind::Page, replace)
 }
 
 /// The page, with its charts within.

@@ -1,6 +1,7 @@
 //! The report as a whole: what must be in it, what must never be, and that no text lies over another.
 
 use roxmltree::{Document, Node};
+use zonal_machine::output::Replace;
 
 use super::canvas::{Font, Weight};
 use super::samples::{self, HOSTILE, VARIANTS, num, row, run, series, text};
@@ -341,7 +342,9 @@ fn files_are_written_where_they_belong_and_none_over_another() {
         row.metric = if row.metric == "sys" { "Wall!".into() } else { row.metric.clone() };
     }
     let below = folder.path().join("a/b");
-    let files = write(&below, &results).unwrap();
+    results.experiment = "small".to_owned();
+    let files = write(&below, &results, Replace::Own).unwrap();
+    let below = below.join("small");
     assert_eq!(files[0], below.join("report.html"));
     assert_eq!(std::fs::read_to_string(&files[0]).unwrap(), html(&results));
     assert_eq!(files.len(), std::fs::read_dir(&below).unwrap().count());

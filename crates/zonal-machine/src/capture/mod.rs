@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::error::MachineError;
-use crate::file::{FileMachine, FileNode, FileObserved, FileRow, FileSettings, FileZone};
+use crate::file::{FileMachine, FileNode, FileObserved, FileRow, FileSchema, FileSettings, FileZone};
 use crate::kernel::{KernelVersion, Rules};
 use crate::model::MachineModel;
 
@@ -92,6 +92,7 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
     let settings = settings(tree, &names);
     forget_unfounded(&mut observed, &settings, &topology);
     let file = FileMachine {
+        schema: FileSchema::V1,
         name: tree.name(),
         page_bytes,
         nodes: file_nodes(&topology, tree),

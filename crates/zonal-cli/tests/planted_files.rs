@@ -1,0 +1,225 @@
+//! What stands where a command would write: links are not followed, files of others stay as they are, zonal's
+//! own are replaced as a whole.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const PRECIOUS: &str = "something that somebody else wrote\n";
+
+fn zonal(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
+}
+
+/// Something that writes a file or a tree below a folder.
+struct Writer {
+    name: &'static str,
+    /// Where it is told to write, relative to the folder.
+    to: &'static str,
+    /// A file that it writes there.
+    file: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const WRITERS: [Writer; 6] = [
+    Writer {
+        name: "machine file",
+        to: "machine.json",
+        file: "machine.json",
+        arguments: &["machine", "--preset", "desktop", "--export"],
+    },
+    Writer { name: "page", to: "out", file: "out/small/report.html", arguments: LAB },
+    Writer { name: "results", to: "out", file: "out/small/result.json", arguments: LAB },
+    Writer { name: "picture of results", to: "out", file: "out/small/bars-hog.svg", arguments: LAB },
+    Writer {
+        name: "chart",
+        to: "chart.svg",
+        file: "chart.svg",
+        arguments: &[
+            "bench",
+            "pair",
+            "--peer",
+            "none",
+            "--pool",
+            "16MiB",
+            "--rounds",
+            "1",
+            "--seconds",
+            "0.001",
+            "--warm-up",
+            "0.001",
+            "--svg",
+        ],
+    },
+    Writer {
+        name: "tree",
+        to: "tree",
+        file: "tree/proc/zoneinfo",
+        arguments: &[
+            "run",
+            "pair",
+            "--pool",
+            "16MiB",
+            "--threads",
+            "1",
+            "--seconds",
+            "0.01",
+            "--export-tree",
+        ],
+    },
+];
+
+/// An experiment without published figures; the folder of its files is that of the lab's tests.
+const LAB: &[&str] = &[
+    "lab",
+    "run",
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-lab/tests/data/small.toml"),
+    "--case",
+    "case=one",
+    "--out",
+];
+
+impl Writer {
+    fn write(&self, folder: &TempDir, more: &[&str]) -> (i32, String) {
+        let to = folder.path().join(self.to);
+        let output = zonal(&[self.arguments, &[to.to_str().unwrap()], more].concat());
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    fn path(&self, folder: &TempDir) -> PathBuf {
+        folder.path().join(self.file)
+    }
+
+    /// A folder where it has not written yet, but where the folder of its file is there.
+    fn folder(&self) -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(self.path(&folder).parent().unwrap()).unwrap();
+        folder
+    }
+
+    /// Fails unless it refuses with bad input and says which file it is.
+    fn is_refused(&self, folder: &TempDir, more: &[&str]) -> String {
+        let (code, errors) = self.write(folder, more);
+        assert!(
+            code == 2 || code == 1 && self.name == "picture of results",
+            "{}: {code} {errors}",
+            self.name
+        );
+        assert!(errors.contains("cannot write ") && errors.contains(self.to), "{}: {errors}", self.name);
+        errors
+    }
+}
+
+/// Whether a file under its new name is left in a folder or below.
+fn left_over(folder: &Path) -> bool {
+    fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() { left_over(&path) } else { path.extension().is_some_and(|ending| ending == "new") }
+    })
+}
+
+#[test]
+fn files_of_others_are_replaced_on_request_alone() {
+    for writer in &WRITERS {
+        let folder = writer.folder();
+        fs::write(writer.path(&folder), PRECIOUS).unwrap();
+        let errors = writer.is_refused(&folder, &[]);
+        assert!(errors.contains("--force"), "{errors}");
+        assert_eq!(fs::read_to_string(writer.path(&folder)).unwrap(), PRECIOUS, "{}", writer.name);
+        let (code, errors) = writer.write(&folder, &["--force"]);
+        assert_eq!(code, 0, "{}: {errors}", writer.name);
+        assert_ne!(fs::read_to_string(writer.path(&folder)).unwrap(), PRECIOUS, "{}", writer.name);
+    }
+}
+
+#[test]
+fn links_are_never_followed() {
+    for writer in &WRITERS {
+        let folder = writer.folder();
+        let target = folder.path().join("precious");
+        let plant = || {
+            fs::write(&target, PRECIOUS).unwrap();
+            symlink(&target, writer.path(&folder)).unwrap();
+        };
+        plant();
+        writer.is_refused(&folder, &[]);
+        assert!(writer.path(&folder).is_symlink(), "{}", writer.name);
+        let (code, errors) = writer.write(&folder, &["--force"]);
+        assert_eq!(code, 0, "{}: {errors}", writer.name);
+        assert!(!writer.path(&folder).is_symlink(), "{}", writer.name);
+        assert_eq!(fs::read_to_string(&target).unwrap(), PRECIOUS, "{}", writer.name);
+        // One that leads nowhere makes no file there.
+        fs::remove_file(&target).unwrap();
+        fs::remove_file(writer.path(&folder)).unwrap();
+        symlink(&target, writer.path(&folder)).unwrap();
+        if writer.name != "tree" {
+            writer.is_refused(&folder, &[]);
+        }
+        let _ = writer.write(&folder, &["--force"]);
+        assert!(!target.exists(), "{}", writer.name);
+    }
+}
+
+#[test]
+fn nor_is_a_link_in_the_place_of_a_folder() {
+    for (writer, link) in
+        [(&WRITERS[1], "out/small"), (&WRITERS[5], "tree/proc"), (&WRITERS[5], "tree/sys/devices")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        let link = folder.path().join(link);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(&elsewhere, &link).unwrap();
+        for more in [&[][..], &["--force"]] {
+            let (code, errors) = writer.write(&folder, more);
+            assert!(code != 0 && errors.contains("cannot write "), "{code} {errors}");
+            assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0, "{}", writer.name);
+        }
+    }
+}
+
+#[test]
+fn zonal_replaces_its_own_files_as_a_whole() {
+    for writer in &WRITERS {
+        let folder = tempfile::tempdir().unwrap();
+        let (code, errors) = writer.write(&folder, &[]);
+        assert_eq!(code, 0, "{}: {errors}", writer.name);
+        let first = fs::metadata(writer.path(&folder)).unwrap();
+        // Whoever reads the old file goes on reading it: another link to it shows that it was not written over.
+        let kept = folder.path().join("kept");
+        fs::hard_link(writer.path(&folder), &kept).unwrap();
+        let before = fs::read_to_string(&kept).unwrap();
+        let (code, errors) = writer.write(&folder, &[]);
+        assert_eq!(code, 0, "{}: {errors}", writer.name);
+        assert_ne!(fs::metadata(writer.path(&folder)).unwrap().ino(), first.ino(), "{}", writer.name);
+        assert_eq!(fs::read_to_string(&kept).unwrap(), before);
+        assert!(!left_over(folder.path()), "{}", writer.name);
+    }
+}
+
+#[test]
+fn a_file_of_one_kind_is_not_replaced_by_one_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, errors) = WRITERS[0].write(&folder, &[]);
+    assert_eq!(code, 0, "{errors}");
+    fs::rename(folder.path().join("machine.json"), folder.path().join("chart.svg")).unwrap();
+    WRITERS[4].is_refused(&folder, &[]);
+}
+
+#[test]
+fn what_is_no_file_is_left_alone() {
+    for writer in &WRITERS {
+        let folder = writer.folder();
+        fs::create_dir(writer.path(&folder)).unwrap();
+        for more in [&[][..], &["--force"]] {
+            let (code, errors) = writer.write(&folder, more);
+            assert!(code != 0 && errors.contains("cannot write "), "{}: {code} {errors}", writer.name);
+        }
+        assert!(writer.path(&folder).is_dir() && !left_over(folder.path()), "{}", writer.name);
+        assert_eq!(fs::read_dir(writer.path(&folder)).unwrap().count(), 0);
+    }
+}
