@@ -8,10 +8,7 @@ use std::thread;
 use zonal::error::{AllocError, FreeError};
 use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
-use zonal_linux::{
-    Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, Warning,
-    ZoneShare,
-};
+use zonal_linux::{Frames, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, ZoneShare};
 use zonal_testing::skipped;
 
 const MIB: u64 = 1 << 20;
@@ -465,19 +462,6 @@ fn caches_give_up_a_range_that_is_to_leave() {
     assert_eq!(pool.shrink_caches(node, PageCount::new(100)), PageCount::new(100));
     assert_eq!(pool.shrink_caches(node, PageCount::new(u64::MAX)), PageCount::new(left - 100));
     assert_all_free(&pool);
-}
-
-#[test]
-fn explicit_huge_pages_work_or_warn() {
-    let pool = Pool::builder().size(64 << 20).huge_pages(HugePages::Explicit).build().unwrap();
-    let fell_back = pool.warnings().iter().any(|one| matches!(one, Warning::NoExplicitHugePages { .. }));
-    if fell_back {
-        skipped!("this machine has no huge pages in reserve; only the fallback is tested");
-    } else {
-        skipped!("this machine has huge pages in reserve; the fallback is not tested");
-    }
-    let mut frames = pool.alloc(&PoolRequest::new(order(9))).unwrap();
-    frames.fill(3);
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! Pools on huge pages of the kernel's reserve: with a reserve they lie on nothing else, without one they work
+//! all the same and say so.
+//!
+//! The reserve is raised where this process may, and becomes what it was.
+
+use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use zonal::units::{Order, PageCount};
+use zonal_linux::{HugePages, Pool, PoolRequest, Topology, Warning};
+use zonal_testing::huge_pages::{HUGE_PAGE_BYTES, HugePageReserve, free_huge_pages};
+use zonal_testing::skipped;
+
+const MIB: u64 = 1 << 20;
+/// Most blocks of 2 MiB that the lowest watermark of such pools leaves.
+const BELOW_MIN: u64 = 1;
+
+/// One test at a time has the reserve.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A pool of one node of its own making, so that it does not matter which node has the reserve.
+fn pool(bytes: u64) -> Pool {
+    let topology = Topology::fake(1).unwrap();
+    Pool::builder().topology(topology).size(bytes).huge_pages(HugePages::Explicit).build().unwrap()
+}
+
+/// A field of the mapping that holds `address`, as `/proc/self/smaps` has it, in KiB.
+fn of_mapping(address: usize, field: &str) -> u64 {
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut holds_it = false;
+    for line in smaps.lines() {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        if let Some((from, to)) = first.split_once('-') {
+            let bound = |text| usize::from_str_radix(text, 16).unwrap();
+            holds_it = (bound(from)..bound(to)).contains(&address);
+        } else if holds_it && first.strip_suffix(':') == Some(field) {
+            return line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        }
+    }
+    panic!("no {field} of a mapping at {address:#x}");
+}
+
+/// Takes blocks of 2 MiB until there are none, writes into all of their pages and reads it back.
+fn use_all(pool: &Pool) -> Vec<zonal_linux::Frames> {
+    let request = PoolRequest::new(Order::new(9).unwrap()).no_wait();
+    let mut held: Vec<_> = std::iter::from_fn(|| pool.alloc(&request).ok()).collect();
+    for (at, frames) in held.iter_mut().enumerate() {
+        frames.fill(at as u8 | 1);
+    }
+    for (at, frames) in held.iter().enumerate() {
+        assert!(frames.iter().all(|&byte| byte == at as u8 | 1));
+    }
+    held
+}
+
+fn warning_of(pool: &Pool) -> Option<(u64, Option<u64>)> {
+    pool.warnings().iter().find_map(|one| match one {
+        Warning::NoExplicitHugePages { needed, free, .. } => Some((*needed, *free)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_pool_lies_on_the_reserve_and_gives_it_back() {
+    let _alone = alone();
+    let pages = 64 * MIB / HUGE_PAGE_BYTES;
+    let _reserve = match HugePageReserve::with_free(pages) {
+        Ok(reserve) => reserve,
+        Err(why) => return skipped!("no reserve of huge pages, so only the fallback is tested: {why}"),
+    };
+    let before = free_huge_pages().unwrap();
+    for round in 0..3 {
+        let pool = pool(64 * MIB);
+        assert_eq!(warning_of(&pool), None, "round {round}");
+        // All of it is there before anything is touched: a reserve that runs out later would kill the process.
+        assert_eq!(before - free_huge_pages().unwrap(), pages, "round {round}");
+        let held = use_all(&pool);
+        assert!(held.len() as u64 + BELOW_MIN >= pages, "round {round}: {}", held.len());
+        let address = held[0].as_ptr() as usize;
+        assert_eq!(of_mapping(address, "KernelPageSize"), 2048, "round {round}");
+        let huge = of_mapping(address, "Private_Hugetlb") + of_mapping(address, "Shared_Hugetlb");
+        assert_eq!(huge, 64 << 10, "round {round}");
+        drop(held);
+        assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+        drop(pool);
+        assert_eq!(free_huge_pages().unwrap(), before, "round {round}");
+    }
+}
+
+#[test]
+fn a_pool_beyond_the_reserve_says_so_and_works() {
+    let _alone = alone();
+    let free = free_huge_pages().unwrap_or(0);
+    let wanted = (free + 8).max(32);
+    if zonal_linux::available_bytes().is_ok_and(|bytes| bytes / 2 < wanted * HUGE_PAGE_BYTES) {
+        return skipped!("the reserve of {free} huge pages is more than half of what is available");
+    }
+    let pool = pool(wanted * HUGE_PAGE_BYTES);
+    let (needed, told) = warning_of(&pool).expect("the reserve does not suffice");
+    assert_eq!((needed, told.unwrap_or(0)), (wanted, free));
+    let held = use_all(&pool);
+    assert!(held.len() as u64 + BELOW_MIN >= wanted, "{}", held.len());
+    assert_eq!(of_mapping(held[0].as_ptr() as usize, "KernelPageSize"), 4);
+    assert_eq!(free_huge_pages().unwrap_or(0), free, "nothing of the reserve is kept");
+}
