@@ -3,11 +3,12 @@
 //! tests.
 //!
 //! A step whose tool is missing is skipped, and says how to get it. Neighbours: `plan.rs` has the checks of every
-//! day, `steps.rs` runs these.
+//! day, `mutants.rs` the steps of that name, `steps.rs` runs all of these.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::mutants;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
 /// The oldest compiler that is promised: `rust-version` of the workspace.
@@ -82,7 +83,8 @@ fn all() -> Vec<Step> {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }
     steps.push(Step::new("coverage of the core", coverage));
-    steps.push(Step::new("mutants of the core, a sample", mutants));
+    steps.push(Step::new("mutants of the core, a sample", mutants::of_the_core));
+    steps.push(Step::new("mutants around the core, a sample", mutants::around_the_core));
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));
     steps.push(Step::new("packages", packages));
@@ -142,85 +144,6 @@ fn coverage(root: &Path) -> Outcome {
     succeeds(cargo(root, ["llvm-cov"]).args(tests).args(["--ignore-filename-regex", others]))
 }
 
-/// Holds one in forty of all small changes of the core against its unit tests, and what these miss against its other
-/// tests and those of `zonal-trust`. Some change nothing but time, or nothing at all: one in eleven may be missed.
-fn mutants(root: &Path) -> Outcome {
-    if !answers(cargo(root, ["mutants", "--version"]).current_dir(root)) {
-        return Outcome::Skipped("no cargo-mutants: cargo install cargo-mutants".into());
-    }
-    let sample = ["--shard", "7/40", "--sharding", "round-robin"].map(str::to_owned);
-    let unit_tests = ["--timeout", "60", "--cargo-arg=--lib"];
-    let trust = ["--test-package", "zonal,zonal-trust"];
-    let all_tests = [&["--timeout", "300", "--cargo-arg=--lib", "--cargo-arg=--tests"][..], &trust].concat();
-    let counted = Mutants::test(root, "mutants", &sample, &unit_tests, "1").and_then(|mut counted| {
-        if counted.missed.is_empty() {
-            return Ok(counted);
-        }
-        let which: Vec<_> = counted.missed.iter().map(|name| format!("--re=^{}$", escaped(name))).collect();
-        // Building all these tests takes longer than running them, unless nothing is optimised.
-        let mut again = Mutants::test(root, "mutants-again", &which, &all_tests, "0")?;
-        again.missed.retain(|name| counted.missed.contains(name)); // some are selected whatever `--re` says
-        counted.caught += counted.missed.len() - again.missed.len();
-        counted.missed = again.missed;
-        Ok(counted)
-    });
-    let Mutants { caught, missed } = match counted {
-        Ok(counted) => counted,
-        Err(reason) => return Outcome::Failed(reason),
-    };
-    missed.iter().for_each(|mutant| println!("missed: {mutant}"));
-    println!("{} of {} mutants missed", missed.len(), caught + missed.len());
-    if missed.len() * 10 <= caught {
-        Outcome::Passed
-    } else {
-        Outcome::Failed(format!("{} mutants missed, {caught} caught", missed.len()))
-    }
-}
-
-/// What came of a run of `cargo mutants`.
-struct Mutants {
-    caught: usize,
-    missed: Vec<String>,
-}
-
-impl Mutants {
-    /// Tests those that `which` selects with `tests`, built with a `level` of optimisation; lists and logs go into
-    /// a `folder` of the target folder.
-    fn test(
-        root: &Path,
-        folder: &str,
-        which: &[String],
-        tests: &[&str],
-        level: &str,
-    ) -> Result<Self, String> {
-        let output = target_folder(root).join(folder);
-        let mut run = cargo(root, ["mutants", "-p", "zonal", "-o"]);
-        run.arg(&output).args(which).args(tests);
-        run.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", level);
-        match run.status().map(|status| status.code()) {
-            Ok(Some(0 | MUTANTS_MISSED | MUTANTS_OUT_OF_TIME)) => {}
-            ended => return Err(format!("cargo mutants did not come to its end: {ended:?}")),
-        }
-        let lines = |list: &str| -> Result<Vec<String>, String> {
-            let list = output.join("mutants.out").join(list);
-            let text = std::fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
-            Ok(text.lines().map(str::to_owned).collect())
-        };
-        let caught = lines("caught.txt")?.len() + lines("timeout.txt")?.len();
-        Ok(Self { caught, missed: lines("missed.txt")? })
-    }
-}
-
-/// A regular expression that matches `text`.
-fn escaped(text: &str) -> String {
-    let is_special = |c: char| r"\.+*?()|[]{}^$#&-~".contains(c);
-    text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
-}
-
-/// How `cargo mutants` ends when some were not noticed, and when some ran out of time.
-const MUTANTS_MISSED: i32 = 2;
-const MUTANTS_OUT_OF_TIME: i32 = 3;
-
 /// Runs cargo with a sanitizer in everything, the standard library included.
 fn sanitize(root: &Path, sanitizer: &str, arguments: &[&str]) -> Outcome {
     if !has_source_of_std(root) {
@@ -277,6 +200,6 @@ fn of_toolchain(root: &Path, toolchain: &str, arguments: &[&str]) -> Command {
 }
 
 /// Whether a command is there and answers.
-fn answers(command: &mut Command) -> bool {
+pub(crate) fn answers(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }

@@ -4,7 +4,7 @@
 //! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
 //! `bare.rs` shows that the core stands without std, `aarch64.rs` what is assembled for another processor,
 //! `planted.rs` that faults of the core are noticed, `skips.rs` shows what tests left out, `deep.rs` is for
-//! now and then, `bench_guard.rs` counts instructions; `style.rs`, `arrows.rs` and `inventory.rs` read the
+//! now and then, `mutants.rs` is a part of it, `bench_guard.rs` counts instructions; `style.rs`, `arrows.rs` and `inventory.rs` read the
 //! sources.
 
 mod aarch64;
@@ -13,6 +13,7 @@ mod bare;
 mod bench_guard;
 mod deep;
 mod inventory;
+mod mutants;
 mod plan;
 mod planted;
 mod skips;

@@ -387,3 +387,48 @@ fn files_that_nobody_uses_lose_their_pages_in_proportion() {
         },
     );
 }
+
+/// A writer looks at the limits once for every 32 pages that it changes, and waits then.
+#[test]
+fn writers_look_at_the_limits_now_and_then() {
+    let settings = CacheSettings { background_pct: 100.0, limit_pct: 0.0, ..CacheSettings::default() };
+    with_cache(&settings, NodeReclaim::OFF, |cache| {
+        let file = cache.create();
+        for round in 0..3 {
+            (0..31).for_each(|index| cache.write(file, round * 32 + index));
+            assert_eq!(cache.dirty(), 31, "round {round}");
+            cache.write(file, round * 32 + 31);
+            assert_eq!(cache.dirty(), 0, "round {round}");
+        }
+    });
+}
+
+/// Only dirty pages are worth waiting for, and only to those who may wait.
+#[test]
+fn reclaim_waits_for_the_disk_where_something_is_dirty() {
+    let settings = CacheSettings { background_pct: 100.0, limit_pct: 100.0, ..CacheSettings::default() };
+    with_cache(&settings, NodeReclaim::OFF, |cache| {
+        let a_wait = Time::from_seconds(0.1);
+        let reclaim = |reason| {
+            let mut request = wanted(reason, 1000);
+            request.order = Order::new(9).unwrap();
+            (request.may_write, request.may_unmap) = (true, true);
+            let begin = cache.world().now();
+            let freed = cache.reclaim(cache.world(), &request).get();
+            (freed, cache.world().now().saturating_sub(begin) >= a_wait)
+        };
+        let file = cache.create();
+        (0..100).for_each(|index| cache.write(file, index));
+        cache.sync();
+        assert_eq!(reclaim(ReclaimReason::Direct), (100, false), "all is clean");
+        assert_eq!(cache.hurried.get(), 0, "there is nothing to write");
+        (0..100).for_each(|index| cache.write(file, index));
+        assert_eq!(reclaim(ReclaimReason::Node), (0, false), "a node is not waited for");
+        assert!(cache.hurried.get() > 0, "but the disk is asked to write");
+        cache.sync();
+        let file = cache.create();
+        (0..100).for_each(|index| cache.write(file, index));
+        let (freed, has_waited) = reclaim(ReclaimReason::Direct);
+        assert!(freed >= 100 && has_waited, "{freed} pages, waited: {has_waited}");
+    });
+}
