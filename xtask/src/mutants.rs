@@ -4,10 +4,14 @@
 //! hours on a small machine, so it goes on where it was interrupted. Neighbours: `deep.rs` lists these steps.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::deep::answers;
-use crate::steps::{Outcome, cargo, target_folder};
+use crate::planted;
+use crate::steps::{Outcome, cargo, succeeds, target_folder};
 
 /// The packages around the core whose mutants are tried, each with its own tests.
 const AROUND: [&str; 3] = ["zonal-linux", "zonal-machine", "zonal-lab"];
@@ -48,35 +52,127 @@ pub(crate) fn of_the_core(root: &Path) -> Outcome {
 
 /// Holds a sample of all small changes of the packages around the core against the tests of each package.
 ///
-/// What was noticed before an interruption is not tried again: `target/mutants-around-SEED` remembers it, until it
-/// is removed.
+/// They are made one by one in a copy of the workspace that is built again and again, so only what depends on a
+/// change is built. What was found out before an interruption stays in `target/mutants-around/SEED.txt` and is
+/// not tried again; remove the file to begin anew.
 pub(crate) fn around_the_core(root: &Path) -> Outcome {
-    if let Some(skipped) = missing_tool(root) {
-        return skipped;
-    }
-    let counted = chosen_around(root).and_then(|(seed, chosen)| {
-        println!("{} mutants, chosen by seed {seed}", chosen.len());
-        let output = target_folder(root).join(format!("mutants-around-{seed}"));
-        let mut which = named(&chosen);
-        which.extend(AROUND.map(|package| format!("--package={package}")));
-        which.push("--iterate".to_owned());
-        let tests = [&TIMEOUTS[..], &["--cargo-arg=--lib", "--cargo-arg=--tests"]].concat();
-        Mutants::test(root, &output, &which, &tests, "1")
-    });
-    judge(counted, |missed, caught| missed * 100 <= (missed + caught) * MISSED_PERCENT_MAX)
+    missing_tool(root).unwrap_or_else(|| {
+        let counted = Sample::choose(root).and_then(|sample| sample.test_all(root));
+        judge(counted, |missed, caught| missed * 100 <= (missed + caught) * MISSED_PERCENT_MAX)
+    })
 }
 
-/// The seed, and the mutants that it chooses.
-fn chosen_around(root: &Path) -> Result<(u64, Vec<String>), String> {
-    let (seed, count) = (setting(SEED)?, setting(COUNT)?);
-    let mut list = cargo(root, ["mutants", "--list"]);
-    list.args(AROUND.map(|package| format!("--package={package}")));
-    let listed = list.output().map_err(|error| format!("cargo mutants does not start: {error}"))?;
-    if !listed.status.success() {
-        return Err(format!("cargo mutants --list: {}", String::from_utf8_lossy(&listed.stderr)));
+/// Mutants that are tried, and where it is written down what came of them.
+struct Sample {
+    /// All that there are, in the order of the tool.
+    all: Vec<String>,
+    chosen: Vec<String>,
+    copy: PathBuf,
+    results: PathBuf,
+}
+
+impl Sample {
+    fn choose(root: &Path) -> Result<Self, String> {
+        let (seed, count) = (setting(SEED)?, setting(COUNT)?);
+        let folder = target_folder(root).join("mutants-around");
+        let (copy, results) = (folder.join("workspace"), folder.join(format!("{seed}.txt")));
+        planted::copy_unchanged(root, &copy)?;
+        let mut list = of_packages(&copy);
+        let listed = list.arg("--list").output().map_err(|error| format!("cargo mutants: {error}"))?;
+        if !listed.status.success() {
+            return Err(format!("cargo mutants --list: {}", String::from_utf8_lossy(&listed.stderr)));
+        }
+        let listed = String::from_utf8_lossy(&listed.stdout);
+        let all: Vec<String> = listed.lines().map(str::to_owned).collect();
+        let chosen = sample(all.iter().map(String::as_str), seed, count as usize);
+        println!("{} of {} mutants, chosen by seed {seed}", chosen.len(), all.len());
+        Ok(Self { all, chosen, copy, results })
     }
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    Ok((seed, sample(listed.lines(), seed, count as usize)))
+
+    /// Tests those that were not tested before.
+    fn test_all(&self, root: &Path) -> Result<Mutants, String> {
+        let known = std::fs::read_to_string(&self.results).unwrap_or_default();
+        let mut verdicts: Vec<(String, String)> = known.lines().filter_map(verdict).collect();
+        verdicts.retain(|(_, name)| self.chosen.contains(name));
+        if verdicts.len() < self.chosen.len() {
+            self.test_unchanged()?;
+        }
+        for name in &self.chosen {
+            if verdicts.iter().any(|(_, known)| known == name) {
+                continue;
+            }
+            let found = self.test(root, name)?;
+            println!("{found}: {name}");
+            append(&self.results, &format!("{found}\t{name}\n"))?;
+            verdicts.push((found, name.clone()));
+        }
+        let is = |wanted: &'static str| verdicts.iter().filter(move |(found, _)| found == wanted);
+        println!("{} do not compile", is(UNVIABLE).count());
+        Ok(Mutants {
+            caught: is(CAUGHT).count() + is(TIMEOUT).count(),
+            missed: is(MISSED).map(|(_, name)| name.clone()).collect(),
+        })
+    }
+
+    /// Tests that fail without any mutant would notice all of them.
+    fn test_unchanged(&self) -> Result<(), String> {
+        let mut test = cargo(&self.copy, ["test", "-q", "--lib", "--tests"]);
+        test.args(AROUND.map(|package| format!("--package={package}")));
+        match succeeds(quickly_built(&mut test)) {
+            Outcome::Passed => Ok(()),
+            _ => Err("the tests fail without any mutant".to_owned()),
+        }
+    }
+
+    /// Tests one mutant: the only one of as many shards as there are mutants, because what `--re` selects is not
+    /// all that `cargo mutants` (27.1) tries.
+    fn test(&self, root: &Path, name: &str) -> Result<String, String> {
+        planted::copy_unchanged(root, &self.copy)?; // an interruption leaves a mutant in the copy
+        let at = self.all.iter().position(|one| one == name).ok_or("the mutant is not listed")?;
+        let shard = format!("--shard={at}/{}", self.all.len());
+        let mut run = of_packages(&self.copy);
+        run.args(["--in-place", "--baseline=skip", "--sharding=slice", &shard]).args(TIMEOUTS);
+        run.args(["--cargo-arg=--lib", "--cargo-arg=--tests"]).arg("-o").arg(self.copy.with_file_name("one"));
+        let ended = quickly_built(&mut run).output().map_err(|error| format!("cargo mutants: {error}"))?;
+        let lists = self.copy.with_file_name("one").join("mutants.out");
+        let is_in = |verdict: &&str| {
+            let list = std::fs::read_to_string(lists.join(format!("{verdict}.txt"))).unwrap_or_default();
+            list.lines().any(|line| line == name)
+        };
+        let found = [CAUGHT, MISSED, TIMEOUT, UNVIABLE].into_iter().find(is_in);
+        found.map(str::to_owned).ok_or_else(|| {
+            format!("cargo mutants did not test {name}: {}", String::from_utf8_lossy(&ended.stderr))
+        })
+    }
+}
+
+/// What can come of a mutant; the lists of `cargo mutants` are called so.
+const CAUGHT: &str = "caught";
+const MISSED: &str = "missed";
+const TIMEOUT: &str = "timeout";
+const UNVIABLE: &str = "unviable";
+
+/// A line of the file of results.
+fn verdict(line: &str) -> Option<(String, String)> {
+    line.split_once('\t').map(|(found, name)| (found.to_owned(), name.to_owned()))
+}
+
+fn append(file: &Path, line: &str) -> Result<(), String> {
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// `cargo mutants` of the packages around the core.
+fn of_packages(copy: &Path) -> Command {
+    let mut call = cargo(copy, ["mutants"]);
+    call.args(AROUND.map(|package| format!("--package={package}")));
+    call
+}
+
+/// A call that builds what tests need and no more.
+fn quickly_built(call: &mut Command) -> &mut Command {
+    call.env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR")
 }
 
 /// A number that a variable of the environment may say.
@@ -132,7 +228,8 @@ struct Mutants {
 }
 
 impl Mutants {
-    /// Tests mutants of the core; lists and logs go into a `folder` of the target folder.
+    /// Tests those of the core that `which` selects with `tests`, built with a `level` of optimisation; lists and
+    /// logs go into a `folder` of the target folder.
     fn test_core(
         root: &Path,
         folder: &str,
@@ -140,21 +237,9 @@ impl Mutants {
         tests: &[&str],
         level: &str,
     ) -> Result<Self, String> {
-        let which = [&["--package=zonal".to_owned()], which].concat();
-        Self::test(root, &target_folder(root).join(folder), &which, tests, level)
-    }
-
-    /// Tests those that `which` selects with `tests`, built with a `level` of optimisation; lists and logs go into
-    /// a folder.
-    fn test(
-        root: &Path,
-        output: &PathBuf,
-        which: &[String],
-        tests: &[&str],
-        level: &str,
-    ) -> Result<Self, String> {
-        let mut run = cargo(root, ["mutants", "-o"]);
-        run.arg(output).args(which).args(tests);
+        let output = target_folder(root).join(folder);
+        let mut run = cargo(root, ["mutants", "-p", "zonal", "-o"]);
+        run.arg(&output).args(which).args(tests);
         run.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", level);
         match run.status().map(|status| status.code()) {
             Ok(Some(0 | MUTANTS_MISSED | MUTANTS_OUT_OF_TIME)) => {}
@@ -165,9 +250,7 @@ impl Mutants {
             let text = std::fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
             Ok(text.lines().map(str::to_owned).collect())
         };
-        // There only if this run went on where another one was interrupted.
-        let before = lines("previously_caught.txt").unwrap_or_default().len();
-        let caught = before + lines("caught.txt")?.len() + lines("timeout.txt")?.len();
+        let caught = lines("caught.txt")?.len() + lines("timeout.txt")?.len();
         Ok(Self { caught, missed: lines("missed.txt")? })
     }
 }

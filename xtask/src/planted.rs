@@ -165,6 +165,16 @@ fn mutants_folder(root: &Path) -> PathBuf {
 /// that are right already are not touched, so that only what differs is built again.
 fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
     let target = mutants_folder(root).join("workspace");
+    copy_to(root, &target, mutant)?;
+    Ok(target)
+}
+
+/// Makes `target` what the workspace is now. Files that are right already are not touched.
+pub(crate) fn copy_unchanged(root: &Path, target: &Path) -> Result<(), String> {
+    copy_to(root, target, None)
+}
+
+fn copy_to(root: &Path, target: &Path, mutant: Option<&Mutant>) -> Result<(), String> {
     let from = files(root).map_err(|error| error.to_string())?;
     for file in &from {
         let place = |error: std::io::Error| format!("{}: {error}", file.display());
@@ -176,7 +186,7 @@ fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
         if fs::read(&to).is_ok_and(|there| there == content) {
             continue;
         }
-        fs::create_dir_all(to.parent().unwrap_or(&target)).map_err(place)?;
+        fs::create_dir_all(to.parent().unwrap_or(target)).map_err(place)?;
         fs::write(&to, content).map_err(place)?;
     }
     match mutant {
@@ -185,10 +195,10 @@ fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
         }
         _ => {}
     }
-    for gone in files(&target).map_err(|error| error.to_string())?.difference(&from) {
+    for gone in files(target).map_err(|error| error.to_string())?.difference(&from) {
         fs::remove_file(target.join(gone)).map_err(|error| format!("{}: {error}", gone.display()))?;
     }
-    Ok(target)
+    Ok(())
 }
 
 /// What belongs to the workspace, as paths below its root.

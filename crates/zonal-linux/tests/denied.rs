@@ -208,6 +208,10 @@ fn huge_pages_refused() {
     let [Warning::NoExplicitHugePages { needed: 32, .. }, ..] = warnings[..] else { panic!("{warnings:?}") };
     let text = warnings[0].to_string();
     assert!(text.contains("32 huge pages") && text.contains("vm.nr_hugepages"), "{text}");
+    // The place is always taken by another thread, it seems: that is not tried for ever.
+    let taken = Refusal { error: libc::EEXIST, ..huge };
+    let warnings = warns(&taken, || builder().huge_pages(HugePages::Explicit).build());
+    assert!(warnings[0].to_string().contains("File exists"), "{warnings:?}");
 }
 
 #[test]

@@ -90,6 +90,28 @@ fn a_pool_lies_on_the_reserve_and_gives_it_back() {
     }
 }
 
+/// Each looks for a place first and maps it then: what another thread took meanwhile is no reason to fall back.
+#[test]
+fn pools_that_are_built_at_once_all_lie_on_the_reserve() {
+    const THREADS: u64 = 4;
+    const PAGES: u64 = 4;
+    let _alone = alone();
+    let _reserve = match HugePageReserve::with_free(THREADS * PAGES) {
+        Ok(reserve) => reserve,
+        Err(why) => return skipped!("no reserve of huge pages to build several pools on: {why}"),
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for round in 0..150 {
+                    let pool = pool(PAGES * HUGE_PAGE_BYTES);
+                    assert_eq!(warning_of(&pool), None, "thread {thread}, round {round}");
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_pool_beyond_the_reserve_says_so_and_works() {
     let _alone = alone();

@@ -1,0 +1,51 @@
+//! A worker whose reclaimers have nothing to give rests between its rounds, and goes on afterwards.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::units::PageCount;
+use zonal_linux::{Pool, PoolRequest, Topology};
+use zonal_testing::eventually;
+
+/// Rounds that are watched: fewer than after which the allocator no longer wakes the worker.
+const ROUNDS: usize = 8;
+/// A little less than the rest, which is 4 ms: clocks of waits and of [`Instant`] may differ.
+const REST_MIN: Duration = Duration::from_micros(3900);
+
+/// Has nothing to give, and notes when the background asks.
+#[derive(Default)]
+struct Empty(Mutex<Vec<Instant>>);
+
+impl Reclaimer for Empty {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if request.reason == ReclaimReason::Background {
+            self.0.lock().unwrap().push(Instant::now());
+        }
+        PageCount::ZERO
+    }
+}
+
+/// The rest is a least time, so a slow machine does not make the test fail.
+#[test]
+fn futile_rounds_are_no_busy_loop() {
+    let pool = Pool::builder().topology(Topology::fake(1).unwrap()).size(16 << 20).build().unwrap();
+    let empty = Arc::new(Empty::default());
+    let _registered = pool.register_reclaimer(&empty);
+    let page = PoolRequest::page().no_wait();
+    let mut held: Vec<_> = std::iter::from_fn(|| pool.alloc(&page).ok()).collect();
+    // Every request that fails wakes the worker.
+    eventually("the worker asks again and again", || {
+        for _ in 0..1000 {
+            held.extend(pool.alloc(&page).ok());
+        }
+        empty.0.lock().unwrap().len() >= ROUNDS
+    });
+    let times = empty.0.lock().unwrap().clone();
+    let rests: Vec<Duration> = times[..ROUNDS].windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(rests.iter().all(|rest| *rest >= REST_MIN), "{rests:?}");
+}
