@@ -159,7 +159,13 @@ pub(crate) fn replace_with(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (new, mut file) = new_file(folder)?;
-    let renamed = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
+    // What only its owner could read stays so.
+    let before = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
+    let renamed = before
+        .map_or(Ok(()), |before| file.set_permissions(before.permissions()))
+        .and_then(|()| file.write_all(bytes))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&new, path));
     if renamed.is_err() {
         // The first error is the one that counts.
         let _ = fs::remove_file(&new);
