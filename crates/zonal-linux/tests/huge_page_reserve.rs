@@ -8,12 +8,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zonal::units::{Order, PageCount};
 use zonal_linux::{HugePages, Pool, PoolRequest, Topology, Warning};
-use zonal_testing::huge_pages::{HUGE_PAGE_BYTES, HugePageReserve, free_huge_pages};
 use zonal_testing::skipped;
 
+#[path = "common/reserve.rs"]
+mod reserve;
+
+use reserve::Reserve;
+
 const MIB: u64 = 1 << 20;
+const HUGE_PAGE_BYTES: u64 = 2 * MIB;
 /// Most blocks of 2 MiB that the lowest watermark of such pools leaves.
 const BELOW_MIN: u64 = 1;
+
+/// Pages of the reserve that nothing uses; none where there is no reserve.
+fn free_huge_pages() -> u64 {
+    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+    fs::read_to_string(file).map_or(0, |text| text.trim().parse().unwrap())
+}
 
 /// One test at a time has the reserve.
 fn alone() -> MutexGuard<'static, ()> {
@@ -67,16 +78,16 @@ fn warning_of(pool: &Pool) -> Option<(u64, Option<u64>)> {
 fn a_pool_lies_on_the_reserve_and_gives_it_back() {
     let _alone = alone();
     let pages = 64 * MIB / HUGE_PAGE_BYTES;
-    let _reserve = match HugePageReserve::with_free(pages) {
+    let _reserve = match Reserve::with_free(pages) {
         Ok(reserve) => reserve,
         Err(why) => return skipped!("no reserve of huge pages, so only the fallback is tested: {why}"),
     };
-    let before = free_huge_pages().unwrap();
+    let before = free_huge_pages();
     for round in 0..3 {
         let pool = pool(64 * MIB);
         assert_eq!(warning_of(&pool), None, "round {round}");
         // All of it is there before anything is touched: a reserve that runs out later would kill the process.
-        assert_eq!(before - free_huge_pages().unwrap(), pages, "round {round}");
+        assert_eq!(before - free_huge_pages(), pages, "round {round}");
         let held = use_all(&pool);
         assert!(held.len() as u64 + BELOW_MIN >= pages, "round {round}: {}", held.len());
         let address = held[0].as_ptr() as usize;
@@ -86,7 +97,7 @@ fn a_pool_lies_on_the_reserve_and_gives_it_back() {
         drop(held);
         assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
         drop(pool);
-        assert_eq!(free_huge_pages().unwrap(), before, "round {round}");
+        assert_eq!(free_huge_pages(), before, "round {round}");
     }
 }
 
@@ -96,7 +107,7 @@ fn pools_that_are_built_at_once_all_lie_on_the_reserve() {
     const THREADS: u64 = 4;
     const PAGES: u64 = 4;
     let _alone = alone();
-    let _reserve = match HugePageReserve::with_free(THREADS * PAGES) {
+    let _reserve = match Reserve::with_free(THREADS * PAGES) {
         Ok(reserve) => reserve,
         Err(why) => return skipped!("no reserve of huge pages to build several pools on: {why}"),
     };
@@ -115,7 +126,7 @@ fn pools_that_are_built_at_once_all_lie_on_the_reserve() {
 #[test]
 fn a_pool_beyond_the_reserve_says_so_and_works() {
     let _alone = alone();
-    let free = free_huge_pages().unwrap_or(0);
+    let free = free_huge_pages();
     let wanted = (free + 8).max(32);
     if zonal_linux::available_bytes().is_ok_and(|bytes| bytes / 2 < wanted * HUGE_PAGE_BYTES) {
         return skipped!("the reserve of {free} huge pages is more than half of what is available");
@@ -126,5 +137,5 @@ fn a_pool_beyond_the_reserve_says_so_and_works() {
     let held = use_all(&pool);
     assert!(held.len() as u64 + BELOW_MIN >= wanted, "{}", held.len());
     assert_eq!(of_mapping(held[0].as_ptr() as usize, "KernelPageSize"), 4);
-    assert_eq!(free_huge_pages().unwrap_or(0), free, "nothing of the reserve is kept");
+    assert_eq!(free_huge_pages(), free, "nothing of the reserve is kept");
 }

@@ -1,11 +1,9 @@
-//! What tests of all crates share: skips that show in the summary, waits that end, a reserve of huge pages.
+//! What tests of all crates share: skips that show in the summary, and waits that end.
 //!
 //! A test that cannot check something on this machine calls [`skipped!`] and goes on or returns: libtest
 //! counts it as passed either way and hides what it printed. The line is therefore also appended to the
 //! file that [`SKIPS_FILE`] names, which `cargo xtask` sets, reads and prints with its summary.
 #![forbid(unsafe_code)]
-
-pub mod huge_pages;
 
 use std::fs::OpenOptions;
 use std::io::Write;
