@@ -130,6 +130,24 @@ fn fewer_frames_in_one_zone_are_found() {
     assert_eq!(found, [[691, 21, 5], [554, 0, 0], [291, 0, 0]]);
 }
 
+/// A machine of one zone can be searched number by number: the bounds are neither too wide nor too narrow.
+#[test]
+fn the_bounds_of_one_zone_are_exact() {
+    let text = r#"{"name": "one", "page_bytes": 4096, "nodes": [{"id": 0, "cpus": [0, 1], "distances": {"0": 10}}],
+        "zones": [{"node": 0, "kind": "Normal", "start": 0, "spanned": 262144, "present": 262144, "managed": 250000}],
+        "settings": {"min_free_kbytes": 4000, "percpu_pagelist_high_fraction": 8, "watermark_scale_factor": 100},
+        "observed": {"kernel": "6.12", "zones": [{"node": 0, "kind": "Normal", "min": 0, "low": 0, "high": 0,
+            "batch": 0, "pageset_high_min": 0, "pageset_high_max": 0, "stat_threshold": 0}]}}"#;
+    let model = MachineModel::from_json(text, "one").unwrap();
+    for fewer in [700, 5000, 20_001, 77_777] {
+        let booted = booted_with_fewer(&model, &[(0, fewer)]);
+        let explains = |&frames: &u64| booted_with_fewer(&model, &[(0, frames)]).observed == booted.observed;
+        let [least, most] = [(0..=fewer).find(explains), (fewer..125_000).take_while(explains).last()];
+        let at_boot = report(&booted).at_boot.unwrap();
+        assert_eq!([Some(at_boot.fewer), Some(at_boot.fewer_at_most)], [least, most], "{fewer} fewer");
+    }
+}
+
 #[test]
 fn fewer_frames_in_several_zones_are_found() {
     for (name, fewer) in [
