@@ -84,7 +84,7 @@ impl PoolCore {
         let allocator = Allocator::new(platform, &machine, config, |request| {
             // SAFETY: the allocator is dropped before `metadata`, here if it fails and later as a
             // field before its field, and hands no reference to its buffers out.
-            unsafe { metadata.supply(request, &mut warnings) }
+            unsafe { metadata.supply(request, &topology, &mut warnings) }
         });
         let allocator = allocator.map_err(|error| refused(error, &mut metadata))?;
         Ok(Arc::new(Self {

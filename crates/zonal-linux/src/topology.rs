@@ -162,6 +162,18 @@ impl Topology {
         self.origin == Origin::Live && self.nodes.len() > 1
     }
 
+    /// Whether pools over this machine have memory of `node`.
+    pub(crate) fn lends(&self, node: NodeId) -> bool {
+        self.nodes.iter().any(|one| one.id == node && one.has_memory())
+    }
+
+    /// The node nearest to `node` that pools have memory of, and the first of several.
+    pub(crate) fn nearest_that_lends(&self, node: NodeId) -> Option<NodeId> {
+        let from = self.nodes.iter().find(|one| one.id == node)?;
+        let others = self.nodes.iter().zip(&from.distances).filter(|(one, _)| one.has_memory());
+        others.min_by_key(|(_, distance)| **distance).map(|(one, _)| one.id)
+    }
+
     /// Bytes that a pool can have of `node`, where that is known.
     pub(crate) fn room_on(&self, node: NodeId) -> Option<u64> {
         self.room.iter().find(|(of, _)| *of == node).map(|&(_, bytes)| bytes)
@@ -305,6 +317,9 @@ mod tests {
         assert_eq!(error, "node 2 has no memory; memory is on node 0");
         let both = Topology::emulated(vec![node(0, &[0], 3), node(2, &[1], 4)]).unwrap();
         let only = both.restricted_to(&wanted(2)).unwrap();
+        let [lends, does_not] = [wanted(2), wanted(0)].map(|[node]| node);
+        assert!(only.lends(lends) && !only.lends(does_not));
+        assert_eq!(only.nearest_that_lends(does_not), Some(lends));
         assert!(!only.nodes()[0].has_memory() && only.nodes()[1].has_memory());
         assert_eq!(only.nodes()[0].cpus.len(), 1);
     }

@@ -4,6 +4,7 @@
 //! Nothing here is part of the allocator, nor published with it. Tests of single rooms and mechanisms
 //! stand beside their subjects, in `crates/zonal`.
 
+pub mod guest;
 pub mod play;
 pub mod soak;
 pub mod targets;

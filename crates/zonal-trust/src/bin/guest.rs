@@ -1,0 +1,72 @@
+//! `guest [WORD...] [--may-change-machine]`: checks of pools on a machine with several nodes.
+//!
+//! Prints one line for each check: `ok NAME`, `not ok NAME: why` or `skipped NAME: why`, and ends with 1 when
+//! something does not hold. Made for a virtual machine: `cargo xtask numa` boots one. Neighbours: `guest/` has
+//! the checks.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use zonal_trust::guest::{CHECKS, Check, Effect, Found, PREDICTIONS, Verdict, without_membarrier};
+
+/// Bad usage.
+const BAD_USAGE: u8 = 2;
+
+/// Checks where the pages of pools lie on this machine's nodes, and what pools make of what its kernel refuses.
+#[derive(Parser)]
+struct Options {
+    /// Only checks with one of these words in their names
+    words: Vec<String>,
+    /// Also run checks that take CPUs and memory offline, or write settings of the kernel
+    #[arg(long)]
+    may_change_machine: bool,
+    /// Check only what holds where `membarrier` is refused with this error number
+    #[arg(long, value_name = "ERRNO")]
+    refuse_membarrier: Option<i32>,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Some(error) = options.refuse_membarrier {
+        return ended(tell("without membarrier", without_membarrier(error), Instant::now()));
+    }
+    let is_named = |check: &Check| {
+        options.words.is_empty() || options.words.iter().any(|word| check.name.contains(word.as_str()))
+    };
+    let checks: Vec<Check> = [PREDICTIONS].into_iter().chain(CHECKS).filter(is_named).collect();
+    if checks.is_empty() {
+        eprintln!("guest: no check has one of {:?} in its name", options.words);
+        return ExitCode::from(BAD_USAGE);
+    }
+    let mut holds = true;
+    for check in checks {
+        let begin = Instant::now();
+        let verdict = if check.effect == Effect::ChangesTheMachine && !options.may_change_machine {
+            Ok(Found::Skipped("it changes the machine, which --may-change-machine allows".into()))
+        } else {
+            check.run()
+        };
+        holds &= tell(check.name, verdict, begin);
+    }
+    ended(holds)
+}
+
+/// Prints what a check found; whether it holds.
+fn tell(name: &str, verdict: Verdict, begin: Instant) -> bool {
+    let one_line = |text: String| text.replace('\n', " ");
+    let seconds = begin.elapsed().as_secs_f64();
+    match verdict {
+        Ok(Found::Holds(detail)) => println!("ok {name} ({seconds:.1} s): {}", one_line(detail)),
+        Ok(Found::Skipped(why)) => println!("skipped {name}: {}", one_line(why)),
+        Err(why) => {
+            println!("not ok {name}: {}", one_line(why));
+            return false;
+        }
+    }
+    true
+}
+
+fn ended(holds: bool) -> ExitCode {
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

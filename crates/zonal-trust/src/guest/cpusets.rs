@@ -1,0 +1,103 @@
+//! A control group that allows some CPUs, some nodes and some memory.
+//!
+//! The process moves into the group and back. Neighbours: `refusals.rs` has containers that refuse calls.
+
+use std::fs;
+use std::path::Path;
+
+use zonal_linux::{HugePages, Limit, Placement, Pool, PoolError, PoolRequest, Warning};
+
+use super::kernel::{memory_nodes, read, write};
+use super::pages::{
+    MIB, all_free, every_page_on_its_node, flawless, needs_nodes, node, places, take, tally, touch_everything,
+};
+use super::{Found, Verdict, ensure, text};
+
+const ROOT: &str = "/sys/fs/cgroup";
+const GROUP: &str = "/sys/fs/cgroup/zonal-guest";
+const POOL_BYTES: u64 = 48 * MIB;
+/// Memory that the group may have.
+const LIMIT: u64 = 160 * MIB;
+
+/// A group of this process's own; when dropped the process is back and the group is gone.
+struct Group;
+
+impl Group {
+    /// Moves this process into a new group.
+    fn enter(settings: &[(&str, String)]) -> Result<Self, String> {
+        write(format!("{ROOT}/cgroup.subtree_control"), "+cpuset +memory")?;
+        fs::create_dir_all(GROUP).map_err(|error| format!("{GROUP}: {error}"))?;
+        let group = Self;
+        for (name, value) in settings {
+            write(format!("{GROUP}/{name}"), value)?;
+        }
+        write(format!("{GROUP}/cgroup.procs"), std::process::id())?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let back = write(format!("{ROOT}/cgroup.procs"), std::process::id());
+        let gone = back.and_then(|()| fs::remove_dir(GROUP).map_err(text));
+        if let Err(why) = gone {
+            eprintln!("guest: leaving {GROUP}: {why}");
+        }
+    }
+}
+
+/// Nodes that are not allowed cannot be bound to, and are named; nodes that are allowed work as ever; the limit
+/// of memory is named when a pool is larger.
+pub(super) fn limited() -> Verdict {
+    needs_nodes!();
+    if !Path::new(ROOT).join("cgroup.controllers").exists() {
+        return Ok(Found::Skipped(format!("no control groups of version 2 at {ROOT}")));
+    }
+    let controllers = read(format!("{ROOT}/cgroup.controllers"))?;
+    if !["cpuset", "memory"].iter().all(|one| controllers.split(' ').any(|has| has == *one)) {
+        return Ok(Found::Skipped(format!("of control groups there are: {controllers}")));
+    }
+    let nodes = memory_nodes()?;
+    let (allowed, denied) = nodes.split_at(2.min(nodes.len() - 1));
+    let list = allowed.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    let _group = Group::enter(&[("cpuset.mems", list.clone()), ("memory.max", LIMIT.to_string())])?;
+    let pool = Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never).build().map_err(text)?;
+    let named: Vec<u16> = pool
+        .warnings()
+        .iter()
+        .filter_map(|warning| match warning {
+            Warning::NotBound { nodes, .. } => Some(nodes.iter().map(|node| node.get())),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    ensure!(
+        denied.iter().all(|node| named.contains(node)),
+        "nodes {denied:?} are denied, {named:?} are named"
+    );
+    ensure!(
+        allowed.iter().all(|node| !named.contains(node)),
+        "nodes {allowed:?} are allowed, {named:?} are named"
+    );
+    ensure!(pool.placement() == Placement::NotBound, "placement is {:?}", pool.placement());
+    let elsewhere = tally(&places(&touch_everything(&pool))?);
+    ensure!(
+        elsewhere.keys().all(|node| allowed.contains(node)),
+        "pages lie on {elsewhere:?}, allowed is {list}"
+    );
+    drop(take(&pool, &PoolRequest::page(), 1000)?);
+    all_free(&pool)?;
+    drop(pool);
+    let inside = Pool::builder()
+        .size(POOL_BYTES)
+        .huge_pages(HugePages::Never)
+        .nodes(allowed.iter().map(|&of| node(of)));
+    let tally = every_page_on_its_node(&flawless(inside)?)?;
+    let too_large = Pool::builder().size(2 * LIMIT).build().map(drop);
+    ensure!(
+        matches!(too_large, Err(PoolError::TooLarge { limited_by: Limit::ControlGroup, .. })),
+        "a pool of {} in a group of {LIMIT} bytes gives {too_large:?}",
+        2 * LIMIT
+    );
+    Ok(Found::Holds(format!("allowed {list}: {tally:?}; of all nodes: {elsewhere:?}")))
+}

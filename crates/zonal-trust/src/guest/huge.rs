@@ -1,0 +1,166 @@
+//! Explicit huge pages on the right node, or a stated fallback; transparent ones.
+//!
+//! The reserve of each node is set through `/sys` and emptied at the end. Neighbours: `kernel.rs` reads what backs
+//! a mapping from `smaps`.
+
+use zonal::units::Order;
+use zonal_linux::{HugePages, Pool, PoolRequest, Warning};
+
+use super::kernel::{memory_nodes, read, reserve, set_reserve, smaps_kib, write};
+use super::pages::{MIB, all_free, every_page_on_its_node, needs_nodes, node, on_their_nodes, take};
+use super::{Found, Verdict, ensure, text};
+
+/// Huge pages in the reserve of a node that has some.
+const RESERVED: u64 = 8;
+const HUGE_KIB: u64 = 2048;
+const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+/// Sets the reserves of all nodes, and empties them when dropped.
+struct Reserves(Vec<u16>);
+
+impl Reserves {
+    fn set(pages: impl Fn(usize) -> u64) -> Result<Self, String> {
+        let reserves = Self(memory_nodes()?);
+        for (at, &of) in reserves.0.iter().enumerate() {
+            set_reserve(of, pages(at))?;
+        }
+        Ok(reserves)
+    }
+}
+
+impl Drop for Reserves {
+    fn drop(&mut self) {
+        for &of in &self.0 {
+            if let Err(why) = set_reserve(of, 0) {
+                eprintln!("guest: {why}");
+            }
+        }
+    }
+}
+
+/// A pool of `pages` huge pages of node `of`.
+fn of_node(of: u16, pages: u64) -> Result<Pool, String> {
+    Pool::builder()
+        .size(pages * 2 * MIB)
+        .nodes([node(of)])
+        .huge_pages(HugePages::Explicit)
+        .build()
+        .map_err(text)
+}
+
+/// The size of the pages that back the memory of the pool's first zone, in KiB.
+fn backing_kib(pool: &Pool) -> Result<u64, String> {
+    let first = pool.ranges().next().ok_or("a pool without memory")?.frames.start;
+    smaps_kib(pool.ptr_of(first).ok_or("a frame of the pool")?.as_ptr(), "KernelPageSize")
+}
+
+/// Nodes that are named as having too few explicit huge pages.
+fn without_explicit(pool: &Pool) -> Vec<u16> {
+    let named = pool.warnings().iter().filter_map(|warning| match warning {
+        Warning::NoExplicitHugePages { node, .. } => Some(node.get()),
+        _ => None,
+    });
+    named.collect()
+}
+
+/// Every other node has a reserve: its pools come from it, all others fall back and say so.
+pub(super) fn explicit() -> Verdict {
+    needs_nodes!();
+    let reserves = Reserves::set(|at| if at % 2 == 0 { RESERVED } else { 0 })?;
+    let mut found = Vec::new();
+    for (at, &of) in reserves.0.iter().enumerate() {
+        let pool = of_node(of, RESERVED)?;
+        let (backing, left) = (backing_kib(&pool)?, reserve(of)?.1);
+        if at % 2 == 0 {
+            ensure!(pool.warnings().is_empty(), "node {of} has a reserve: {:?}", pool.warnings());
+            ensure!(
+                backing == HUGE_KIB && left == 0,
+                "node {of}: pages of {backing} KiB, {left} huge pages left"
+            );
+        } else {
+            let warnings = pool.warnings();
+            let (needed, free) = (RESERVED, Some(0));
+            let says = matches!(warnings, [Warning::NoExplicitHugePages { node, needed: n, free: f, .. }]
+                if node.get() == of && (*n, *f) == (needed, free));
+            ensure!(says, "node {of} has no reserve: {warnings:?}");
+            ensure!(backing == 4, "node {of}: pages of {backing} KiB without a reserve");
+            let others: Vec<_> = reserves.0.iter().step_by(2).map(|&other| reserve(other)).collect();
+            ensure!(
+                others.iter().all(|other| *other == Ok((RESERVED, RESERVED))),
+                "a pool of node {of} took from the reserves of others: {others:?}"
+            );
+        }
+        let tally = every_page_on_its_node(&pool)?;
+        ensure!(tally.keys().eq([&of]), "node {of}: pages lie on {tally:?}");
+        all_free(&pool)?;
+        found.push(format!("{of}: {backing} KiB"));
+    }
+    over_all_nodes(&reserves)?;
+    Ok(Found::Holds(found.join(", ")))
+}
+
+/// One pool over all nodes falls back on those nodes alone that have no reserve.
+fn over_all_nodes(reserves: &Reserves) -> Result<(), String> {
+    let pool = Pool::builder().size(8 * MIB * reserves.0.len() as u64).huge_pages(HugePages::Explicit);
+    let pool = pool.build().map_err(text)?;
+    let expected: Vec<u16> = reserves.0.iter().copied().skip(1).step_by(2).collect();
+    let named = without_explicit(&pool);
+    ensure!(named == expected, "nodes {named:?} are named, {expected:?} have no reserve");
+    every_page_on_its_node(&pool)?;
+    let mut block = take(&pool, &PoolRequest::new(Order::new(9).expect("an order")), 1)?;
+    on_their_nodes(&mut block)?;
+    drop(block);
+    all_free(&pool)
+}
+
+/// A reserve that another pool uses is missed and said so, and can be had when that pool is gone.
+pub(super) fn exhausted() -> Verdict {
+    needs_nodes!();
+    let reserves = Reserves::set(|_| RESERVED)?;
+    let &of = reserves.0.last().ok_or("no node has memory")?;
+    let first = of_node(of, RESERVED)?;
+    ensure!(first.warnings().is_empty(), "{:?}", first.warnings());
+    let second = of_node(of, RESERVED)?;
+    ensure!(without_explicit(&second) == [of], "the reserve is used up: {:?}", second.warnings());
+    every_page_on_its_node(&second)?;
+    for &other in reserves.0.iter().filter(|other| **other != of) {
+        let now = reserve(other)?;
+        ensure!(now == (RESERVED, RESERVED), "the reserve of node {other} is {now:?}");
+    }
+    drop((first, second));
+    let third = of_node(of, RESERVED)?;
+    ensure!(third.warnings().is_empty(), "the reserve is free again: {:?}", third.warnings());
+    every_page_on_its_node(&third)?;
+    Ok(Found::Holds(format!("node {of}")))
+}
+
+/// Transparent huge pages back a pool that may have them, on each node; where the kernel uses none, a warning
+/// says so.
+pub(super) fn transparent() -> Verdict {
+    needs_nodes!();
+    let usual = read(TRANSPARENT)?;
+    let usual = usual.split(['[', ']']).nth(1).ok_or_else(|| format!("{TRANSPARENT}: {usual}"))?.to_owned();
+    let with = |mode: &str, huge_pages: HugePages| -> Result<(Vec<Warning>, u64), String> {
+        write(TRANSPARENT, mode)?;
+        let pool = Pool::builder().size(32 * MIB).huge_pages(huge_pages).build().map_err(text)?;
+        every_page_on_its_node(&pool)?;
+        let mut huge = 0;
+        for zone in pool.ranges() {
+            huge += smaps_kib(
+                pool.ptr_of(zone.frames.start).ok_or("a frame of the pool")?.as_ptr(),
+                "AnonHugePages",
+            )?;
+        }
+        Ok((pool.warnings().to_vec(), huge))
+    };
+    let found = with("madvise", HugePages::Transparent).and_then(|wanted| {
+        Ok((wanted, with("always", HugePages::Never)?, with("never", HugePages::Transparent)?))
+    });
+    write(TRANSPARENT, usual)?;
+    let (wanted, unwanted, missing) = found?;
+    ensure!(wanted.0.is_empty() && wanted.1 > 0, "wanted: {wanted:?}");
+    ensure!(unwanted == (Vec::new(), 0), "not wanted: {unwanted:?}");
+    let says = matches!(missing.0[..], [Warning::NoTransparentHugePages { .. }]);
+    ensure!(says && missing.1 == 0, "switched off: {missing:?}");
+    Ok(Found::Holds(format!("{} of 32 MiB in huge pages", wanted.1 >> 10)))
+}

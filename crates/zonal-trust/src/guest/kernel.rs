@@ -1,0 +1,257 @@
+//! What checks ask of the kernel, and what they change in it.
+//!
+//! Nothing here knows of pools. Paths are those of the running system. Source: Linux `move_pages(2)`,
+//! `set_mempolicy(2)`, `sched_setaffinity(2)`, `proc(5)`, and the kernel's documentation of `/sys`.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_ulong, c_void};
+use std::path::{Path, PathBuf};
+use std::{fs, io, ptr, thread};
+
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
+use super::text;
+
+const NODES: &str = "/sys/devices/system/node";
+const CPUS: &str = "/sys/devices/system/cpu";
+const BLOCKS: &str = "/sys/devices/system/memory";
+
+const MPOL_DEFAULT: c_int = 0;
+const MPOL_INTERLEAVE: c_int = 3;
+
+/// Where a page lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum PagePlace {
+    /// On this node.
+    Node(u16),
+    /// Nowhere: it was never touched, or given back.
+    Absent,
+    /// The kernel reports another error number.
+    Unknown(i32),
+}
+
+/// Where the page of each address lies, by the query form of `move_pages`.
+pub(super) fn page_places(addresses: &[*const u8]) -> Result<Vec<PagePlace>, String> {
+    let mut status: Vec<c_int> = vec![c_int::MIN; addresses.len()];
+    // SAFETY: the kernel reads `len` addresses and writes `len` numbers, and moves nothing because no nodes
+    // are given.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            addresses.len(),
+            addresses.as_ptr(),
+            ptr::null::<c_int>(),
+            status.as_mut_ptr(),
+            0,
+        )
+    };
+    if failed != 0 {
+        return Err(format!("move_pages: {}", io::Error::last_os_error()));
+    }
+    let place = |status: c_int| match (u16::try_from(status), -status) {
+        (Ok(node), _) => PagePlace::Node(node),
+        (_, libc::ENOENT) => PagePlace::Absent,
+        (_, error) => PagePlace::Unknown(error),
+    };
+    Ok(status.into_iter().map(place).collect())
+}
+
+/// Sets the memory policy of the calling thread to interleave over nodes 0 to 63, or to the default.
+pub(super) fn interleave_thread(on: bool) -> Result<(), String> {
+    let mask: c_ulong = memory_nodes()?.iter().fold(0, |mask, node| mask | 1 << node);
+    let (mode, mask, bits) = match on {
+        true => (MPOL_INTERLEAVE, &raw const mask, c_ulong::from(c_ulong::BITS) + 1),
+        false => (MPOL_DEFAULT, ptr::null(), 0),
+    };
+    // SAFETY: the mask outlives the call and has as many bits as said.
+    match unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) } {
+        0 => Ok(()),
+        _ => Err(format!("set_mempolicy: {}", io::Error::last_os_error())),
+    }
+}
+
+/// Keeps the calling thread on one CPU.
+pub(super) fn pin_to(cpu: u32) -> Result<(), String> {
+    let mut set = [0_u64; 16];
+    set[cpu as usize / 64] = 1 << (cpu % 64);
+    // SAFETY: the call reads that many bytes, and concerns this thread only.
+    match unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) } {
+        0 => Ok(()),
+        _ => Err(format!("CPU {cpu}: sched_setaffinity: {}", io::Error::last_os_error())),
+    }
+}
+
+/// Does `work` on a new thread that stays on one CPU.
+pub(super) fn on_cpu<R: Send>(
+    cpu: u32,
+    work: impl FnOnce() -> Result<R, String> + Send,
+) -> Result<R, String> {
+    apart(|| pin_to(cpu).and_then(|()| work()))
+}
+
+/// Does `work` on a new thread whose system calls `calls` are refused with `error`; threads that it starts
+/// inherit that.
+pub(super) fn refusing<R: Send>(
+    calls: &[i64],
+    error: i32,
+    work: impl FnOnce() -> Result<R, String> + Send,
+) -> Result<R, String> {
+    let filter: BpfProgram = SeccompFilter::new(
+        calls.iter().map(|&call| (call, Vec::new())).collect::<BTreeMap<_, _>>(),
+        SeccompAction::Allow,
+        SeccompAction::Errno(error.cast_unsigned()),
+        std::env::consts::ARCH.try_into().map_err(text)?,
+    )
+    .and_then(TryInto::try_into)
+    .map_err(text)?;
+    apart(|| seccompiler::apply_filter(&filter).map_err(text).and_then(|()| work()))
+}
+
+/// Does `work` on a new thread.
+fn apart<R: Send>(work: impl FnOnce() -> Result<R, String> + Send) -> Result<R, String> {
+    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+/// A file's text without blanks at its ends.
+pub(super) fn read(path: impl AsRef<Path>) -> Result<String, String> {
+    let path = path.as_ref();
+    let read = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
+    read.map(|text| text.trim().to_owned())
+}
+
+/// Writes `value` to a file of the kernel.
+pub(super) fn write(path: impl AsRef<Path>, value: impl ToString) -> Result<(), String> {
+    let (path, value) = (path.as_ref(), value.to_string());
+    fs::write(path, &value).map_err(|error| format!("writing {value} to {}: {error}", path.display()))
+}
+
+fn number(path: impl AsRef<Path>) -> Result<u64, String> {
+    let path = path.as_ref();
+    read(path)?.parse().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The numbers in a list such as `0-2,4`.
+fn listed(list: &str) -> Vec<u16> {
+    let number = |text: &str| text.parse::<u16>().ok();
+    let ranges = list.split(',').filter_map(|range| match range.split_once('-') {
+        Some((first, last)) => Some(number(first)?..=number(last)?),
+        None => number(range).map(|only| only..=only),
+    });
+    ranges.flatten().collect()
+}
+
+/// Nodes that have memory now.
+pub(super) fn memory_nodes() -> Result<Vec<u16>, String> {
+    Ok(listed(&read(format!("{NODES}/has_memory"))?))
+}
+
+/// Nodes that have CPUs, each with its first one that is online.
+pub(super) fn nodes_with_cpus() -> Result<Vec<(u16, u32)>, String> {
+    let mut found = Vec::new();
+    for node in listed(&read(format!("{NODES}/has_cpu"))?) {
+        let cpus = listed(&read(format!("{NODES}/node{node}/cpulist"))?);
+        found.extend(cpus.first().map(|&cpu| (node, u32::from(cpu))));
+    }
+    Ok(found)
+}
+
+/// CPUs that are online.
+pub(super) fn online_cpus() -> Result<Vec<u32>, String> {
+    Ok(listed(&read(format!("{CPUS}/online"))?).into_iter().map(u32::from).collect())
+}
+
+/// Takes a CPU offline, or brings it back.
+pub(super) fn set_cpu_online(cpu: u32, online: bool) -> Result<(), String> {
+    write(format!("{CPUS}/cpu{cpu}/online"), u8::from(online))
+}
+
+/// The huge pages of 2 MiB in the reserve of a node: all, and those free.
+pub(super) fn reserve(node: u16) -> Result<(u64, u64), String> {
+    let folder = format!("{NODES}/node{node}/hugepages/hugepages-2048kB");
+    Ok((number(format!("{folder}/nr_hugepages"))?, number(format!("{folder}/free_hugepages"))?))
+}
+
+/// Sets the reserve of a node. The kernel may find fewer huge pages than that, which is an error here.
+pub(super) fn set_reserve(node: u16, pages: u64) -> Result<(), String> {
+    write(format!("{NODES}/node{node}/hugepages/hugepages-2048kB/nr_hugepages"), pages)?;
+    match reserve(node)?.0 {
+        now if now == pages => Ok(()),
+        now => Err(format!("node {node} has {now} huge pages in reserve after {pages} were asked for")),
+    }
+}
+
+/// A field in KiB of `/proc/self/smaps`, of the mapping that holds `address`.
+pub(super) fn smaps_kib(address: *const u8, field: &str) -> Result<u64, String> {
+    let (address, text) = (address.addr(), read("/proc/self/smaps")?);
+    let mut inside = false;
+    for line in text.lines() {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        if let Some((from, to)) = word.split_once('-')
+            && let (Ok(from), Ok(to)) = (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16))
+        {
+            inside = (from..to).contains(&address);
+        } else if inside && word.strip_suffix(':') == Some(field) {
+            let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok());
+            return kib.ok_or_else(|| format!("smaps: {line} has no number"));
+        }
+    }
+    Err(format!("smaps has no {field} for address {address:#x}"))
+}
+
+/// A block of the machine's memory that can be taken offline as a whole.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryBlock {
+    folder: PathBuf,
+    pub(super) name: String,
+    pub(super) node: u16,
+}
+
+impl MemoryBlock {
+    /// All blocks that are online and lie wholly in a zone Movable.
+    pub(super) fn movable() -> Result<Vec<Self>, String> {
+        let entries = fs::read_dir(BLOCKS).map_err(|error| format!("{BLOCKS}: {error}"))?;
+        let mut found: Vec<Self> = entries.flatten().filter_map(|entry| Self::at(entry.path())).collect();
+        found.retain(|block| read(block.folder.join("valid_zones")).is_ok_and(|zone| zone == "Movable"));
+        found.sort_by_key(|block| block.name.clone());
+        Ok(found)
+    }
+
+    fn at(folder: PathBuf) -> Option<Self> {
+        let name = folder.file_name()?.to_str().filter(|name| name.starts_with("memory"))?.to_owned();
+        let mut inside = fs::read_dir(&folder).ok()?.flatten();
+        let node = inside.find_map(|entry| entry.file_name().to_str()?.strip_prefix("node")?.parse().ok())?;
+        Some(Self { folder, name, node })
+    }
+
+    /// Takes the block offline: the kernel moves everything in it elsewhere.
+    pub(super) fn offline(&self) -> Result<(), String> {
+        write(self.folder.join("state"), "offline")
+    }
+
+    /// Brings the block back into the zone Movable.
+    pub(super) fn online(&self) -> Result<(), String> {
+        write(self.folder.join("state"), "online_movable")
+    }
+}
+
+/// The kernel's log since boot.
+pub(super) fn log() -> Result<String, String> {
+    const READ_ALL: c_int = 3;
+    let mut bytes = vec![0_u8; 1 << 20];
+    let length = c_int::try_from(bytes.len()).map_err(text)?;
+    // SAFETY: the call writes at most as many bytes as the buffer has.
+    let written = unsafe { libc::klogctl(READ_ALL, bytes.as_mut_ptr().cast(), length) };
+    let written = usize::try_from(written).map_err(|_| format!("klogctl: {}", io::Error::last_os_error()))?;
+    bytes.truncate(written);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Stores a byte at an address.
+///
+/// # Safety
+/// The address is mapped writable, and nobody else uses it.
+pub(super) unsafe fn touch(address: *mut c_void) {
+    // SAFETY: the caller's promise.
+    unsafe { address.cast::<u8>().write_volatile(1) };
+}

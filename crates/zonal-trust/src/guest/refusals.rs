@@ -1,0 +1,95 @@
+//! A container that refuses system calls: pools work without, and say what is missing.
+//!
+//! The refusals are filters of system calls on the thread that builds the pool, as a container has them for all
+//! its threads. Neighbours: `crates/zonal-linux/tests/denied.rs` has the refusals that need one node only.
+
+use std::process::Command;
+
+use zonal_linux::{HugePages, Placement, Pool, PoolRequest, Prefault, Warning};
+
+use super::kernel::{memory_nodes, on_cpu, online_cpus, refusing};
+use super::pages::{
+    MIB, all_free, needs_nodes, on_their_nodes, places, take, take_all, tally, touch_everything,
+};
+use super::{Found, Verdict, ensure, policies, text};
+
+const POOL_BYTES: u64 = 32 * MIB;
+
+/// `mbind`, `set_mempolicy` and `move_pages` refused with `EPERM`, as containers do by default.
+pub(super) fn binding() -> Verdict {
+    needs_nodes!();
+    let calls = [libc::SYS_mbind, libc::SYS_set_mempolicy, libc::SYS_move_pages];
+    let nodes = memory_nodes()?;
+    let mut found = String::new();
+    for huge_pages in [HugePages::Never, HugePages::Transparent, HugePages::Explicit] {
+        for prefault in [Prefault::OnUse, Prefault::AtOnce] {
+            let build = || Pool::builder().size(POOL_BYTES).huge_pages(huge_pages).prefault(prefault).build();
+            let pool = refusing(&calls, libc::EPERM, || build().map_err(text))?;
+            says_not_bound(&pool, &nodes).map_err(|why| format!("{huge_pages:?}: {why}"))?;
+            let used = take_all(&pool, &PoolRequest::page()).len() as u64 * 4096;
+            ensure!(used > POOL_BYTES / 10 * 9, "only {used} bytes of a pool of {POOL_BYTES} could be had");
+            all_free(&pool)?;
+            let pages = touch_everything(&pool);
+            let elsewhere = places(&pages)?;
+            found = format!("unbound pages lie on {:?}", tally(&elsewhere));
+        }
+    }
+    Ok(Found::Holds(found))
+}
+
+/// Every node with memory is named as not bound, with the kernel's reason.
+pub(super) fn says_not_bound(pool: &Pool, nodes: &[u16]) -> Result<(), String> {
+    let named = pool.warnings().iter().find_map(|warning| match warning {
+        Warning::NotBound { nodes, .. } => Some(nodes),
+        _ => None,
+    });
+    let mut named: Vec<u16> =
+        named.ok_or("no warning says that memory is not bound")?.iter().map(|node| node.get()).collect();
+    named.sort_unstable();
+    named.dedup();
+    ensure!(
+        nodes.iter().all(|node| named.contains(node)),
+        "nodes {nodes:?} are not bound, {named:?} are named"
+    );
+    let text: String = pool.warnings().iter().map(|warning| format!("{warning}\n")).collect();
+    ensure!(text.contains("not permitted"), "the kernel's reason is missing: {text}");
+    ensure!(pool.placement() == Placement::NotBound, "placement is {:?}", pool.placement());
+    Ok(())
+}
+
+/// `membarrier` refused from the start: pagesets are used through locks, and everything else is as before.
+///
+/// Whether the kernel has the barrier is asked once in a process, so a child of this program finds out.
+pub(super) fn membarrier() -> Verdict {
+    let usual = Pool::builder().size(POOL_BYTES).build().map_err(text)?.uses_sequences();
+    for error in [libc::ENOSYS, libc::EPERM] {
+        let program = std::env::current_exe().map_err(text)?;
+        let child = Command::new(program).arg("--refuse-membarrier").arg(error.to_string()).output();
+        let child = child.map_err(text)?;
+        let said = String::from_utf8_lossy(&child.stdout);
+        ensure!(child.status.success(), "refused with error {error}: {}: {}", child.status, said.trim());
+    }
+    Ok(Found::Holds(format!("sequences are otherwise {}", if usual { "used" } else { "not used" })))
+}
+
+/// What holds where `membarrier` is refused with `error`, which must not have been called yet.
+pub(super) fn without_membarrier(error: i32) -> Verdict {
+    refusing(&[libc::SYS_membarrier], error, || {
+        let pool = Pool::builder().size(POOL_BYTES).build().map_err(text)?;
+        ensure!(!pool.uses_sequences(), "sequences are used without the barrier");
+        for cpu in online_cpus()? {
+            on_cpu(cpu, || {
+                let mut held = take(&pool, &PoolRequest::page(), 200)?;
+                let nodes = memory_nodes()?;
+                if nodes.len() > 1 { on_their_nodes(&mut held).map(drop) } else { Ok(()) }
+            })?;
+        }
+        let cached = pool.books().in_pagesets;
+        ensure!(cached.get() > 0, "no frames are in pagesets after they were used on every CPU");
+        pool.drain_pagesets();
+        let left = pool.books().in_pagesets;
+        ensure!(left.get() == 0, "{left} frames are left in pagesets");
+        all_free(&pool)?;
+        policies::local()
+    })
+}
