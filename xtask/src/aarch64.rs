@@ -14,7 +14,7 @@ pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// Builds the library of `zonal-linux` for [`TARGET`] and holds its sequences against the core's tables.
 pub(crate) fn sequences(root: &Path) -> Outcome {
-    if !is_installed(TARGET) && !installs(TARGET) {
+    if !is_there() {
         return Outcome::Skipped(format!("target not installed (rustup target add {TARGET})"));
     }
     match succeeds(&mut cargo(root, ["build", "-p", "zonal-linux", "--lib", "--target", TARGET])) {
@@ -24,6 +24,11 @@ pub(crate) fn sequences(root: &Path) -> Outcome {
     let library = target_folder(root).join(TARGET).join("debug/libzonal_linux.rlib");
     let test = ["test", "-p", "zonal-linux", "--test=instructions", "--", "--ignored", "--nocapture"];
     succeeds(cargo(root, test).env("ZONAL_LIBRARY", library))
+}
+
+/// Whether the toolchain can build for [`TARGET`]; the target is added where that can be done.
+pub(crate) fn is_there() -> bool {
+    is_installed(TARGET) || installs(TARGET)
 }
 
 /// Adds a target to the toolchain, where that is rustup's; whether it could.

@@ -1,5 +1,5 @@
 //! What takes too long, or needs more than a plain toolchain, for every day: Miri, sanitizers, the oldest
-//! compiler, licences, packaging, coverage, mutants, and the long forms of checks whose short forms are among the
+//! compiler, licences, packaging, coverage, mutants, virtual machines with several nodes, and the long forms of checks whose short forms are among the
 //! tests.
 //!
 //! A step whose tool is missing is skipped, and says how to get it. Neighbours: `plan.rs` has the checks of every
@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::mutants;
+use crate::numa;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
 /// The oldest compiler that is promised: `rust-version` of the workspace.
@@ -88,6 +89,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));
     steps.push(Step::new("packages", packages));
+    steps.extend(numa::deep());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
 }

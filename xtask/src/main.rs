@@ -3,8 +3,9 @@
 //! Vocabulary: a *step* is one check with a name, a time and an outcome; a step whose tools this
 //! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
 //! `bare.rs` shows that the core stands without std, `aarch64.rs` what is assembled for another processor,
-//! `planted.rs` that faults of the core are noticed, `skips.rs` shows what tests left out, `deep.rs` is for
-//! now and then, `mutants.rs` is a part of it, `bench_guard.rs` counts instructions; `style.rs`, `arrows.rs` and `inventory.rs` read the
+//! `numa/` runs pools on emulated machines with several nodes, `planted.rs` that faults of the core are
+//! noticed, `skips.rs` shows what tests left out, `deep.rs` is for now and then, `mutants.rs` is a part of it,
+//! `bench_guard.rs` counts instructions; `style.rs`, `arrows.rs` and `inventory.rs` read the
 //! sources.
 
 mod aarch64;
@@ -14,6 +15,7 @@ mod bench_guard;
 mod deep;
 mod inventory;
 mod mutants;
+mod numa;
 mod plan;
 mod planted;
 mod skips;
@@ -27,6 +29,7 @@ use std::process::ExitCode;
 const PLANTED: &str = "planted";
 const SOAK: &str = "soak";
 const DEEP: &str = "deep";
+const NUMA: &str = "numa";
 
 /// Name, what it does, and the steps it runs.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
@@ -71,10 +74,13 @@ fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> 
     if let Some((DEEP, words)) = arguments.split_first().map(|(first, words)| (first.as_str(), words)) {
         return deep::chosen(words);
     }
+    if let Some((NUMA, options)) = arguments.split_first().map(|(first, options)| (first.as_str(), options)) {
+        return numa::steps(options);
+    }
     let wanted = arguments.join(" ");
     let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
         let known = COMMANDS.map(|(name, ..)| name).join(", ");
-        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}, {SOAK}, {DEEP}"));
+        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}, {SOAK}, {DEEP}, {NUMA}"));
     };
     Ok(steps(root))
 }
@@ -88,6 +94,9 @@ fn usage() -> String {
     text.push_str(&format!("  {:<21}{does}\n", format!("{PLANTED} [NAME...]")));
     let does = "what takes hours: Miri, sanitizers, fuzzing, mutants and more; or steps with these words";
     text.push_str(&format!("  {:<21}{does}\n", format!("{DEEP} [WORD...]")));
+    let does =
+        "pools in virtual machines with several nodes; --kernel 6.1|6.12, --short, or --fetch the kernels";
+    text.push_str(&format!("  {:<21}{does}\n", format!("{NUMA} [OPTION...]")));
     let does = "everything at once on pools and simulated machines, for N minutes";
     text.push_str(&format!("  {:<21}{does}\n", format!("{SOAK} --minutes N")));
     text

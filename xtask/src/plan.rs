@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::steps::{Outcome, Step, cargo, succeeds};
-use crate::{aarch64, arrows, bare, inventory, planted, style};
+use crate::{aarch64, arrows, bare, inventory, numa, planted, style};
 
 /// Everything.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -14,6 +14,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.extend(style(root));
     steps.push(Step::new("tests", tests));
     steps.push(Step::new(format!("sequences for {}", aarch64::TARGET), aarch64::sequences));
+    steps.push(numa::every_day());
     steps.push(Step::new("documentation", documentation));
     steps.extend(bare(root));
     steps.extend(examples(root));

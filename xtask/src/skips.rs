@@ -4,6 +4,8 @@
 //! file to every cargo it starts and prints what was left out with its summary.
 
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::steps::target_folder;
@@ -20,6 +22,15 @@ type Skip = (String, String);
 pub(crate) fn file(root: &Path) -> PathBuf {
     let file = target_folder(root).join(format!("skips-{}.txt", std::process::id()));
     std::path::absolute(&file).unwrap_or(file)
+}
+
+/// Notes that a test of `program` left something out, where it could not write to the file itself.
+pub(crate) fn add(root: &Path, program: &str, test: &str, why: &str) {
+    let line = format!("{BEGINNING}{program}: {test}: {why}\n");
+    let opened = OpenOptions::new().create(true).append(true).open(file(root));
+    if let Err(error) = opened.and_then(|mut file| file.write_all(line.as_bytes())) {
+        println!("{line}{error}");
+    }
 }
 
 /// What was left out so far, each once, in order. The file is gone then.

@@ -139,6 +139,8 @@ fn has_word(line: &str, word: &str) -> bool {
 mod tests {
     use super::*;
 
+    const NONE: [usize; 0] = [];
+
     fn complaints(text: &str) -> Vec<usize> {
         check_source(text).iter().map(|(line, _)| *line).collect()
     }
@@ -147,7 +149,7 @@ mod tests {
     fn a_lawful_file_passes() {
         let text =
             "//! Purpose.\n\n// SAFETY: nothing is touched.\nunsafe { nothing() };\nlet unsafe_name = 1;\n";
-        assert_eq!(complaints(text), []);
+        assert_eq!(complaints(text), NONE);
     }
 
     #[test]
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(complaints("use core::fmt;\n"), [1]);
         assert_eq!(complaints(&"//! line\n".repeat(HEADER_LINES_MAX + 1)), [1]);
         let example = format!("//! ```\n{}//! ```\n", "//! let a = 1;\n".repeat(HEADER_LINES_MAX));
-        assert_eq!(complaints(&format!("//! Purpose.\n{example}//! More.\n")), []);
+        assert_eq!(complaints(&format!("//! Purpose.\n{example}//! More.\n")), NONE);
         let long = format!("//! Purpose.\n{}", "\n".repeat(LINES_MAX));
         assert_eq!(complaints(&long), [LINES_MAX + 1]);
     }
@@ -164,7 +166,7 @@ mod tests {
     fn undone_work_and_private_paths() {
         for word in UNDONE {
             assert_eq!(complaints(&format!("//! Purpose.\n// {word}: later\n")), [2]);
-            assert_eq!(complaints(&format!("//! Purpose.\nlet {word}_LIST = 1;\n")), []);
+            assert_eq!(complaints(&format!("//! Purpose.\nlet {word}_LIST = 1;\n")), NONE);
         }
         for path in ELSEWHERE {
             assert_eq!(complaints(&format!("//! Purpose.\n// see {path}x\n")), [2]);
@@ -174,15 +176,15 @@ mod tests {
     #[test]
     fn skips_go_where_the_summary_finds_them() {
         assert_eq!(complaints(&format!("//! Purpose.\ne{HIDDEN_SKIP}: why\");\n")), [2]);
-        assert_eq!(complaints("//! Purpose.\nskipped!(\"why\");\n"), []);
+        assert_eq!(complaints("//! Purpose.\nskipped!(\"why\");\n"), NONE);
     }
 
     #[test]
     fn unsafe_needs_its_reason_near() {
         for form in UNSAFE {
             assert_eq!(complaints(&format!("//! Purpose.\n{form}x\n")), [2], "{form}");
-            assert_eq!(complaints(&format!("//! Purpose.\n// SAFETY: why\n{form}x\n")), []);
-            assert_eq!(complaints(&format!("//! Purpose.\n// {form}x\nlet s = \"{form}\";\n")), []);
+            assert_eq!(complaints(&format!("//! Purpose.\n// SAFETY: why\n{form}x\n")), NONE);
+            assert_eq!(complaints(&format!("//! Purpose.\n// {form}x\nlet s = \"{form}\";\n")), NONE);
             let far = "\n".repeat(REASON_LINES_MAX);
             assert_eq!(complaints(&format!("//! Purpose.\n// SAFETY: why{far}\n{form}x\n")).len(), 1);
         }

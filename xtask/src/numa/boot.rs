@@ -1,0 +1,129 @@
+//! Running one guest: its file system is packed, QEMU is started, and what it prints is read until it ends or its
+//! time is up.
+//!
+//! Neighbours: `machine.rs` has QEMU's arguments, `console.rs` judges the lines.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::console::{Line, Report};
+use super::initramfs::Initramfs;
+use super::kernels::Image;
+use super::machine;
+use super::programs::{Programs, tools};
+use super::script::Form;
+use crate::steps::target_folder;
+
+/// A guest that is ready to boot. Its file system is removed when it is dropped.
+pub(super) struct Guest {
+    command: std::process::Command,
+    initramfs: PathBuf,
+    log: PathBuf,
+}
+
+/// What a guest did.
+pub(super) struct Seen {
+    pub(super) report: Report,
+    /// Time until its own programs ran, if they did.
+    pub(super) up: Option<Duration>,
+    /// Time until it was off.
+    pub(super) total: Duration,
+    /// All that it printed.
+    pub(super) log: PathBuf,
+}
+
+/// QEMU, which is ended with its guest however the reader ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only when it has ended.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+impl Guest {
+    /// Packs the file system of a guest.
+    pub(super) fn new(
+        root: &Path,
+        label: &str,
+        image: &Image,
+        programs: &Programs,
+        form: Form,
+    ) -> Result<Self, String> {
+        let folder = target_folder(root).join("numa");
+        let folder = std::path::absolute(&folder).unwrap_or(folder);
+        let tools = tools(form.arch(), &folder);
+        let mut files = Initramfs::default();
+        for empty in ["proc", "sys", "dev", "tmp", "run", "root"] {
+            files.add_folder(empty);
+        }
+        files.add("init", form.script(programs).into_bytes());
+        files.add_program("bin/busybox", &image.busybox, &tools)?;
+        for program in programs.iter() {
+            files.add_program(&program.place, &program.file, &tools)?;
+        }
+        let initramfs = folder.join(format!("{label}.cpio"));
+        std::fs::write(&initramfs, files.archive()).map_err(|e| format!("{}: {e}", initramfs.display()))?;
+        let command = machine::boot(form.arch(), image, &initramfs);
+        Ok(Self { command, initramfs, log: folder.join(format!("{label}.log")) })
+    }
+
+    /// Boots, and reads what is printed until the guest is off. It is turned off after `limit`.
+    pub(super) fn run(mut self, limit: Duration) -> Result<Seen, String> {
+        let mut log = File::create(&self.log).map_err(|error| format!("{}: {error}", self.log.display()))?;
+        let begin = Instant::now();
+        self.command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut running =
+            Running(self.command.spawn().map_err(|error| format!("QEMU does not start: {error}"))?);
+        let lines = lines_of(running.0.stdout.take().ok_or("QEMU has no output")?);
+        let mut seen =
+            Seen { report: Report::default(), up: None, total: Duration::ZERO, log: self.log.clone() };
+        loop {
+            match lines.recv_timeout(limit.saturating_sub(begin.elapsed())) {
+                Ok(line) => {
+                    writeln!(log, "{}", line.trim_end()).map_err(|error| error.to_string())?;
+                    if seen.report.read(&line) == Line::Up {
+                        seen.up = Some(begin.elapsed());
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    seen.report.failed.push(format!("not off after {} s", limit.as_secs()));
+                    break;
+                }
+            }
+        }
+        drop(running);
+        seen.total = begin.elapsed();
+        Ok(seen)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.initramfs).ok(); // large, and made anew each time
+    }
+}
+
+/// Reads lines on a thread of its own, so that waiting for one can end. Bytes that are no text are replaced.
+fn lines_of(output: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+            line.clear();
+        }
+    });
+    receiver
+}

@@ -1,0 +1,279 @@
+//! Debian's kernels for guests: those that are there, and those that apt downloads.
+//!
+//! Packages are found and downloaded by apt with folders of its own below the target folder: nothing of the machine
+//! is changed, and apt checks what it downloads against Debian's signatures. Only what boots is kept of a package.
+
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::steps::target_folder;
+
+/// A series of kernels that Debian packages for clouds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Series(&'static str);
+
+/// The series that guests boot.
+pub(super) const SERIES: [Series; 2] = [Series("6.1"), Series("6.12")];
+
+impl Series {
+    /// The newest of [`SERIES`].
+    pub(super) const NEWEST: Self = SERIES[SERIES.len() - 1];
+    /// What guests of [`Arch::Aarch64`] boot.
+    pub(super) const AARCH64: Self = Self::NEWEST;
+
+    /// As in `6.12`.
+    pub(super) const fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// Whether a release such as `6.12.117+deb12-cloud-amd64` is of this series.
+    fn has(self, release: &str) -> bool {
+        release.strip_prefix(self.0).is_some_and(|rest| rest.starts_with(['.', '-']))
+    }
+}
+
+/// An architecture of guests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Arch {
+    X86_64,
+    Aarch64,
+}
+
+impl Arch {
+    /// As Rust and QEMU name it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Aarch64 => "aarch64",
+        }
+    }
+
+    /// As Debian names it.
+    const fn debian(self) -> &'static str {
+        match self {
+            Self::X86_64 => "amd64",
+            Self::Aarch64 => "arm64",
+        }
+    }
+
+    const fn is_native(self) -> bool {
+        matches!(
+            (self, cfg!(target_arch = "x86_64"), cfg!(target_arch = "aarch64")),
+            (Self::X86_64, true, _) | (Self::Aarch64, _, true)
+        )
+    }
+}
+
+/// Whether what is missing may be downloaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// No: only what is there.
+    Present,
+    /// Yes.
+    Fetched,
+}
+
+/// What boots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Image {
+    pub(super) kernel: PathBuf,
+    /// A statically linked busybox.
+    pub(super) busybox: PathBuf,
+}
+
+/// The kernel and the busybox of guests.
+pub(super) fn image(root: &Path, series: Series, arch: Arch, origin: Origin) -> Result<Image, String> {
+    match (present(root, series, arch), origin) {
+        (Some(image), _) => Ok(image),
+        (None, Origin::Fetched) => fetched(root, series, arch),
+        (None, Origin::Present) => {
+            let busybox = if system_busybox().is_none() { "apt-get install busybox-static and " } else { "" };
+            Err(format!("no kernel for guests ({busybox}cargo xtask numa --fetch)"))
+        }
+    }
+}
+
+/// What is there already: fetched before, or installed on this machine.
+pub(super) fn present(root: &Path, series: Series, arch: Arch) -> Option<Image> {
+    let folder = folder(root, series, arch);
+    let installed = || if arch.is_native() { newest_in(Path::new("/boot"), series) } else { None };
+    let kernel = newest_in(&folder, series).or_else(installed)?;
+    let own = folder.join("busybox");
+    let busybox = if own.exists() { own } else { system_busybox().filter(|_| arch.is_native())? };
+    Some(Image { kernel, busybox })
+}
+
+/// What is there already, or else downloaded now.
+pub(super) fn fetched(root: &Path, series: Series, arch: Arch) -> Result<Image, String> {
+    if let Some(image) = present(root, series, arch) {
+        return Ok(image);
+    }
+    let folder = folder(root, series, arch);
+    let apt = Apt::new(&folder.with_file_name("apt"), arch)?;
+    let kernel = apt.newest_kernel(series)?;
+    apt.unpack(&kernel, "./boot/vmlinuz-*", &folder)?;
+    if !(arch.is_native() && system_busybox().is_some()) {
+        apt.unpack(&format!("busybox-static:{}", arch.debian()), "./bin/busybox", &folder)?;
+    }
+    drop(apt);
+    present(root, series, arch).ok_or_else(|| format!("{kernel} holds no kernel of {}", series.name()))
+}
+
+/// Where what was fetched lies, as an absolute path.
+fn folder(root: &Path, series: Series, arch: Arch) -> PathBuf {
+    let below = target_folder(root).join("numa").join(format!("{}-{}", series.name(), arch.name()));
+    std::path::absolute(&below).unwrap_or(below)
+}
+
+/// The newest kernel of a series in a folder, by its name `vmlinuz-RELEASE`.
+fn newest_in(folder: &Path, series: Series) -> Option<PathBuf> {
+    let names =
+        std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let kernels =
+        names.filter(|name| name.strip_prefix("vmlinuz-").is_some_and(|release| series.has(release)));
+    kernels.max_by_key(|name| numbers(name)).map(|name| folder.join(name))
+}
+
+/// The numbers in a name, by which versions compare.
+fn numbers(name: &str) -> Vec<u64> {
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
+fn system_busybox() -> Option<PathBuf> {
+    ["/usr/bin/busybox", "/bin/busybox"].iter().map(PathBuf::from).find(|path| is_static(path))
+}
+
+/// Whether a program needs no loader: it has no interpreter.
+fn is_static(path: &Path) -> bool {
+    let Ok(data) = std::fs::read(path) else { return false };
+    super::initramfs::needed(&data).is_ok_and(|(loader, _)| loader.is_none())
+}
+
+/// apt with lists and packages in a folder of its own, which is removed when dropped.
+struct Apt {
+    folder: PathBuf,
+    arch: Arch,
+}
+
+impl Apt {
+    /// Reads the lists of packages of an architecture from the sources that this machine has.
+    fn new(folder: &Path, arch: Arch) -> Result<Self, String> {
+        let make =
+            |path: &Path| std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()));
+        make(&folder.join("lists/partial"))?;
+        make(&folder.join("cache/archives/partial"))?;
+        let own = Self { folder: folder.to_owned(), arch };
+        let (lists, cache) = (folder.join("lists"), folder.join("cache"));
+        let config = format!(
+            "Dir::State::Lists \"{}\";\nDir::Cache \"{}\";\nAPT::Architectures {{ \"{}\"; }};\n\
+             APT::Architecture \"{}\";\nAPT::Sandbox::User \"\";\n",
+            lists.display(),
+            cache.display(),
+            arch.debian(),
+            arch.debian()
+        );
+        let file = own.config();
+        std::fs::write(&file, config).map_err(|e| format!("{}: {e}", file.display()))?;
+        own.said("apt-get", &["update", "-q"])?;
+        Ok(own)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.join("apt.conf")
+    }
+
+    /// What a command of apt prints.
+    fn said(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(&self.folder).env("APT_CONFIG", self.config());
+        let output = command.output().map_err(|error| format!("{program}: {error}"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let error = String::from_utf8_lossy(&output.stderr);
+        let last = error.lines().rfind(|line| !line.is_empty()).unwrap_or_default();
+        Err(format!("{program} {} ended with {}: {last}", arguments.join(" "), output.status))
+    }
+
+    /// The newest package with an unsigned kernel of a series for clouds.
+    fn newest_kernel(&self, series: Series) -> Result<String, String> {
+        let pattern = format!("^linux-image-{}[.-].*-cloud-{}-unsigned$", series.0, self.arch.debian());
+        let found = self.said("apt-cache", &["search", "--names-only", &pattern])?;
+        let names = found.lines().filter_map(|line| line.split_whitespace().next());
+        let of_series =
+            names.filter(|name| name.strip_prefix("linux-image-").is_some_and(|name| series.has(name)));
+        of_series.min_by_key(|name| Reverse(numbers(name))).map(str::to_owned).ok_or_else(|| {
+            format!("apt offers no kernel {} for clouds; 6.12 is in bookworm-security and trixie", series.0)
+        })
+    }
+
+    /// Downloads a package and unpacks the files that match `pattern` into `folder`, without their own folders.
+    fn unpack(&self, package: &str, pattern: &str, folder: &Path) -> Result<(), String> {
+        self.said("apt-get", &["download", "-q", package])?;
+        let name = package.split(':').next().unwrap_or(package);
+        let entries =
+            std::fs::read_dir(&self.folder).map_err(|e| format!("{}: {e}", self.folder.display()))?;
+        let ours = |path: &PathBuf| {
+            let file = path.file_name().and_then(|file| file.to_str()).unwrap_or_default();
+            file.starts_with(&format!("{name}_")) && file.ends_with(".deb")
+        };
+        let deb = entries.flatten().map(|entry| entry.path()).find(ours);
+        let deb = deb.ok_or_else(|| format!("apt downloaded no file for {package}"))?;
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let mut opened = Command::new("dpkg-deb")
+            .arg("--fsys-tarfile")
+            .arg(&deb)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("dpkg-deb: {error}"))?;
+        let content = opened.stdout.take().ok_or("dpkg-deb has no output")?;
+        let tar = Command::new("tar")
+            .args(["-x", "--wildcards", "--transform", "s,.*/,,", "-C"])
+            .arg(folder)
+            .arg(pattern)
+            .stdin(content)
+            .status()
+            .map_err(|error| format!("tar: {error}"))?;
+        let opened = opened.wait().map_err(|error| format!("dpkg-deb: {error}"))?;
+        if opened.success() && tar.success() {
+            Ok(())
+        } else {
+            Err(format!("{} holds no {pattern}", deb.display()))
+        }
+    }
+}
+
+impl Drop for Apt {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.folder).ok(); // lists and packages are large, and read anew next time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_belong_to_one_series_and_compare_by_number() {
+        let [old, new] = SERIES;
+        assert!(old.has("6.1.0-56-cloud-amd64") && !old.has("6.12.117+deb12-cloud-amd64"));
+        assert!(new.has("6.12.117+deb12-cloud-amd64") && new.has("6.12-rc1") && !new.has("6.1.0-56"));
+        assert!(numbers("vmlinuz-6.12.117+deb12") > numbers("vmlinuz-6.12.99+deb12"));
+        assert_eq!(Series::NEWEST.name(), "6.12");
+    }
+
+    #[test]
+    fn the_newest_kernel_of_a_series_is_taken() {
+        let folder = std::env::temp_dir().join(format!("zonal-xtask-kernels-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for release in ["6.1.0-9-cloud-amd64", "6.1.0-56-cloud-amd64", "6.12.3-cloud-amd64"] {
+            std::fs::write(folder.join(format!("vmlinuz-{release}")), "").unwrap();
+        }
+        let newest = SERIES.map(|series| newest_in(&folder, series));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(newest[0].as_ref().unwrap().ends_with("vmlinuz-6.1.0-56-cloud-amd64"));
+        assert!(newest[1].as_ref().unwrap().ends_with("vmlinuz-6.12.3-cloud-amd64"));
+        assert_eq!(newest_in(&folder, SERIES[0]), None);
+    }
+}

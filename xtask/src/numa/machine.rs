@@ -1,0 +1,155 @@
+//! The machines that QEMU emulates for guests.
+//!
+//! Everything runs in emulation, on one thread of this machine for x86-64: QEMU before 8.1 can run code that another
+//! processor has just patched, and kernels then stop in a breakpoint of their own (one boot in six was seen to).
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::kernels::{Arch, Image};
+
+/// A node of the machine.
+struct Node {
+    /// Memory at boot, if it has some.
+    mib: Option<u32>,
+    /// First and last CPU, if it has some.
+    cpus: Option<(u32, u32)>,
+}
+
+/// Five nodes: two near to each other and one far, a node without memory near that one, and a node without
+/// CPUs. Memory of the last is added to by [`MODULE_MIB`].
+const NODES: [Node; 5] = [
+    Node { mib: Some(768), cpus: Some((0, 1)) },
+    Node { mib: Some(640), cpus: Some((2, 3)) },
+    Node { mib: Some(640), cpus: Some((4, 5)) },
+    Node { mib: None, cpus: Some((6, 7)) },
+    Node { mib: Some(512), cpus: None },
+];
+
+/// The distance of each pair of nodes, the lower one first.
+const DISTANCES: [(usize, usize, u32); 10] = [
+    (0, 1, 12),
+    (0, 2, 32),
+    (0, 3, 32),
+    (0, 4, 20),
+    (1, 2, 32),
+    (1, 3, 32),
+    (1, 4, 32),
+    (2, 3, 12),
+    (2, 4, 32),
+    (3, 4, 32),
+];
+
+/// A memory module of the last node, whose blocks the guest takes offline.
+const MODULE_MIB: u32 = 256;
+
+/// What every kernel is told: to use the serial console for what matters, to stop when something is wrong, and not
+/// to complain that emulation is slow.
+const KERNEL: &str =
+    "panic=-1 oops=panic loglevel=2 log_buf_len=1M nokaslr nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
+
+/// A tool for guests of `arch` that this machine lacks, and how to get it.
+pub(super) fn missing_tool(arch: Arch) -> Option<String> {
+    let package = match arch {
+        Arch::X86_64 => "qemu-system-x86",
+        Arch::Aarch64 => "qemu-system-arm",
+    };
+    let there =
+        Command::new(emulator(arch)).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match there {
+        Ok(status) if status.success() => None,
+        _ => Some(format!("no {} (apt-get install {package})", emulator(arch))),
+    }
+}
+
+fn emulator(arch: Arch) -> String {
+    format!("qemu-system-{}", arch.name())
+}
+
+/// The call that boots a kernel with an initial file system, and ends when the guest does.
+pub(super) fn boot(arch: Arch, image: &Image, initramfs: &Path) -> Command {
+    let mut command = Command::new(emulator(arch));
+    command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"]);
+    match arch {
+        Arch::X86_64 => {
+            command.args(["-accel", "tcg,thread=single", "-cpu", "max", "-machine", "q35"]);
+            command.args(nodes(&NODES, &DISTANCES));
+            command.args(module()).arg("-append");
+            command.arg(format!(
+                "console=ttyS0 mitigations=off tsc=reliable memhp_default_state=online_movable {KERNEL}"
+            ));
+        }
+        Arch::Aarch64 => {
+            command.args([
+                "-accel",
+                "tcg,thread=multi",
+                "-cpu",
+                "neoverse-n1",
+                "-machine",
+                "virt,gic-version=3",
+            ]);
+            command.args(nodes(&NODES[..2], &DISTANCES[..1])).arg("-append");
+            command.arg(format!("console=ttyAMA0 {KERNEL}"));
+        }
+    }
+    command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(initramfs);
+    command
+}
+
+/// Memory, processors, nodes and distances.
+fn nodes(nodes: &[Node], distances: &[(usize, usize, u32)]) -> Vec<String> {
+    let mib: u32 = nodes.iter().filter_map(|node| node.mib).sum();
+    let cpus = nodes.iter().filter_map(|node| node.cpus).map(|(_, last)| last + 1).max().unwrap_or(1);
+    let mut arguments = vec!["-m".into(), format!("{mib}M,slots=2,maxmem={}M", 2 * mib)];
+    arguments.extend(["-smp".into(), format!("{cpus},sockets={cpus}")]);
+    for (id, node) in nodes.iter().enumerate() {
+        let mut text = format!("node,nodeid={id}");
+        if let Some(mib) = node.mib {
+            arguments.extend(["-object".into(), format!("memory-backend-ram,id=m{id},size={mib}M")]);
+            text.push_str(&format!(",memdev=m{id}"));
+        }
+        if let Some((first, last)) = node.cpus {
+            text.push_str(&format!(",cpus={first}-{last}"));
+        }
+        arguments.extend(["-numa".into(), text]);
+    }
+    for (from, to, distance) in distances {
+        arguments.extend(["-numa".into(), format!("dist,src={from},dst={to},val={distance}")]);
+    }
+    arguments
+}
+
+/// The memory module of the last node.
+fn module() -> [String; 4] {
+    let last = NODES.len() - 1;
+    [
+        "-object".into(),
+        format!("memory-backend-ram,id=module,size={MODULE_MIB}M"),
+        "-device".into(),
+        format!("pc-dimm,id=dimm,memdev=module,node={last}"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_of_nodes_has_a_distance() {
+        let mut pairs: Vec<_> = DISTANCES.iter().map(|&(from, to, _)| (from, to)).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        let count = NODES.len();
+        assert_eq!(pairs.len(), count * (count - 1) / 2);
+        assert!(pairs.iter().all(|&(from, to)| from < to && to < count));
+    }
+
+    #[test]
+    fn memory_and_processors_are_summed() {
+        let arguments = nodes(&NODES, &DISTANCES).join(" ");
+        assert!(arguments.starts_with("-m 2560M,slots=2,maxmem=5120M -smp 8,sockets=8 "));
+        assert!(
+            arguments.contains("node,nodeid=3,cpus=6-7 ") && arguments.contains("node,nodeid=4,memdev=m4 ")
+        );
+    }
+}
