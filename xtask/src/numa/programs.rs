@@ -113,7 +113,9 @@ fn built_by(line: &str, form: Form) -> Option<Program> {
     let place = match kind {
         _ if wants_tests && is_test => format!("tests/deps/{name}"),
         // A test opens this library, beside the folder of the tests.
-        "cdylib" if wants_tests => format!("tests/examples/{}", Path::new(file).file_name()?.to_str()?),
+        "example" if wants_tests && target["crate_types"][0] == "cdylib" => {
+            format!("tests/examples/{}", Path::new(file).file_name()?.to_str()?)
+        }
         "bin" if !wants_tests && message["executable"].is_string() => format!("bin/{name}"),
         "example" if !wants_tests && message["executable"].is_string() => format!("examples/{name}"),
         _ => return None,
@@ -126,9 +128,10 @@ mod tests {
     use super::*;
 
     fn message(kind: &str, name: &str, test: bool, executable: bool) -> String {
+        let types = if executable { "bin" } else { "cdylib" };
         let executable = if executable { format!("\"/t/{name}\"") } else { "null".into() };
         format!(
-            r#"{{"reason":"compiler-artifact","target":{{"kind":["{kind}"],"name":"{name}"}},
+            r#"{{"reason":"compiler-artifact","target":{{"kind":["{kind}"],"crate_types":["{types}"],"name":"{name}"}},
                "profile":{{"test":{test}}},"filenames":["/t/lib{name}.so"],"executable":{executable}}}"#
         )
         .replace('\n', "")
@@ -144,7 +147,7 @@ mod tests {
         assert_eq!(place(&example, Form::Everything).as_deref(), Some("examples/buffer_pool"));
         let test = message("test", "pool", true, true);
         assert_eq!(place(&test, Form::TestsOnAarch64).as_deref(), Some("tests/deps/pool"));
-        let library = message("cdylib", "unloading_library", false, false);
+        let library = message("example", "unloading_library", false, false);
         assert_eq!(place(&library, Form::Tests).as_deref(), Some("tests/examples/libunloading_library.so"));
         assert_eq!(place("{\"reason\":\"build-finished\"}", Form::Tests), None);
         assert_eq!(place("no json", Form::Tests), None);

@@ -9,7 +9,8 @@ use zonal_linux::{HugePages, Limit, Placement, Pool, PoolError, PoolRequest, War
 
 use super::kernel::{memory_nodes, read, write};
 use super::pages::{
-    MIB, all_free, every_page_on_its_node, flawless, needs_nodes, node, places, take, tally, touch_everything,
+    MIB, Tally, all_free, every_page_on_its_node, flawless, needs_nodes, node, places, take, take_all, tally,
+    touch_everything,
 };
 use super::{Found, Verdict, ensure, text};
 
@@ -93,11 +94,32 @@ pub(super) fn limited() -> Verdict {
         .huge_pages(HugePages::Never)
         .nodes(allowed.iter().map(|&of| node(of)));
     let tally = every_page_on_its_node(&flawless(inside)?)?;
+    let moved = moved_to_other_nodes(denied)?;
     let too_large = Pool::builder().size(2 * LIMIT).build().map(drop);
     ensure!(
         matches!(too_large, Err(PoolError::TooLarge { limited_by: Limit::ControlGroup, .. })),
         "a pool of {} in a group of {LIMIT} bytes gives {too_large:?}",
         2 * LIMIT
     );
-    Ok(Found::Holds(format!("allowed {list}: {tally:?}; of all nodes: {elsewhere:?}")))
+    Ok(Found::Holds(format!(
+        "allowed {list}: {tally:?}; of all nodes: {elsewhere:?}; after the group moved: {moved:?}"
+    )))
+}
+
+/// Gives the group other nodes while a pool is in use. The kernel moves the pool's pages there with their contents
+/// and changes what they are bound to: frames stay as they are, their place does not. Returns the places.
+fn moved_to_other_nodes(others: &[u16]) -> Result<Tally, String> {
+    let pool = Pool::builder().size(POOL_BYTES / 2).huge_pages(HugePages::Never).build().map_err(text)?;
+    let mut held = take_all(&pool, &PoolRequest::page());
+    for (at, frames) in held.iter_mut().enumerate() {
+        frames[..8].copy_from_slice(&at.to_ne_bytes());
+    }
+    let list = others.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    write(format!("{GROUP}/cpuset.mems"), list)?;
+    for (at, frames) in held.iter().enumerate() {
+        ensure!(frames[..8] == at.to_ne_bytes(), "frame {:?} lost its contents", frames.first());
+    }
+    drop(held);
+    let lie = tally(&places(&touch_everything(&pool))?);
+    all_free(&pool).map(|()| lie)
 }

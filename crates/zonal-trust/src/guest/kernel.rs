@@ -24,7 +24,7 @@ const MPOL_INTERLEAVE: c_int = 3;
 pub(super) enum PagePlace {
     /// On this node.
     Node(u16),
-    /// Nowhere: it was never touched, or given back.
+    /// Nowhere: it was never stored to, or given back.
     Absent,
     /// The kernel reports another error number.
     Unknown(i32),
@@ -51,7 +51,8 @@ pub(super) fn page_places(addresses: &[*const u8]) -> Result<Vec<PagePlace>, Str
     }
     let place = |status: c_int| match (u16::try_from(status), -status) {
         (Ok(node), _) => PagePlace::Node(node),
-        (_, libc::ENOENT) => PagePlace::Absent,
+        // Kernels before 6.12 or so give the second.
+        (_, libc::ENOENT | libc::EFAULT) => PagePlace::Absent,
         (_, error) => PagePlace::Unknown(error),
     };
     Ok(status.into_iter().map(place).collect())
@@ -164,6 +165,14 @@ pub(super) fn online_cpus() -> Result<Vec<u32>, String> {
 /// Takes a CPU offline, or brings it back.
 pub(super) fn set_cpu_online(cpu: u32, online: bool) -> Result<(), String> {
     write(format!("{CPUS}/cpu{cpu}/online"), u8::from(online))
+}
+
+/// Memory of a node that is free, in KiB.
+pub(super) fn free_kib(node: u16) -> Result<u64, String> {
+    let text = read(format!("{NODES}/node{node}/meminfo"))?;
+    let free =
+        text.lines().find_map(|line| line.split_once("MemFree:")?.1.split_whitespace().next()?.parse().ok());
+    free.ok_or_else(|| format!("node {node}: meminfo has no MemFree"))
 }
 
 /// The huge pages of 2 MiB in the reserve of a node: all, and those free.

@@ -5,7 +5,7 @@
 
 use zonal::machine::FrameRange;
 use zonal::units::PageCount;
-use zonal_linux::{HugePages, OfflineError, Pool, PoolRequest};
+use zonal_linux::{HugePages, OfflineError, Pool, PoolRequest, ZoneRange};
 
 use super::kernel::{MemoryBlock, PagePlace};
 use super::load::while_used;
@@ -13,7 +13,7 @@ use super::pages::{MIB, flawless, mask, needs_nodes, places, tally, touch_everyt
 use super::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 64 * MIB;
-const THREADS: usize = 3;
+const THREADS: usize = 2;
 /// Frames of a part of a pool that leaves.
 const PART: u64 = 1024;
 /// Attempts at a part that is in use.
@@ -24,14 +24,13 @@ pub(super) fn of_a_pool() -> Verdict {
     needs_nodes!();
     let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never))?;
     touch_everything(&pool);
-    let parts: Vec<FrameRange> = pool
-        .ranges()
-        .filter(|zone| zone.frames.count.get() > 2 * PART)
-        .map(|zone| FrameRange {
-            start: zone.frames.start.plus(PageCount::new(PART)),
-            count: PageCount::new(PART),
-        })
-        .collect();
+    // The first part of each zone is the one that is used most, because lower addresses are preferred.
+    let at = |zone: &ZoneRange, part: u64| FrameRange {
+        start: zone.frames.start.plus(PageCount::new(part * PART)),
+        count: PageCount::new(PART),
+    };
+    let zones: Vec<_> = pool.ranges().filter(|zone| zone.frames.count.get() >= 2 * PART).collect();
+    let parts: Vec<FrameRange> = zones.iter().flat_map(|zone| [at(zone, 0), at(zone, 1)]).collect();
     ensure!(!parts.is_empty(), "no zone has {} frames", 2 * PART);
     let (refused, used) = while_used(&pool, &PoolRequest::page(), THREADS, || {
         let mut refused = 0;

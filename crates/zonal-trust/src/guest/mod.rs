@@ -75,7 +75,7 @@ impl Check {
 }
 
 /// All checks, in the order in which they are run.
-pub const CHECKS: [Check; 24] = [
+pub const CHECKS: [Check; 25] = [
     Check::new("placement: every page, ordinary", placement::ordinary_pages),
     Check::new("placement: every page, transparent huge pages", placement::transparent_pages),
     Check::new("placement: against the policy of the process", placement::process_policy),
@@ -94,6 +94,7 @@ pub const CHECKS: [Check; 24] = [
     Check::changing("kernel's node reclaim off and on", reclaim::of_the_kernel),
     Check::changing("explicit huge pages", huge::explicit),
     Check::changing("explicit huge pages, reserve used up", huge::exhausted),
+    Check::changing("explicit huge pages that are most of a node", huge::most_of_a_node),
     Check::changing("transparent huge pages", huge::transparent),
     Check::changing("CPUs offline and online under load", cpus::under_load),
     Check::changing("a CPU that comes online after the pool was built", cpus::later_than_the_pool),

@@ -3,6 +3,7 @@
 //! The refusals are filters of system calls on the thread that builds the pool, as a container has them for all
 //! its threads. Neighbours: `crates/zonal-linux/tests/denied.rs` has the refusals that need one node only.
 
+use std::io::ErrorKind;
 use std::process::Command;
 
 use zonal_linux::{HugePages, Placement, Pool, PoolRequest, Prefault, Warning};
@@ -34,7 +35,28 @@ pub(super) fn binding() -> Verdict {
             found = format!("unbound pages lie on {:?}", tally(&elsewhere));
         }
     }
-    Ok(Found::Holds(found))
+    Ok(Found::Holds(format!("{found}{}", the_command_says_so(&calls)?)))
+}
+
+/// `zonal run` says in its document whether memory is bound, and warns on standard error where it is not.
+fn the_command_says_so(calls: &[i64]) -> Result<&'static str, String> {
+    let run = || {
+        let run = ["run", "touch", "--pool", "32MiB", "--seconds", "0.1", "--json"];
+        Command::new("zonal").args(run).output().map_err(|error| error.kind())
+    };
+    let usual = match run() {
+        Err(ErrorKind::NotFound) => return Ok(", no command `zonal` here"),
+        usual => usual.map_err(text)?,
+    };
+    let refused = refusing(calls, libc::EPERM, || run().map_err(text))?;
+    for (output, bound) in [(usual, true), (refused, false)] {
+        let said = String::from_utf8_lossy(&output.stdout).replace(' ', "");
+        let warned = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "zonal run, bound {bound}: {}: {warned}", output.status);
+        ensure!(said.contains(&format!("\"bound_to_nodes\":{bound}")), "bound {bound}, yet: {said}");
+        ensure!(bound || warned.contains("not bound"), "no warning on standard error: {warned}");
+    }
+    Ok(", and the command says so")
 }
 
 /// Every node with memory is named as not bound, with the kernel's reason.
