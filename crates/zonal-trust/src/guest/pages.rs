@@ -109,7 +109,7 @@ fn compare(pages: &[(*const u8, u16)]) -> Result<Tally, String> {
     let elsewhere =
         |((_, expected), place): &(&(*const u8, u16), &PagePlace)| **place != PagePlace::Node(*expected);
     let mut wrong = pages.iter().zip(&places).filter(elsewhere);
-    if let Some(((address, expected), place)) = wrong.next() {
+    if let Some((&(address, expected), place)) = wrong.next() {
         return Err(format!(
             "{} of {} pages lie elsewhere; the first, {address:p}, is of node {expected} and lies on {place:?}",
             wrong.count() + 1,
