@@ -62,6 +62,9 @@ const END: &str = r#"
 dmesg | sed 's/^/log: /'
 "#;
 
+/// The reserve of huge pages of each node, which lets tests use some.
+const RESERVES: &str = "/sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages";
+
 impl Form {
     /// As it appears in names of files.
     pub(super) const fn name(self) -> &'static str {
@@ -117,7 +120,7 @@ fn everything(programs: &Programs) -> String {
 }
 
 fn tests(programs: &Programs) -> String {
-    let mut text = String::from("cd /tests\n");
+    let mut text = format!("cd /tests\nfor pages in {RESERVES}; do echo 16 > $pages; done\n");
     for test in programs.in_folder("tests/deps/") {
         let name = test.trim_start_matches("tests/deps/");
         text.push_str(&format!("run {name} 900 /{test}\n"));

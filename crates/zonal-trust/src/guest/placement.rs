@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use zonal::error::PolicyError;
-use zonal_linux::{HugePages, Pool, PoolError, PoolRequest};
+use zonal_linux::{HugePages, Pool, PoolError, PoolRequest, Prefault};
 
 use super::kernel::{interleave_thread, log, memory_nodes, nodes_with_cpus, on_cpu};
 use super::pages::{
-    MIB, all_free, every_page_on_its_node, fallback_order, flawless, mask, needs_nodes, node, on_their_nodes,
-    take,
+    MIB, Tally, all_free, every_page_on_its_node, fallback_order, flawless, mask, needs_nodes, node,
+    on_their_nodes, take,
 };
 use super::{Found, Verdict, ensure, text};
 
@@ -31,17 +31,22 @@ fn every_page(huge_pages: HugePages) -> Verdict {
     needs_nodes!();
     let mut found = String::new();
     for (of, cpu) in nodes_with_cpus()? {
-        let tally = on_cpu(cpu, || {
-            let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(huge_pages))?;
-            let tally = every_page_on_its_node(&pool)?;
-            let (seen, all) = (tally.keys().copied().collect::<Vec<_>>(), memory_nodes()?);
-            ensure!(seen == all, "pages on nodes {seen:?}, memory is on nodes {all:?}");
-            all_free(&pool).map(|()| tally)
-        })
-        .map_err(|why| format!("touched by node {of}: {why}"))?;
-        found = format!("pages by node {tally:?}");
+        for prefault in [Prefault::OnUse, Prefault::AtOnce] {
+            let tally = on_cpu(cpu, || by_this_cpu(huge_pages, prefault))
+                .map_err(|why| format!("{prefault:?}, touched by node {of}: {why}"))?;
+            found = format!("pages by node {tally:?}");
+        }
     }
     Ok(Found::Holds(found))
+}
+
+/// Compares the place of every page of a pool that this CPU builds and touches.
+fn by_this_cpu(huge_pages: HugePages, prefault: Prefault) -> Result<Tally, String> {
+    let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(huge_pages).prefault(prefault))?;
+    let tally = every_page_on_its_node(&pool)?;
+    let (seen, all) = (tally.keys().copied().collect::<Vec<_>>(), memory_nodes()?);
+    ensure!(seen == all, "pages on nodes {seen:?}, memory is on nodes {all:?}");
+    all_free(&pool).map(|()| tally)
 }
 
 /// A policy of the thread, such as `numactl --interleave` sets, does not override the pool's binding.
