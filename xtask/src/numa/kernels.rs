@@ -84,21 +84,27 @@ pub(super) struct Image {
 
 /// The kernel and the busybox of guests.
 pub(super) fn image(root: &Path, series: Series, arch: Arch, origin: Origin) -> Result<Image, String> {
-    match (present(root, series, arch), origin) {
-        (Some(image), _) => Ok(image),
-        (None, Origin::Fetched) => fetched(root, series, arch),
-        (None, Origin::Present) => {
-            let busybox = if system_busybox().is_none() { "apt-get install busybox-static and " } else { "" };
-            Err(format!("no kernel for guests ({busybox}cargo xtask numa --fetch)"))
-        }
+    match origin {
+        Origin::Fetched => fetched(root, series, arch),
+        Origin::Present => present(root, series, arch).ok_or_else(not_there),
     }
+}
+
+/// How to get what guests boot.
+fn not_there() -> String {
+    let busybox = if system_busybox().is_none() { "apt-get install busybox-static and " } else { "" };
+    format!("no kernel for guests ({busybox}cargo xtask numa --fetch)")
 }
 
 /// What is there already: fetched before, or installed on this machine.
 pub(super) fn present(root: &Path, series: Series, arch: Arch) -> Option<Image> {
-    let folder = folder(root, series, arch);
+    found_in(&folder(root, series, arch), series, arch)
+}
+
+/// What lies in a folder of fetched files, or is installed on this machine.
+fn found_in(folder: &Path, series: Series, arch: Arch) -> Option<Image> {
     let installed = || if arch.is_native() { newest_in(Path::new("/boot"), series) } else { None };
-    let kernel = newest_in(&folder, series).or_else(installed)?;
+    let kernel = newest_in(folder, series).or_else(installed)?;
     let own = folder.join("busybox");
     let busybox = if own.exists() { own } else { system_busybox().filter(|_| arch.is_native())? };
     Some(Image { kernel, busybox })
@@ -275,5 +281,12 @@ mod tests {
         assert!(newest[0].as_ref().unwrap().ends_with("vmlinuz-6.1.0-56-cloud-amd64"));
         assert!(newest[1].as_ref().unwrap().ends_with("vmlinuz-6.12.3-cloud-amd64"));
         assert_eq!(newest_in(&folder, SERIES[0]), None);
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_the_way_to_get_it() {
+        let foreign = [Arch::X86_64, Arch::Aarch64].into_iter().find(|arch| !arch.is_native()).unwrap();
+        assert_eq!(found_in(Path::new("/nonexistent"), Series::NEWEST, foreign), None);
+        assert!(not_there().ends_with("cargo xtask numa --fetch)"));
     }
 }

@@ -264,3 +264,45 @@ pub(super) unsafe fn touch(address: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { address.cast::<u8>().write_volatile(1) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_numbers_and_ranges() {
+        assert_eq!(listed("0-2,4,7-7"), [0, 1, 2, 4, 7]);
+        assert_eq!(listed(""), [0; 0]);
+    }
+
+    #[test]
+    fn pages_are_somewhere_once_they_were_stored_to() {
+        // Large enough for a mapping of its own, whose pages nobody has touched.
+        let mut bytes = vec![0_u8; 64 << 20].into_boxed_slice();
+        let at = |page: usize| bytes.as_ptr().wrapping_add(page << 12);
+        let (near, far) = (at(1000), at(15_000));
+        bytes[1000 << 12] = 1;
+        match page_places(&[near, far]) {
+            Ok(places) => {
+                assert!(matches!(places[0], PagePlace::Node(_)), "{places:?}");
+                assert_eq!(places[1], PagePlace::Absent);
+            }
+            Err(why) => zonal_testing::skipped!("{why}"),
+        }
+        assert!(smaps_kib(near, "Rss").unwrap() >= 4);
+        assert!(smaps_kib(near, "KernelPageSize").unwrap() >= 4);
+        assert!(smaps_kib(ptr::null(), "Rss").unwrap_err().contains("no Rss"));
+        assert!(smaps_kib(near, "NoSuchField").is_err());
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_on_that_thread_alone() {
+        let ask = || read("/proc/self/status");
+        let refused = refusing(&[libc::SYS_openat, libc::SYS_open], libc::EPERM, || Ok(ask()));
+        match refused {
+            Ok(text) => assert!(text.unwrap_err().contains("not permitted")),
+            Err(why) => zonal_testing::skipped!("this kernel installs no filters of system calls: {why}"),
+        }
+        ask().unwrap();
+    }
+}
