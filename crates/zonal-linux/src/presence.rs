@@ -27,6 +27,8 @@ struct State {
     in_reclaimers: usize,
     /// [`Rest`]s that live: while there are any, no thread begins to work.
     rests: usize,
+    /// Whether any thread was in a reclaimer, which may have left destructors of its own on it.
+    ran_reclaimers: bool,
     is_ending: bool,
 }
 
@@ -96,6 +98,7 @@ impl Presence {
                 let goes = !state.is_ending;
                 state.at_work -= usize::from(goes);
                 state.in_reclaimers += usize::from(goes);
+                state.ran_reclaimers |= goes;
                 goes
             },
         );
@@ -118,10 +121,10 @@ impl Presence {
     }
 
     /// Waits until all threads have ended but those in a reclaimer, which end when they come back. They have
-    /// been told to end.
-    pub(crate) fn wait_for_the_end(&self) {
+    /// been told to end. Returns whether any of them ever ran a reclaimer.
+    pub(crate) fn wait_for_the_end(&self) -> bool {
         let all_away = |state: &State| state.threads == state.in_reclaimers;
-        self.change(|state| state.is_ending = true, all_away, |_| ());
+        self.change(|state| state.is_ending = true, all_away, |state| state.ran_reclaimers)
     }
 }
 

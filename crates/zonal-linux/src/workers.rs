@@ -5,9 +5,10 @@
 //! Neighbours: `wake.rs` is what reclaim workers wait on, `presence.rs` knows where each is, `manners.rs` is how
 //! they run.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use zonal::units::{NodeId, PageCount};
@@ -30,6 +31,7 @@ const FUTILE_REST: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 pub(crate) struct Workers {
     core: Arc<PoolCore>,
+    threads: Vec<JoinHandle<()>>,
     /// References to the core that threads hold.
     held: Arc<AtomicU32>,
 }
@@ -86,7 +88,7 @@ impl Workers {
     pub(crate) fn start(core: Arc<PoolCore>) -> Result<Self, PoolError> {
         // Threads that nobody joins run this code to their last instruction.
         stays_in_memory();
-        let workers = Self { core, held: Arc::default() };
+        let mut workers = Self { core, threads: Vec::new(), held: Arc::default() };
         workers.spawn("zonal-clock".into(), run_clock)?;
         workers.spawn("zonal-tick".into(), run_tick)?;
         for worker in 0..workers.core.platform().wakes.workers() {
@@ -97,17 +99,17 @@ impl Workers {
         Ok(workers)
     }
 
-    fn spawn(&self, name: String, run: impl FnOnce(&PoolCore) + Send + 'static) -> Result<(), PoolError> {
+    fn spawn(&mut self, name: String, run: impl FnOnce(&PoolCore) + Send + 'static) -> Result<(), PoolError> {
         let worker = Worker {
             _held: Held::count(&self.held),
             core: Arc::clone(&self.core),
             _present: Present::count(&self.core.platform().presence),
         };
-        // Threads begin with the signals of the one that starts them. Nobody joins them: a destructor of the
-        // user's, of a thread local that a reclaimer made, may wait for whoever would.
+        // Threads begin with the signals of the one that starts them.
         let _blocked = SignalsBlocked::begin();
         let thread = thread::Builder::new().name(name).spawn(move || worker.live(run));
-        thread.map(drop).map_err(PoolError::Thread)
+        self.threads.push(thread.map_err(PoolError::Thread)?);
+        Ok(())
     }
 }
 
@@ -116,9 +118,14 @@ impl Drop for Workers {
         let platform = self.core.platform();
         if platform.presence.is_here() {
             platform.wakes.stop();
-            platform.presence.wait_for_the_end();
+            // What is left of a thread is the end of its stack, and destructors of thread locals that reclaimers
+            // made, which may wait for the caller: without any, nothing of the threads stays.
+            if !platform.presence.wait_for_the_end() {
+                self.threads.drain(..).for_each(|thread| _ = thread.join());
+            }
             return;
         }
+        mem::take(&mut self.threads).into_iter().for_each(mem::forget);
         // A child made by `fork` has copies of the threads' references, but no threads to give them up.
         for _ in 0..self.held.swap(0, Ordering::Relaxed) {
             // SAFETY: each was counted while its thread held it; the thread is not in this process, so nothing
