@@ -226,3 +226,15 @@ fn what_is_no_file_is_left_alone() {
         assert_eq!(fs::read_dir(writer.path(&folder)).unwrap().count(), 0);
     }
 }
+
+/// A superuser who forces it would otherwise lose the system's own links, such as `/dev/stdout`.
+#[test]
+fn devices_are_no_place_for_files() {
+    for to in ["/dev/zonal-planted.json", "/proc/self/fd/1"] {
+        let output = zonal(&["machine", "--preset", "desktop", "--export", to, "--force"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let made = fs::remove_file("/dev/zonal-planted.json").is_ok();
+        assert_eq!((output.status.code(), made), (Some(2), false), "{errors}");
+        assert!(errors.contains(to) && errors.contains("no place for files"), "{errors}");
+    }
+}

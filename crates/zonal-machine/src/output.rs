@@ -91,6 +91,13 @@ pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError
 }
 
 fn refusal(path: &Path, kind: Kind, replace: Replace) -> io::Result<()> {
+    // Whoever may would take the system's `/dev/stdout` away.
+    if parent(path)
+        .canonicalize()
+        .is_ok_and(|folder| folder == Path::new("/dev") || folder.starts_with("/proc"))
+    {
+        return Err(exists("this is no place for files; choose another one"));
+    }
     let found = match fs::symlink_metadata(path) {
         Ok(about) => about.file_type(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -157,7 +164,7 @@ pub(crate) fn replace_with(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.file_name().is_none() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "this names no file; name one"));
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = parent(path);
     let (new, mut file) = new_file(folder)?;
     // What only its owner could read stays so.
     let before = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
@@ -174,6 +181,11 @@ pub(crate) fn replace_with(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // Some file systems cannot; the file is there and whole all the same.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
+}
+
+/// The folder of a file.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A file that was not there before, and its path.
