@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use zonal_linux::{Pool, PoolError, PoolRequest};
+use zonal_testing::eventually;
 
 /// Says to the test that it is the child.
 const CHILD: &str = "ZONAL_TEST_LIMITED_CHILD";
@@ -66,7 +67,8 @@ fn be_the_child() {
         }
         failures += 1;
         assert!(failures * STEP < MOST, "it never works: {reasons:?}");
-        assert!(used() <= start, "{} bytes more after {failures} failures: {reasons:?}", used() - start);
+        // Threads of a pool end by themselves, and their stacks with them.
+        eventually(&format!("{start} bytes again after {failures} failures"), || used() <= start);
     };
     println!("{failures} failures, for want of {reasons:?}");
     for expected in ["a thread", "node 0 Normal", "node 29 Normal"] {

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
-use zonal::units::PageCount;
+use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
 use zonal_testing::{eventually, within_patience};
 
+/// Of one node, which has one worker.
 fn pool() -> Pool {
-    Pool::builder().size(16 << 20).build().unwrap()
+    Pool::builder().size(16 << 20).nodes([NodeId::default()]).build().unwrap()
 }
 
 /// Takes frames until there are none, which wakes background reclaim.
