@@ -13,8 +13,8 @@ use zonal_machine::MachineModel;
 use crate::core::PoolCore;
 use crate::error::{Limit, PoolError, Warning, Warnings};
 use crate::limits;
-use crate::mapping::os_page_bytes;
-use crate::memory::{Binding, HugePages, Manner, PoolMemory};
+use crate::mapping::{HUGE_PAGE_BYTES, os_page_bytes};
+use crate::memory::{Binding, HugePages, Manner, PoolMemory, free_huge_pages};
 use crate::plan::{ZonePlan, plan};
 use crate::pool::Pool;
 use crate::prefault::{OnProgress, Progress, prefault};
@@ -158,7 +158,7 @@ impl<'a> PoolBuilder<'a> {
         let manner = self.manner(&topology)?;
         let available = limits::available(Path::new("/"))?;
         let plans = plan(&topology, self.checked_size(available)?, self.config.page_bytes)?;
-        check_rooms(&topology, &plans, self.config.page_bytes)?;
+        self.check_rooms(&topology, &plans)?;
         let memory = PoolMemory::map(&plans, manner, &mut warnings)?;
         let limited_by = available.limited_by;
         if let Some((promised, available)) = excess(available, Path::new("/")) {
@@ -192,24 +192,35 @@ impl<'a> PoolBuilder<'a> {
     fn checked_size(&self, available: limits::Available) -> Result<u64, PoolError> {
         let limits::Available { bytes: available, limited_by } = available;
         let asked = self.size.unwrap_or(SIZE_DEFAULT.min(available / 2));
+        let available = available + self.reserve(None);
         if asked > available {
             return Err(PoolError::TooLarge { asked, available, limited_by });
         }
         Ok(asked)
     }
-}
 
-/// Memory that is bound to a node must be there.
-fn check_rooms(topology: &Topology, plans: &[ZonePlan], page_bytes: u32) -> Result<(), PoolError> {
-    if !topology.can_be_bound() {
-        return Ok(());
-    }
-    for plan in plans {
-        let asked = plan.frames.get() * u64::from(page_bytes);
-        if let Some(available) = topology.room_on(plan.node).filter(|&room| room < asked) {
-            let limited_by = Limit::Node(plan.node);
-            return Err(PoolError::TooLarge { asked, available, limited_by });
+    /// Bytes that this pool can have of the reserve of huge pages, on a node or on all: the kernel does not count
+    /// them as available.
+    fn reserve(&self, node: Option<NodeId>) -> u64 {
+        match self.huge_pages {
+            HugePages::Explicit => free_huge_pages(node).unwrap_or(0) * HUGE_PAGE_BYTES as u64,
+            HugePages::Never | HugePages::Transparent => 0,
         }
     }
-    Ok(())
+
+    /// Memory that is bound to a node must be there.
+    fn check_rooms(&self, topology: &Topology, plans: &[ZonePlan]) -> Result<(), PoolError> {
+        if !topology.can_be_bound() {
+            return Ok(());
+        }
+        for plan in plans {
+            let asked = plan.frames.get() * u64::from(self.config.page_bytes);
+            let room = topology.room_on(plan.node).map(|room| room + self.reserve(Some(plan.node)));
+            if let Some(available) = room.filter(|&room| room < asked) {
+                let limited_by = Limit::Node(plan.node);
+                return Err(PoolError::TooLarge { asked, available, limited_by });
+            }
+        }
+        Ok(())
+    }
 }

@@ -299,7 +299,13 @@ pub(crate) mod tests {
         assert_eq!(resident(&mapping), 0);
         assert!(is_mapped(start) && is_mapped(start + mapping.bytes() - 1));
         drop(mapping);
-        assert!(!is_mapped(start));
+        // Another test may map the place at once.
+        zonal_testing::eventually("the end of a mapping", || {
+            !is_mapped(start) || {
+                drop(Mapping::new(8 << 20, align, Backing::Ordinary).unwrap());
+                false
+            }
+        });
     }
 
     #[test]

@@ -5,7 +5,6 @@
 //! says how large zones are, `platform.rs` shows frame contents to the allocator.
 
 use std::io;
-use std::path::Path;
 use std::ptr::NonNull;
 
 use zonal::machine::FrameRange;
@@ -323,19 +322,20 @@ fn transparent_refused(advised: io::Result<()>) -> Option<String> {
 }
 
 fn no_huge_pages(plan: &ZonePlan, bytes: usize, manner: Manner, why: &io::Error) -> Warning {
-    let of_node = format!("/sys/devices/system/node/node{}", plan.node);
-    let dir = match manner.binding {
-        Binding::ToNodes => Path::new(&of_node),
-        Binding::None => Path::new("/sys/kernel/mm"),
-    };
-    let free = std::fs::read_to_string(dir.join("hugepages/hugepages-2048kB/free_hugepages"));
     Warning::NoExplicitHugePages {
         node: plan.node,
         kind: plan.kind,
         needed: (bytes / HUGE_PAGE_BYTES) as u64,
-        free: free.ok().and_then(|text| text.trim().parse().ok()),
+        free: free_huge_pages(Some(plan.node).filter(|_| manner.binding == Binding::ToNodes)),
         reason: why.to_string(),
     }
+}
+
+/// Huge pages of the kernel's reserve that are free, on a node or on all; `None` where the kernel does not say.
+pub(crate) fn free_huge_pages(node: Option<NodeId>) -> Option<u64> {
+    let dir = node.map_or("/sys/kernel/mm".into(), |node| format!("/sys/devices/system/node/node{node}"));
+    let free = std::fs::read_to_string(format!("{dir}/hugepages/hugepages-2048kB/free_hugepages"));
+    free.ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

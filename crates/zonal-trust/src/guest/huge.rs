@@ -4,7 +4,7 @@
 //! a mapping from `smaps`.
 
 use zonal::units::Order;
-use zonal_linux::{HugePages, Limit, Pool, PoolError, PoolRequest, Warning};
+use zonal_linux::{HugePages, Pool, PoolRequest, Warning};
 
 use super::kernel::{free_kib, memory_nodes, read, reserve, set_reserve, smaps_kib, write};
 use super::pages::{MIB, all_free, every_page_on_its_node, needs_nodes, node, on_their_nodes, take};
@@ -134,8 +134,7 @@ pub(super) fn exhausted() -> Verdict {
     Ok(Found::Holds(format!("node {of}")))
 }
 
-/// A reserve that is most of a node's memory: the pool has it, or is refused with the memory that is free beside the
-/// reserve, as the documentation says.
+/// A reserve that is most of a node's memory: the pool has it, though less than that is available beside it.
 pub(super) fn most_of_a_node() -> Verdict {
     needs_nodes!();
     let &of = memory_nodes()?.last().ok_or("no node has memory")?;
@@ -143,16 +142,9 @@ pub(super) fn most_of_a_node() -> Verdict {
     let _reserves = Reserves::set(|_| 0)?;
     set_reserve(of, pages)?;
     let builder = Pool::builder().size(pages * 2 * MIB).nodes([node(of)]).huge_pages(HugePages::Explicit);
-    match builder.build() {
-        Ok(pool) => {
-            ensure!(pool.warnings().is_empty(), "{:?}", pool.warnings());
-            Ok(Found::Holds(format!("{:?}", every_page_on_its_node(&pool)?)))
-        }
-        Err(error @ PoolError::TooLarge { limited_by: Limit::Node(node), .. }) if node.get() == of => {
-            Ok(Found::Holds(format!("refused: {error}")))
-        }
-        Err(other) => Err(other.to_string()),
-    }
+    let pool = builder.build().map_err(text)?;
+    ensure!(pool.warnings().is_empty(), "{:?}", pool.warnings());
+    Ok(Found::Holds(format!("{:?}", every_page_on_its_node(&pool)?)))
 }
 
 /// Transparent huge pages back a pool that may have them, on each node; where the kernel uses none, a warning
