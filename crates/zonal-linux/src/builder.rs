@@ -31,7 +31,7 @@ pub enum Prefault {
     /// Frame by frame, when they are first used.
     #[default]
     OnUse,
-    /// All of it, before the pool can be used.
+    /// All of it, before the pool can be used; and what was offline, before it comes back.
     AtOnce,
 }
 
@@ -159,13 +159,14 @@ impl<'a> PoolBuilder<'a> {
         let available = limits::available(Path::new("/"))?;
         let plans = plan(&topology, self.checked_size(available)?, self.config.page_bytes)?;
         self.check_rooms(&topology, &plans)?;
-        let memory = PoolMemory::map(&plans, manner, &mut warnings)?;
+        let mut memory = PoolMemory::map(&plans, manner, &mut warnings)?;
         let limited_by = available.limited_by;
-        if let Some((promised, available)) = excess(available, Path::new("/")) {
+        if let Some((promised, available)) = excess(available) {
             warnings.add(Warning::Overcommitted { promised, available, limited_by });
         }
         if self.prefault == Prefault::AtOnce {
             prefault(&memory, self.on_progress)?;
+            memory.is_prefaulted = true;
         }
         Pool::start(PoolCore::new(topology, memory, &self.config, manner, self.sequences, warnings)?)
     }

@@ -54,8 +54,8 @@ pub enum ComeBackError {
     /// The range is not offline, or not memory of one zone.
     #[error(transparent)]
     Refused(#[from] OnlineError),
-    /// The kernel has no huge pages for it any more; the range stays offline.
-    #[error("the range stays offline: the kernel has no memory for it: {0}; see vm.nr_hugepages")]
+    /// The kernel has no memory for it any more; the range stays offline.
+    #[error("the range stays offline: the kernel has no memory for it: {0}")]
     NoMemory(io::Error),
 }
 
@@ -94,8 +94,8 @@ impl Pool {
     /// Brings frames back.
     ///
     /// # Errors
-    /// When the range is not within one zone, or not all of it is offline; or when it lies in explicit huge pages
-    /// and the reserve has none for it.
+    /// When the range is not within one zone, or not all of it is offline; or when it lies in explicit huge pages, or
+    /// the pool is prefaulted, and the kernel has no memory for it.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), ComeBackError> {
         let _alone = self.core.hotplug.lock();
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
@@ -109,7 +109,8 @@ impl Pool {
     /// # Errors
     /// When the range is not within one zone, not all online, or still in use; or, with the range offline, when the
     /// kernel does not take all of the memory: of an explicit huge page it takes all or nothing, once no frame
-    /// of it is online.
+    /// of it is online. Where the kernel puts transparent huge pages together by itself, it may back a part of one
+    /// again that is offline.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OfflineError> {
         let mut fewest = PageCount::new(u64::MAX);
         loop {

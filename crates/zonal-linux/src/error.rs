@@ -107,7 +107,7 @@ pub enum PoolError {
     /// The progress callback asked to stop.
     #[error("building the pool was interrupted")]
     Interrupted,
-    /// A background thread could not be started.
+    /// A background thread could not be started. Linux lets a `SCHED_DEADLINE` thread start none: build from another.
     #[error("cannot start a background thread: {0}")]
     Thread(io::Error),
     /// The machine's description is wrong.

@@ -38,7 +38,10 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
     /// # Safety
     /// `block` was allocated from the keeper's pool, and nobody else uses or frees it.
     pub(crate) unsafe fn own(keeper: K, block: Block) -> Self {
-        let Some(start) = keeper.memory().pointer(block.first) else { no_memory(block) };
+        let Some(start) = keeper.memory().pointer(block.first) else {
+            keeper.allocator().free(block.first, block.order).ok();
+            no_memory(block)
+        };
         Self { keeper, block, start }
     }
 

@@ -24,7 +24,7 @@ pub(crate) fn enter() {
 #[inline]
 pub(crate) fn leave() {
     compiler_fence(SeqCst); // not before the lock is free
-    LOCKS.with(|locks| locks.store(locks.load(Relaxed) - 1, Relaxed));
+    LOCKS.with(|locks| locks.store(locks.load(Relaxed).saturating_sub(1), Relaxed));
 }
 
 /// Whether it holds or waits for any.

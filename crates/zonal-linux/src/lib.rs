@@ -38,6 +38,7 @@ mod memory;
 mod metadata;
 mod not_copied;
 mod observe;
+mod once;
 mod origin;
 mod plan;
 mod platform;

@@ -19,7 +19,9 @@ const LOOKS_YIELDING: u32 = 110;
 /// Sleep between all further looks, in nanoseconds.
 const NAP_NS: c_long = 50_000;
 
-/// A lock for short sections whose holder may lose its processor at any time.
+/// A lock for short sections whose holder may lose its processor at any time. For pools alone: while a thread holds
+/// any, its requests do not wait, as if they came from a signal handler.
+///
 /// Invariant: 1 while held, else 0.
 #[derive(Debug)]
 pub struct SleepingLock(AtomicU32);
@@ -97,6 +99,17 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
     use std::time::Duration;
+
+    #[test]
+    fn a_lock_that_is_freed_too_often_hinders_no_request() {
+        SleepingLock::new().unlock();
+        assert!(!inside::is_inside());
+        let lock = SleepingLock::new();
+        lock.lock();
+        assert!(inside::is_inside());
+        lock.unlock();
+        assert!(!inside::is_inside());
+    }
 
     #[test]
     fn excludes() {

@@ -30,7 +30,7 @@ impl SignalsBlocked {
             unsafe { libc::sigdelset(&raw mut all, signal) };
         }
         // SAFETY: reads one set and writes the other. It fails for unlawful ways of changing the mask alone.
-        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) };
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
         assert_eq!(failed, 0, "a lawful way to change the mask");
         Self { before }
     }

@@ -32,7 +32,10 @@ pub enum HugePages {
     ///
     /// A child made by `fork` gets no copy of them: the reserve is promised to its parent alone. Any access there
     /// ends the child by `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) gives `None`, and taking frames as
-    /// memory panics. Handles may be dropped.
+    /// memory panics. Handles may be dropped. In children made past the C library's `fork`, by the bare system
+    /// call, the addresses of frames that are held already may come to be of other memory. A handler for
+    /// children that the program set up (`pthread_atfork`) before its first such pool must not map memory that it
+    /// keeps: where that takes the place of the pool's, the child is ended.
     Explicit,
 }
 
@@ -79,6 +82,8 @@ pub(crate) struct PoolMemory {
     zones: Box<[ZoneMemory]>,
     /// Places in `zones`, ascending by address.
     by_address: Box<[u16]>,
+    /// Whether all was backed before use, and what comes back is to be, too.
+    pub(crate) is_prefaulted: bool,
     /// Of what is not backed from the start.
     _promised: Promised,
 }
@@ -117,10 +122,13 @@ impl PoolMemory {
         let zones: Box<[_]> = zones.collect::<Result<_, _>>()?;
         let mut by_address: Box<[u16]> = (0..zones.len() as u16).collect();
         by_address.sort_by_key(|&at| zones[usize::from(at)].range.start);
+        let page_bytes = manner.page_bytes as usize;
         let unbacked = zones.iter().filter(|zone| !zone.populated);
-        let frames: u64 = unbacked.map(|zone| zone.range.count.get()).sum();
-        let _promised = Promised::count(frames * u64::from(manner.page_bytes));
-        Ok(Self { page_bytes: manner.page_bytes as usize, zones, by_address, _promised })
+        let _promised = Promised::count(unbacked.map(|zone| {
+            let start = zone.mapping.base().as_ptr().addr();
+            start..start + zone.range.count.get() as usize * page_bytes
+        }));
+        Ok(Self { page_bytes, zones, by_address, is_prefaulted: false, _promised })
     }
 
     /// The zones, as planned.
@@ -174,23 +182,24 @@ impl PoolMemory {
         }
     }
 
-    /// Takes memory for `range`, which lies in one zone, from the kernel, where it would not come by itself: a
-    /// reserve of huge pages that has run out would end the process at the first access. Does nothing for a
-    /// range that cannot come online.
+    /// Takes memory for `range`, which lies in one zone, from the kernel, where it would not come by itself, or too
+    /// late: a reserve of huge pages that has run out would end the process at the first access. Does nothing
+    /// for a range that cannot come online.
     pub(crate) fn take_back(
         &self,
         range: FrameRange,
         online: impl Fn(FrameRange) -> PageCount,
     ) -> io::Result<()> {
         let Ok(zone) = self.zone_around(range) else { return Ok(()) };
-        if zone.mapping.backing() == Backing::Ordinary || online(range) > PageCount::ZERO {
+        let comes_by_itself = zone.mapping.backing() == Backing::Ordinary && !self.is_prefaulted;
+        if comes_by_itself || online(range) > PageCount::ZERO {
             return Ok(());
         }
         let parts = self.parts(zone, range);
         let offset = parts.first.start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
         let count = parts.last.end().offset_from(parts.first.start).unwrap_or(PageCount::ZERO);
         let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
-        let populated = zone.mapping.populate(self.bytes(offset), bytes);
+        let populated = zone.mapping.populate_or_touch(self.bytes(offset), bytes);
         // All or nothing; should this fail too, memory that nobody uses stays.
         populated.inspect_err(|_| _ = self.discard(range, online))
     }

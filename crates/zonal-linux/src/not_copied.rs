@@ -3,21 +3,22 @@
 //! A child that lacked the range would have a gap there, and might map something else into it, which frames of
 //! its parent would then seem to own. So the gap is filled with pages that nobody may touch. The list is
 //! made of entries that are never freed, so that a child can walk it whatever other threads did.
-//! Neighbours: `origin.rs` has it filled first of all, `mapping.rs` enters ranges.
+//! Handlers of the program for its children that were there earlier come first: should one map memory into the
+//! gap, the child is ended. Neighbours: `origin.rs` has gaps filled, `mapping.rs` enters ranges.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::origin::first_in_children;
+use crate::origin::{Origin, first_in_children};
 
 /// An entry of the list. Invariant: free when `start` is zero, and in use only when `bytes` is not.
 #[derive(Debug)]
 struct Entry {
     start: AtomicUsize,
     bytes: AtomicUsize,
-    /// Whether this process is a child, which does not have the range.
-    is_gap: AtomicBool,
+    /// Whether the gap of a child is filled: its own children have what fills it.
+    is_filled: AtomicBool,
     next: *const Self,
 }
 
@@ -25,7 +26,11 @@ static FIRST: AtomicPtr<Entry> = AtomicPtr::new(null_mut());
 
 /// A range that children do not get, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct NotCopied(&'static Entry);
+pub(crate) struct NotCopied {
+    entry: &'static Entry,
+    /// The process that has the range: children made by the system call alone fill no gap.
+    origin: Origin,
+}
 
 // SAFETY: an entry is made of atomics, and of a pointer that never changes, to another that is never freed.
 unsafe impl Send for NotCopied {}
@@ -44,22 +49,22 @@ impl NotCopied {
             entry.start.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         let entry = entries().find(|entry| claim(entry)).unwrap_or_else(|| push(start));
-        entry.is_gap.store(false, Ordering::Relaxed);
+        entry.is_filled.store(false, Ordering::Relaxed);
         entry.bytes.store(bytes, Ordering::Release); // pairs with the acquire in `fill_gaps`
-        Self(entry)
+        Self { entry, origin: Origin::here() }
     }
 
     /// Whether this process is a child, which has nothing there.
     #[inline]
     pub(crate) fn is_gap(&self) -> bool {
-        self.0.is_gap.load(Ordering::Relaxed) // set before the child does anything else
+        !self.origin.is_here()
     }
 }
 
 impl Drop for NotCopied {
     fn drop(&mut self) {
-        self.0.bytes.store(0, Ordering::Relaxed);
-        self.0.start.store(0, Ordering::Release); // whoever claims it next stores its own length later
+        self.entry.bytes.store(0, Ordering::Relaxed);
+        self.entry.start.store(0, Ordering::Release); // whoever claims it next stores its own length later
     }
 }
 
@@ -75,7 +80,7 @@ fn push(start: usize) -> &'static Entry {
     let entry = Box::into_raw(Box::new(Entry {
         start: AtomicUsize::new(start),
         bytes: AtomicUsize::new(0),
-        is_gap: AtomicBool::new(false),
+        is_filled: AtomicBool::new(false),
         next: FIRST.load(Ordering::Acquire),
     }));
     // SAFETY: just made, never freed, and nobody else knows of it yet.
@@ -95,8 +100,7 @@ fn push(start: usize) -> &'static Entry {
 extern "C" fn fill_gaps() {
     for entry in entries() {
         let bytes = entry.bytes.load(Ordering::Acquire);
-        // A child of a child has the pages that fill the gap.
-        if bytes == 0 || entry.is_gap.swap(true, Ordering::Relaxed) {
+        if bytes == 0 || entry.is_filled.swap(true, Ordering::Relaxed) {
             continue;
         }
         let start = std::ptr::with_exposed_provenance_mut::<c_void>(entry.start.load(Ordering::Relaxed));

@@ -33,7 +33,7 @@ pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
 /// pool's threads, so that nothing is reclaimed in the background and the clock stands. It may take and
 /// give back only if no other thread was in the pool at the fork, because that thread's locks stay held;
 /// [`Pool::while_still`] keeps the pool's own threads out. Its copy goes when it has dropped its handles
-/// and frames, unless other threads of its parent had some of their own.
+/// and frames, unless other threads of its parent had some of their own, or one was in a reclaimer.
 ///
 /// The pool's threads block all signals but those of their own faults, run by the ordinary scheduling policy, and
 /// wherever the thread that built the pool may run; anywhere if that is a single CPU. Dropping the last handle
@@ -75,7 +75,8 @@ impl Pool {
     /// Signal handlers may call this with a request that [does not wait](zonal::Request::no_wait), and
     /// [`Pool::free_raw`], [`Pool::alloc_bulk_raw`] and [`Pool::free_bulk_raw`]; nothing else of a pool, which
     /// uses the heap. What would have to wait for the thread that the handler interrupted is refused as
-    /// [`AllocError::Reentered`] and [`FreeError::Reentered`].
+    /// [`AllocError::Reentered`] and [`FreeError::Reentered`]. Handlers keep `errno` themselves, as always. In
+    /// a library that is loaded while the program runs, a thread's first call of a pool must not come from a handler.
     ///
     /// # Errors
     /// As [`Pool::alloc`], without the report.
@@ -98,7 +99,7 @@ impl Pool {
     }
 
     /// Takes single frames by number into `frames`; gives how many came. Fewer come only when memory
-    /// is short.
+    /// is short, or to a signal handler that would have to wait for more.
     ///
     /// # Errors
     /// When not one can be had; see [`AllocError`].

@@ -4,15 +4,15 @@
 //! Neighbours: `builder.rs` calls this once; `mapping.rs` does the populating.
 
 use std::any::Any;
-use std::io;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::callback::contained;
 use crate::error::PoolError;
-use crate::manners::SignalsBlocked;
+use crate::manners::{SignalsBlocked, run_as_others_do};
 use crate::memory::{PoolMemory, ZoneMemory};
 
 /// Bytes populated by one call to the kernel: progress is told, and stopping heeded, in between.
@@ -71,8 +71,12 @@ pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
                 }
             });
             if let Err(why) = outcome {
-                failure.lock().get_or_insert(why);
                 stop.store(true, Ordering::Relaxed);
+                let mut failure = failure.lock();
+                let late = if failure.is_none() { failure.replace(why) } else { Some(why) };
+                drop(failure);
+                // Of what several panics carried one goes on; the end of another may panic itself.
+                contained(|| drop(late)).ok();
             }
         }
     };
@@ -80,7 +84,11 @@ pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
     std::thread::scope(|scope| {
         let blocked = SignalsBlocked::begin();
         for _ in 1..threads.min(THREADS_MAX).min(pieces.len()) {
-            std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, work).ok();
+            let help = || {
+                run_as_others_do();
+                work();
+            };
+            std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, help).ok();
         }
         drop(blocked);
         // This thread works too, so that a helper that cannot be started is no failure.
@@ -106,15 +114,8 @@ fn pieces(memory: &PoolMemory) -> Vec<Piece<'_>> {
 }
 
 fn populate(piece: &Piece<'_>) -> Result<(), PoolError> {
-    match piece.zone.mapping.populate(piece.offset, piece.bytes) {
-        Ok(()) => Ok(()),
-        // A kernel before 5.14: the pages have to be touched one by one.
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-            piece.zone.mapping.touch(piece.offset, piece.bytes);
-            Ok(())
-        }
-        Err(source) => Err(PoolError::Prefault { node: piece.zone.node, source }),
-    }
+    let populated = piece.zone.mapping.populate_or_touch(piece.offset, piece.bytes);
+    populated.map_err(|source| PoolError::Prefault { node: piece.zone.node, source })
 }
 
 #[cfg(test)]

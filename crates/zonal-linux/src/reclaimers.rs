@@ -5,12 +5,12 @@
 //! counts as having freed nothing.
 //! Neighbours: `platform.rs` shows the registry to the allocator as its one reclaimer.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-use parking_lot::RwLock;
 use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 
@@ -18,6 +18,7 @@ use crate::callback::contained;
 use crate::inside::Inside;
 use crate::key::PoolKey;
 use crate::presence::Presence;
+use crate::sync::held;
 
 type Shrinker = dyn Reclaimer + Send;
 
@@ -61,7 +62,7 @@ pub(crate) struct Reclaimers {
     /// Told when a thread of the pool goes into a reclaimer.
     presence: Arc<Presence>,
     /// Replaced as a whole, so that nobody holds the lock while a reclaimer runs.
-    entries: RwLock<Arc<[Entry]>>,
+    entries: Mutex<Arc<[Entry]>>,
     next_id: AtomicU64,
     /// Where the next round begins, so that all are asked alike.
     first: AtomicUsize,
@@ -73,7 +74,7 @@ impl Reclaimers {
         Self {
             key,
             presence,
-            entries: RwLock::new(Arc::new([])),
+            entries: Mutex::new(Arc::new([])),
             next_id: AtomicU64::new(0),
             first: AtomicUsize::new(0),
             panics: AtomicU64::new(0),
@@ -85,17 +86,47 @@ impl Reclaimers {
         // Relaxed: only the numbers' being different matters.
         let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let entry = Entry { id, reclaimer: Arc::downgrade(&reclaimer) };
-        let _inside = Inside::enter();
-        let mut entries = self.entries.write();
-        *entries = entries.iter().cloned().chain([entry]).collect();
-        drop(entries);
+        self.replace(|entries| entries.iter().chain([&entry]).cloned().collect());
         Registration { id, reclaimers: Arc::clone(self), _reclaimer: reclaimer }
     }
 
     fn unregister(&self, id: ReclaimerId) {
+        self.replace(|entries| entries.iter().filter(|entry| entry.id != id).cloned().collect());
+    }
+
+    /// Replaces the list by what `change` makes of it. The heap is left alone under the lock: handlers of signals
+    /// must not find their thread in both.
+    fn replace(&self, change: impl Fn(&[Entry]) -> Arc<[Entry]>) {
+        loop {
+            let Some(before) = self.entries() else { return };
+            let changed = change(&before);
+            let _inside = Inside::enter();
+            let Some(mut entries) = self.lock() else { return };
+            if Arc::ptr_eq(&entries, &before) {
+                // What was there is dropped after the lock is free.
+                let _before = mem::replace(&mut *entries, changed);
+                drop(entries);
+                return;
+            }
+        }
+    }
+
+    /// The list, or `None` in a child made by `fork` where a thread that it does not have holds the lock: there the
+    /// list stays as it is, and whose registration is dropped is not asked once nobody else keeps it.
+    fn lock(&self) -> Option<MutexGuard<'_, Arc<[Entry]>>> {
+        if self.presence.is_here() {
+            return Some(held(self.entries.lock()));
+        }
+        match self.entries.try_lock() {
+            Ok(entries) => Some(entries),
+            Err(TryLockError::Poisoned(entries)) => Some(entries.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn entries(&self) -> Option<Arc<[Entry]>> {
         let _inside = Inside::enter();
-        let mut entries = self.entries.write();
-        *entries = entries.iter().filter(|entry| entry.id != id).cloned().collect();
+        self.lock().map(|entries| Arc::clone(&entries))
     }
 
     /// How often a reclaimer panicked.
@@ -103,14 +134,9 @@ impl Reclaimers {
         self.panics.load(Ordering::Relaxed) // a count for people
     }
 
-    fn entries(&self) -> Arc<[Entry]> {
-        let _inside = Inside::enter();
-        Arc::clone(&self.entries.read())
-    }
-
     /// Calls a reclaimer if it is alive; one that panics has freed nothing.
     fn guarded(&self, entry: &Entry, call: impl FnOnce(&Shrinker) -> PageCount) -> PageCount {
-        let is_ours = WORKS_FOR.try_with(Cell::get).ok().flatten() == Some(self.key);
+        let is_ours = works_for(self.key);
         let away = if is_ours { self.presence.go_into_reclaimer() } else { None };
         if is_ours && away.is_none() {
             return PageCount::ZERO; // the pool is ending
@@ -127,13 +153,13 @@ impl Reclaimers {
 
 impl Reclaimer for Reclaimers {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
-        let entries = self.entries();
+        let entries = self.entries().unwrap_or_default();
         let counts = entries.iter().map(|entry| self.guarded(entry, |one| one.count(request)).get());
         PageCount::new(counts.fold(0, u64::saturating_add))
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        let entries = self.entries();
+        let entries = self.entries().unwrap_or_default();
         // Relaxed: any start will do.
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let mut freed = 0_u64;
@@ -151,9 +177,13 @@ impl Reclaimer for Reclaimers {
     }
 }
 
+/// Pools that a thread can reclaim for at once: a reclaimer of one may use another, and so on.
+const NESTED_MOST: usize = 8;
+
+// No destructors, and no heap: signal handlers ask, and ends of other thread locals, when these have none to lose.
 thread_local! {
     /// The pools that this thread reclaims for: rarely more than one.
-    static RECLAIMING: RefCell<Vec<PoolKey>> = const { RefCell::new(Vec::new()) };
+    static RECLAIMING: Cell<[Option<PoolKey>; NESTED_MOST]> = const { Cell::new([None; NESTED_MOST]) };
     /// The pool that this thread belongs to.
     static WORKS_FOR: Cell<Option<PoolKey>> = const { Cell::new(None) };
 }
@@ -163,24 +193,25 @@ pub(crate) fn work_for(key: PoolKey) {
     WORKS_FOR.set(Some(key));
 }
 
-/// Whether the calling thread reclaims for pool `key`.
+/// Whether the calling thread is one of pool `key`.
+pub(crate) fn works_for(key: PoolKey) -> bool {
+    WORKS_FOR.get() == Some(key)
+}
+
+/// Whether the calling thread reclaims for pool `key`, or for so many that it must not for one more.
 pub(crate) fn is_reclaiming(key: PoolKey) -> bool {
-    RECLAIMING.try_with(|pools| pools.borrow().contains(&key)).unwrap_or(false)
+    let pools = RECLAIMING.get();
+    pools.contains(&Some(key)) || !pools.contains(&None)
 }
 
 /// Notes that the calling thread begins or ends reclaiming for pool `key`.
 pub(crate) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
-    // A thread whose locals are gone reclaims unmarked; its reclaimers free at most, then.
-    let _inside = Inside::enter();
-    RECLAIMING
-        .try_with(|pools| {
-            let mut pools = pools.borrow_mut();
-            pools.retain(|pool| *pool != key);
-            if reclaiming {
-                pools.push(key);
-            }
-        })
-        .ok();
+    let (from, to) = if reclaiming { (None, Some(key)) } else { (Some(key), None) };
+    let mut pools = RECLAIMING.get();
+    if let Some(place) = pools.iter_mut().find(|pool| **pool == from) {
+        *place = to;
+    }
+    RECLAIMING.set(pools);
 }
 
 #[cfg(test)]
@@ -245,11 +276,12 @@ mod tests {
         assert_eq!(all.count(&wanted(1)), PageCount::new(3 + 3));
         drop(kept);
         assert_eq!(all.count(&wanted(1)), PageCount::new(3), "each registration for itself");
-        assert_eq!(all.entries.read().len(), 1);
+        assert_eq!(all.entries.lock().unwrap().len(), 1);
         drop(first);
         assert_eq!(all.reclaim(&wanted(9)), PageCount::new(3));
         drop(twice);
-        assert_eq!((all.entries.read().len(), all.count(&wanted(1))), (0, PageCount::ZERO));
+        assert_eq!(all.count(&wanted(1)), PageCount::ZERO);
+        assert_eq!(all.entries.lock().unwrap().len(), 0);
     }
 
     #[test]

@@ -7,13 +7,14 @@
 //! uses no sequences where it cannot be kept. Source: Linux `rseq(2)`, `dlopen(3)`.
 
 use std::ffi::{c_int, c_void};
-use std::sync::OnceLock;
+
+use crate::once::Once;
 
 /// Whether this code stays in memory: it is part of the program itself, or of a library that was marked never
 /// to be unloaded.
 pub(crate) fn stays_in_memory() -> bool {
-    static STAYS: OnceLock<bool> = OnceLock::new();
-    *STAYS.get_or_init(|| is_in_the_program() || mark_never_unloaded())
+    static STAYS: Once = Once::new();
+    STAYS.is(|| is_in_the_program() || mark_never_unloaded())
 }
 
 /// An address within this code.

@@ -11,7 +11,6 @@
 //! architecture, `current_cpu.rs` finds the area. Source: Linux `rseq(2)`, `membarrier(2)`.
 
 use std::num::NonZeroIsize;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,6 +20,7 @@ use zonal::units::CpuId;
 
 use crate::affinity::CpuSet;
 use crate::current_cpu::{AreaUse, area_offset, ask_the_kernel};
+use crate::once::Once;
 use crate::platform::LinuxPlatform;
 use crate::resident::stays_in_memory;
 
@@ -181,8 +181,8 @@ fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> boo
 
 /// Whether the kernel has the barrier, for which a process registers once.
 fn has_barrier() -> bool {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(|| membarrier(REGISTER_RSEQ, 0, 0) && membarrier(BARRIER_RSEQ, ON_CPU, 0))
+    static REGISTERED: Once = Once::new();
+    REGISTERED.is(|| membarrier(REGISTER_RSEQ, 0, 0) && membarrier(BARRIER_RSEQ, ON_CPU, 0))
 }
 
 /// Restarts what is under way on `cpu`; whether it could. A CPU that is not there has nothing under way.

@@ -76,14 +76,17 @@ impl WakeBoard {
             if *held(self.stopping.lock()) {
                 return None;
             }
-            // Acquire pairs with the release in `wake`.
-            let up = self.flags_of(worker).filter(|flag| flag.up.swap(false, Ordering::AcqRel));
-            let nodes: Vec<_> = up.map(|flag| flag.node).collect();
-            if !nodes.is_empty() {
-                return Some(nodes);
+            // Relaxed: a look only; the swaps acquire. A flag that is raised later is notified under the lock.
+            if self.flags_of(worker).any(|flag| flag.up.load(Ordering::Relaxed)) {
+                break;
             }
             waiting = held(signal.raised.wait(waiting));
         }
+        // Without the lock: the heap's may be held by a thread whose handler is about to wake this worker.
+        drop(waiting);
+        // Acquire pairs with the release in `wake`.
+        let up = self.flags_of(worker).filter(|flag| flag.up.swap(false, Ordering::AcqRel));
+        Some(up.map(|flag| flag.node).collect())
     }
 
     /// Sleeps for `time`, or less when stopped; says whether it was stopped.

@@ -126,10 +126,14 @@ impl Drop for Workers {
             return;
         }
         mem::take(&mut self.threads).into_iter().for_each(mem::forget);
-        // A child made by `fork` has copies of the threads' references, but no threads to give them up.
-        for _ in 0..self.held.swap(0, Ordering::Relaxed) {
+        // A child made by `fork` has copies of the threads' references, but no threads to give them up; but for this
+        // one, if a reclaimer made the child, which gives up its own.
+        let own = u32::from(reclaimers::works_for(platform.key));
+        let held = self.held.load(Ordering::Relaxed);
+        self.held.store(own, Ordering::Relaxed);
+        for _ in own..held {
             // SAFETY: each was counted while its thread held it; the thread is not in this process, so nothing
-            // here uses it or gives it up. The reference of `self` is another one.
+            // here uses it or gives it up. The references of `self` and of this thread are other ones.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.core)) };
         }
     }
@@ -156,6 +160,10 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
     let wakes = &core.platform().wakes;
     while let Some(nodes) = wakes.take(worker) {
         let freed: PageCount = nodes.into_iter().map(|node| reclaim(core, node)).sum();
+        // A reclaimer may have made a child, in which this is the only thread, and come back.
+        if !core.platform().presence.is_here() {
+            return;
+        }
         if freed == PageCount::ZERO && wakes.sleep(FUTILE_REST) {
             return;
         }

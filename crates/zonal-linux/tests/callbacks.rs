@@ -1,10 +1,11 @@
 //! Reclaimers that wait, panic and end badly: none keeps a caller waiting, or the pool from its work.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{NodeId, PageCount};
@@ -202,5 +203,56 @@ fn reclaimers_that_end_badly_end_nothing_else() {
             frames.extend(pool.alloc(&PoolRequest::page().no_wait()).ok());
             cache.asked.load(Ordering::Acquire) > 3
         });
+    });
+}
+
+thread_local! {
+    static FAREWELL: RefCell<Option<Farewell>> = const { RefCell::new(None) };
+    /// Calls of the reclaimer under way on this thread.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Asks for a frame when its thread ends, after the pool's own thread locals might be gone.
+struct Farewell(Pool);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.alloc(&PoolRequest::page()).ok();
+    }
+}
+
+/// Asks for a frame itself whenever it is asked.
+struct Asks(Pool, AtomicU32);
+
+impl Reclaimer for Asks {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
+        self.1.fetch_max(DEPTH.replace(DEPTH.get() + 1) + 1, Ordering::Relaxed); // read at the end
+        self.0.alloc(&PoolRequest::page()).ok();
+        DEPTH.set(DEPTH.get() - 1);
+        PageCount::ZERO
+    }
+}
+
+#[test]
+fn reclaim_does_not_nest_at_the_end_of_a_thread() {
+    within_patience("requests at the end of a thread", || {
+        let pool = pool();
+        let asks = Arc::new(Asks(pool.clone(), AtomicU32::new(0)));
+        let _registration = pool.register_reclaimer(&asks);
+        let frames = exhaust(&pool);
+        let farewell = Farewell(pool.clone());
+        let user = pool.clone();
+        let asks_late = move || {
+            FAREWELL.set(Some(farewell));
+            // What the pool keeps of the thread is newer, and goes first.
+            user.alloc(&PoolRequest::page()).ok();
+        };
+        thread::spawn(asks_late).join().unwrap();
+        assert_eq!(asks.1.load(Ordering::Relaxed), 1, "calls of the reclaimer on one thread at once");
+        drop(frames);
     });
 }

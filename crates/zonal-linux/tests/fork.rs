@@ -6,11 +6,13 @@ use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
+use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault};
-use zonal_testing::{eventually, skipped};
+use zonal_testing::{eventually, skipped, within_patience};
 
 #[path = "common/reserve.rs"]
 mod reserve;
@@ -215,6 +217,70 @@ fn a_child_lets_go(builder: impl Fn() -> PoolBuilder<'static>) {
     assert!(is_stamped(&held, 3) && is_mapped(address));
 }
 
+/// A cache that is asked in the background, once.
+struct Asked<F: Fn() + Send + Sync>(F, AtomicBool);
+
+impl<F: Fn() + Send + Sync> Reclaimer for Asked<F> {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if request.reason == ReclaimReason::Background && !self.1.swap(true, Ordering::AcqRel) {
+            (self.0)();
+        }
+        PageCount::ZERO
+    }
+}
+
+/// A reclaimer makes a child in a thread of the pool, which the child is then, and comes back in both.
+fn a_reclaimer_makes_a_child() {
+    let pool = Pool::builder().size(16 << 20).build().unwrap();
+    let last = Arc::new(Mutex::new(Some(pool.clone())));
+    let outcome = Arc::new(Mutex::new(None));
+    let (of_cache, told) = (Arc::clone(&last), Arc::clone(&outcome));
+    let forks = move || {
+        // SAFETY: the child goes on with what the pool's thread does, which ends there.
+        let id = unsafe { libc::fork() };
+        if id == 0 {
+            // SAFETY: ends this process later.
+            unsafe { libc::alarm(PATIENCE) };
+            drop(of_cache.lock().unwrap().take());
+        } else {
+            *told.lock().unwrap() = Some(ended(id));
+        }
+    };
+    let cache = Arc::new(Asked(forks, AtomicBool::new(false)));
+    let registration = pool.register_reclaimer(&cache);
+    let held: Vec<_> = std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
+    eventually("the end of the reclaimer's child", || outcome.lock().unwrap().is_some());
+    assert_eq!(*outcome.lock().unwrap(), Some(Ok(())));
+    drop((held, registration, last));
+}
+
+/// Registrations go in a child though other threads of its parent had the list of reclaimers in use.
+fn a_child_drops_a_registration() {
+    let pool = Pool::builder().size(16 << 20).build().unwrap();
+    let cache = || Arc::new(Asked(|| (), AtomicBool::new(false)));
+    let registration = pool.register_reclaimer(&cache());
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(pool.register_reclaimer(&cache()));
+                    pool.shrink_caches(pool.ranges().next().unwrap().node, PageCount::new(1));
+                }
+            });
+        }
+        // SAFETY: the child uses only this.
+        let lets_go = || drop(unsafe { own(&registration) });
+        let all: Vec<_> = (0..30).map(|_| ended(start_child(lets_go))).collect();
+        stop.store(true, Ordering::Relaxed);
+        assert!(all.iter().all(Result::is_ok), "{all:?}");
+    });
+}
+
 /// The kernel numbers processes anew in each namespace: here parent and child are both process 1.
 fn a_child_of_the_same_number() {
     // SAFETY: changes where later children live.
@@ -317,6 +383,8 @@ fn explicit_huge_pages_are_not_copied() {
 #[test]
 fn children() {
     a_child_of_the_same_number();
+    within_patience("a child of a reclaimer", a_reclaimer_makes_a_child);
+    a_child_drops_a_registration();
     ordinary_memory_is_copied();
     explicit_huge_pages_are_not_copied();
     a_child_goes_on_with_a_quiet_pool();

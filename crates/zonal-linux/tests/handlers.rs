@@ -52,7 +52,7 @@ extern "C" fn on_signal(_: c_int) {
     let name = NAME.get() + 1;
     let place = &mut held[calls as usize % HELD_MOST];
     match *place {
-        None => match pool.alloc_raw(&PoolRequest::new(order((calls % 4) as u8)).no_wait()) {
+        None => match pool.alloc_raw(&PoolRequest::new(order([6, 0, 1, 3][calls as usize % 4])).no_wait()) {
             Ok(block) => {
                 SERVED.fetch_add(1, Relaxed);
                 owners.change(block.first, block.order.pages().get(), 0, name);
@@ -118,6 +118,14 @@ fn work((pool, owners): &(Pool, Owners), name: u32) {
     }
 }
 
+/// Uses the heap and no pool: handlers must not wait for the heap.
+fn use_the_heap(_: &(Pool, Owners), name: u32) {
+    NAME.set(name);
+    for round in 0..100_000_usize {
+        drop(std::hint::black_box(vec![1_u8; 3000 + round * 7919 % 11_000]));
+    }
+}
+
 /// Gives back what the handlers of this thread hold; no signals come any more.
 fn empty((pool, owners): &(Pool, Owners)) {
     let (held, _) = HELD.take();
@@ -128,7 +136,7 @@ fn empty((pool, owners): &(Pool, Owners)) {
     }
 }
 
-fn round(used: usize) {
+fn round(used: usize, work: fn(&(Pool, Owners), u32)) {
     USED.store(used, Relaxed);
     let pool = &POOLS.get().unwrap()[used];
     let threads = [const { AtomicI32::new(0) }; THREADS];
@@ -170,15 +178,16 @@ fn handlers_wait_for_nobody() {
         assert!(POOLS.set(pools).is_ok());
         handle_signals();
         for _ in stress_rounds() {
-            round(0);
-            round(1);
+            round(0, use_the_heap);
+            round(0, work);
+            round(1, work);
         }
         let counts = || [&SERVED, &REFUSED, &NOT_FREED].map(|count| count.load(Relaxed));
         for _ in 0..ROUNDS_MAX {
             if counts().iter().all(|&count| count > 0) {
                 break;
             }
-            round(0);
+            round(0, work);
         }
         let [served, refused, not_freed] = counts();
         eprintln!("handlers took {served} blocks; refused {refused} takes and {not_freed} gives");

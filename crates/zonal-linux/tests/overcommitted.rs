@@ -14,7 +14,7 @@ fn is_overcommitted(pool: &Pool) -> bool {
 
 #[test]
 fn pools_that_fit_only_alone_say_so() {
-    let most = available_bytes().unwrap() / 10 * 7;
+    let most = available_bytes().unwrap() / 10 * 6;
     let pool = || Pool::builder().size(most).build().unwrap();
     let first = pool();
     assert!(!is_overcommitted(&first));
@@ -26,4 +26,11 @@ fn pools_that_fit_only_alone_say_so() {
     assert!(is_overcommitted(&pool()));
     drop(frames);
     assert!(!is_overcommitted(&pool()));
+
+    // Memory that the process has for other things is none that pools could have.
+    let heap = vec![1_u8; 1 << 30];
+    let half = available_bytes().unwrap() / 2;
+    let pools = [half, half + (512 << 20)].map(|bytes| Pool::builder().size(bytes).build().unwrap());
+    assert!(is_overcommitted(&pools[1]));
+    drop((pools, std::hint::black_box(heap)));
 }

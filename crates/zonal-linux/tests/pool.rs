@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use zonal::error::{AllocError, FreeError};
+use zonal::machine::FrameRange;
 use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
-use zonal_linux::{Frames, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, ZoneShare};
+use zonal_linux::{
+    Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, ZoneShare,
+};
 use zonal_testing::skipped;
 
 const MIB: u64 = 1 << 20;
@@ -432,6 +435,28 @@ fn memory_leaves_and_comes_back_empty() {
     pool.online_memory(range).unwrap();
     assert!(pool.online_memory(range).is_err());
     assert_all_free(&pool);
+}
+
+/// Frames of a range that are in memory.
+fn resident(pool: &Pool, range: FrameRange) -> usize {
+    let mut pages = vec![0_u8; range.count.get() as usize];
+    let start = pool.ptr_of(range.start).unwrap().as_ptr();
+    // SAFETY: a byte of room for each page of a mapped range.
+    assert_eq!(unsafe { libc::mincore(start.cast(), 4096 * pages.len(), pages.as_mut_ptr()) }, 0);
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
+#[test]
+fn memory_of_a_prefaulted_pool_comes_back_with_memory() {
+    let builder = Pool::builder().size(32 * MIB).huge_pages(HugePages::Never);
+    let pool = builder.prefault(Prefault::AtOnce).build().unwrap();
+    let mut range = pool.ranges().next().unwrap().frames;
+    range.count = PageCount::new(1000);
+    assert_eq!(resident(&pool, range), 1000);
+    pool.offline_memory(range).unwrap();
+    assert_eq!(resident(&pool, range), 0);
+    pool.online_memory(range).unwrap();
+    assert_eq!(resident(&pool, range), 1000);
 }
 
 #[test]

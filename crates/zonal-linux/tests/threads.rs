@@ -50,7 +50,14 @@ fn no_signal_of_the_program_is_taken() {
         // SAFETY: a thread's own number.
         blocked(unsafe { libc::gettid() })
     };
+    // SAFETY: a set of bits, for which zeros are valid.
+    let mut own: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: changes the set; the signal exists.
+    assert_eq!(unsafe { libc::sigaddset(&raw mut own, libc::SIGBUS) }, 0);
+    // SAFETY: reads the set. This thread ends with this mask.
+    assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const own, null_mut()) }, 0);
     let before = of_this_thread();
+    assert!(before & bit(libc::SIGBUS) != 0);
     let (_pool, threads) = pool();
     assert_eq!(of_this_thread(), before, "the builder's own mask is as it was");
     for (name, thread) in threads {

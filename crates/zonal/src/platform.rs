@@ -158,7 +158,19 @@ impl RawLock for SpinLock {
 ///     }
 /// }
 /// ```
-pub struct ZeroedCells<P: ?Sized>(PhantomData<fn(&P)>);
+///
+/// Neither does that of a platform whose type differs in lifetimes alone:
+///
+/// ```compile_fail,E0308
+/// use zonal::platform::ZeroedCells;
+///
+/// struct Of<F>(F);
+///
+/// fn of_another(promise: ZeroedCells<Of<fn(&'static ())>>) -> ZeroedCells<Of<for<'a> fn(&'a ())>> {
+///     promise
+/// }
+/// ```
+pub struct ZeroedCells<P: ?Sized>(PhantomData<fn(*const P) -> *const P>); // invariant
 
 impl<P: ?Sized> ZeroedCells<P> {
     /// Promises that for all cell and lock types of platform `P`, zero bytes are the same as
