@@ -207,7 +207,8 @@ fn reclaimers_that_end_badly_end_nothing_else() {
 }
 
 thread_local! {
-    static FAREWELL: RefCell<Option<Farewell>> = const { RefCell::new(None) };
+    static EARLY: RefCell<Option<Farewell>> = const { RefCell::new(None) };
+    static LATE: RefCell<Option<Farewell>> = const { RefCell::new(None) };
     /// Calls of the reclaimer under way on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -226,7 +227,7 @@ struct Asks(Pool, AtomicU32);
 
 impl Reclaimer for Asks {
     fn count(&self, _request: &ReclaimRequest) -> PageCount {
-        PageCount::new(1)
+        PageCount::new(100)
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
@@ -244,14 +245,17 @@ fn reclaim_does_not_nest_at_the_end_of_a_thread() {
         let asks = Arc::new(Asks(pool.clone(), AtomicU32::new(0)));
         let _registration = pool.register_reclaimer(&asks);
         let frames = exhaust(&pool);
-        let farewell = Farewell(pool.clone());
-        let user = pool.clone();
-        let asks_late = move || {
-            FAREWELL.set(Some(farewell));
-            // What the pool keeps of the thread is newer, and goes first.
-            user.alloc(&PoolRequest::page()).ok();
-        };
-        thread::spawn(asks_late).join().unwrap();
+        // A request asks nobody while a worker does: so it is tried some times.
+        for _ in 0..30 {
+            let user = pool.clone();
+            let asks_late = move || {
+                EARLY.set(Some(Farewell(user.clone())));
+                user.alloc(&PoolRequest::page()).ok();
+                LATE.set(Some(Farewell(user.clone())));
+                // One of them goes after whatever the pool keeps of the thread.
+            };
+            thread::spawn(asks_late).join().unwrap();
+        }
         assert_eq!(asks.1.load(Ordering::Relaxed), 1, "calls of the reclaimer on one thread at once");
         drop(frames);
     });
