@@ -125,6 +125,9 @@ fn use_up(pool: &Pool) {
 
 /// Builds several times under `refusal`, each time in vain; gives the error's text.
 fn fails(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) -> String {
+    // The heap takes addresses for one more thread whenever more live at once than did before.
+    // SAFETY: a parameter of the C library's heap.
+    assert_eq!(unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) }, 1);
     let text = || refusal.during(|| build().map(drop).expect_err("it was refused").to_string());
     let first = text();
     let before = anonymous_bytes();
