@@ -61,6 +61,14 @@ impl NotCopied {
     }
 }
 
+impl NotCopied {
+    /// Whether the place may be another's: of a child past the C library, which has no gap filled.
+    pub(crate) fn is_vacant(&self) -> bool {
+        // Relaxed: set, if at all, before the child does anything else.
+        self.is_gap() && !self.entry.is_filled.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for NotCopied {
     fn drop(&mut self) {
         self.entry.bytes.store(0, Ordering::Relaxed);
