@@ -193,13 +193,13 @@ fn zonal_replaces_its_own_files_as_a_whole() {
         let kept = folder.path().join("kept");
         fs::hard_link(writer.path(&folder), &kept).unwrap();
         let before = fs::read_to_string(&kept).unwrap();
-        fs::set_permissions(&kept, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::set_permissions(&kept, fs::Permissions::from_mode(0o4640)).unwrap();
         let (code, errors) = writer.write(&folder, &[]);
         assert_eq!(code, 0, "{}: {errors}", writer.name);
         assert_ne!(fs::metadata(writer.path(&folder)).unwrap().ino(), first.ino(), "{}", writer.name);
         assert_eq!(fs::read_to_string(&kept).unwrap(), before);
         let mode = fs::metadata(writer.path(&folder)).unwrap().mode();
-        assert_eq!(mode & 0o777, 0o640, "{}", writer.name);
+        assert_eq!(mode & 0o7777, 0o640, "{}", writer.name);
         assert!(!left_over(folder.path()), "{}", writer.name);
     }
 }

@@ -377,7 +377,7 @@ fn a_file_without_end_is_refused() {
 #[test]
 fn bad_figures_are_refused_with_their_line() {
     let bad = [
-        ("unit,value", "unit", "workload", "the header is `workload,"),
+        ("unit,value", "unit", "workload", "the header must be the columns of cases"),
         (
             "touch,1,on,,before,wall",
             "touch,1,on,,never,wall",

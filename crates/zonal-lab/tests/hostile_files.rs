@@ -59,6 +59,24 @@ fn published_figures_lie_beside_the_experiment() {
     }
 }
 
+/// An experiment that was saved among somebody's own files.
+#[test]
+fn secrets_beside_an_experiment_are_not_shown() {
+    let secret = "https://alice:token@example.org";
+    for (file, told) in [
+        (".secret.csv", "no hidden files"),
+        (".ssh/id.csv", "no hidden files"),
+        ("notes.csv", "header must be"),
+    ] {
+        let root = planted(file, "quad-10-12-32");
+        let path = root.path().join("mine").join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, secret).unwrap();
+        let error = error(&root);
+        assert!(error.contains(told) && !error.contains("alice"), "{error}");
+    }
+}
+
 #[test]
 fn so_does_a_machine_file() {
     let root = planted("figures.csv", "../secret.json");

@@ -5,8 +5,9 @@
 //! mark by which zonal knows its own. Neighbours: `export.rs` and `tree_writer.rs` write machines with it, the
 //! lab its results, the command line its charts.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,10 +93,9 @@ pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError
 
 fn refusal(path: &Path, kind: Kind, replace: Replace) -> io::Result<()> {
     // Whoever may would take the system's `/dev/stdout` away.
-    if parent(path)
-        .canonicalize()
-        .is_ok_and(|folder| folder == Path::new("/dev") || folder.starts_with("/proc"))
-    {
+    let is_of_devices = |folder: &Path| folder.starts_with("/dev") && !folder.starts_with("/dev/shm");
+    let is_of_the_kernel = |folder: &Path| folder.starts_with("/proc") || folder.starts_with("/sys");
+    if parent(path).canonicalize().is_ok_and(|folder| is_of_devices(&folder) || is_of_the_kernel(&folder)) {
         return Err(exists("this is no place for files; choose another one"));
     }
     let found = match fs::symlink_metadata(path) {
@@ -168,8 +168,10 @@ pub(crate) fn replace_with(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (new, mut file) = new_file(folder)?;
     // What only its owner could read stays so.
     let before = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
-    let renamed = before
-        .map_or(Ok(()), |before| file.set_permissions(before.permissions()))
+    // Never more than that: new contents do not run with the rights of the file's owner.
+    let mode = before.map(|before| Permissions::from_mode(before.mode() & 0o777));
+    let renamed = mode
+        .map_or(Ok(()), |mode| file.set_permissions(mode))
         .and_then(|()| file.write_all(bytes))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&new, path));

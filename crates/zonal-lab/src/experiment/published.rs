@@ -85,11 +85,8 @@ impl Published {
         };
         let names: Vec<&str> = header.iter().collect();
         let Some(columns) = names.strip_suffix(&COLUMNS) else {
-            let problem = format!(
-                "the header is `{}`; it must be the columns of cases and then {}",
-                names.join(","),
-                COLUMNS.join(",")
-            );
+            // Not what stands there: the file may be no table at all, but somebody's secret.
+            let problem = format!("the header must be the columns of cases and then {}", COLUMNS.join(","));
             return Err(refused(&reader, problem));
         };
         let (mut rows, mut record) = (Vec::new(), csv::StringRecord::new());

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use zonal_machine::input::{self, Folder, Limit};
 use zonal_machine::{MachineModel, preset};
@@ -46,8 +46,17 @@ impl Source {
         match self {
             Self::File(path) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
-                let text = Folder::new(folder).read_text(Path::new(relative), Limit::Document);
                 let path = folder.join(relative);
+                let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"."));
+                if Path::new(relative).components().any(is_hidden) {
+                    let problem = "an experiment names no hidden files; name one without a leading dot";
+                    return Err(FileError {
+                        file: path.display().to_string(),
+                        line: None,
+                        problem: problem.to_owned(),
+                    });
+                }
+                let text = Folder::new(folder).read_text(Path::new(relative), Limit::Document);
                 Ok((path.display().to_string(), opened(&path, text)?.into()))
             }
             Self::BuiltIn(known) => match known.files.iter().find(|(name, _)| *name == relative) {

@@ -76,8 +76,9 @@ pub(super) fn marks_too_close(view: &View<'_>) -> Option<Advice> {
     for node in view.model.online_nodes() {
         let managed = view.model.managed_of(node.id).get();
         let zones = view.zones().filter(|(zone, _)| zone.node == node.id);
-        let room: PageCount =
-            zones.map(|(_, of)| of.watermarks.low.saturating_minus(of.watermarks.min)).sum();
+        let rooms = zones.map(|(_, of)| of.watermarks.low.saturating_minus(of.watermarks.min));
+        // A file may set marks that no machine has room for.
+        let room = PageCount::new(rooms.fold(0, |sum: u64, room| sum.saturating_add(room.get())));
         let cpus = node.cpus.len() as u64;
         let burst = cpus * CPU_BYTES_PER_SECOND / 1_000_000 * WAKE_MICROSECONDS / page_bytes;
         if managed > 0 && room.get() < burst {
