@@ -48,7 +48,8 @@ impl Source {
                 let folder = path.parent().unwrap_or(Path::new(""));
                 let path = folder.join(relative);
                 let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"."));
-                if Path::new(relative).components().any(is_hidden) {
+                // Absolute paths are refused as such.
+                if Path::new(relative).is_relative() && Path::new(relative).components().any(is_hidden) {
                     let problem = "an experiment names no hidden files; name one without a leading dot";
                     return Err(FileError {
                         file: path.display().to_string(),
