@@ -61,11 +61,31 @@ fn can_be_seen(letter: char) -> bool {
         let separates_lines = matches!(letter, '\u{2028}' | '\u{2029}');
         return !separates_lines && !letter.is_control();
     }
+    if is_blank(letter) {
+        return false;
+    }
     // The standard library knows what is printable and tells by what it escapes. Marks that go with a letter
     // are escaped at the beginning of a text only, hence the letter before.
     let mut text = String::from("a");
     text.push(letter);
     text.escape_debug().nth(1) == Some(letter)
+}
+
+/// Whether a letter or mark leaves nothing to look at: those of Unicode's `Default_Ignorable_Code_Point` that are
+/// printable otherwise, and the empty Braille pattern.
+const fn is_blank(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{34f}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{2800}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{ffa0}'
+            | '\u{e0100}'..='\u{e01ef}'
+    )
 }
 
 #[cfg(test)]
@@ -91,6 +111,10 @@ mod tests {
             ('\u{2028}', r"\u2028"),
             ('\u{2067}', r"\u2067"),
             ('\u{feff}', r"\ufeff"),
+            ('\u{34f}', r"\u034f"),
+            ('\u{2800}', r"\u2800"),
+            ('\u{3164}', r"\u3164"),
+            ('\u{fe0f}', r"\ufe0f"),
             ('\u{e000}', r"\ue000"),
             ('\u{e0041}', r"\udb40\udc41"),
         ] {
