@@ -50,7 +50,7 @@ pub enum OfflineError {
 
 /// Why memory did not come back.
 #[derive(Debug, thiserror::Error)]
-pub enum ComeBackError {
+pub enum OnlineMemoryError {
     /// The range is not offline, or not memory of one zone.
     #[error(transparent)]
     Refused(#[from] OnlineError),
@@ -96,10 +96,10 @@ impl Pool {
     /// # Errors
     /// When the range is not within one zone, or not all of it is offline; or when it lies in explicit huge pages, or
     /// the pool is prefaulted, and the kernel has no memory for it.
-    pub fn online_memory(&self, range: FrameRange) -> Result<(), ComeBackError> {
+    pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
         let _alone = self.core.hotplug.lock();
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
-        memory.take_back(range, |part| allocator.online_frames(part)).map_err(ComeBackError::NoMemory)?;
+        memory.take_back(range, |part| allocator.online_frames(part)).map_err(OnlineMemoryError::NoMemory)?;
         Ok(allocator.online_memory(range)?)
     }
 

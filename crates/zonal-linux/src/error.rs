@@ -107,7 +107,8 @@ pub enum PoolError {
     /// The progress callback asked to stop.
     #[error("building the pool was interrupted")]
     Interrupted,
-    /// A background thread could not be started. Linux lets a `SCHED_DEADLINE` thread start none: build from another.
+    /// A background thread could not be started. On Linux a `SCHED_DEADLINE` thread cannot start threads: build the
+    /// pool from another one.
     #[error("cannot start a background thread: {0}")]
     Thread(io::Error),
     /// The machine's description is wrong.
@@ -204,7 +205,7 @@ impl fmt::Display for Warning {
             }
             Self::Overcommitted { promised, available, limited_by } => write!(
                 f,
-                "the pools of this process may come to use {} together, but {limited_by} has {} for it: memory can \
+                "the pools of this process may come to use {} together, but {limited_by} has {} for them: memory can \
                  run out when frames are used; make pools smaller, or prefault them to find out at once",
                 Bytes(*promised),
                 Bytes(*available)

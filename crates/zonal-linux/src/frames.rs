@@ -101,8 +101,8 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
 #[cold]
 fn no_memory(block: Block) -> ! {
     panic!(
-        "frame {} of node {} is no memory of this process: a child made by fork has no copy of explicit huge \
-         pages, and no frame of another pool; take frames from a pool that the child built",
+        "frame {} of node {} is not memory of this process: a child made by fork has no copy of explicit huge \
+         pages; build a pool in the child, or use another kind of pages",
         block.first, block.node
     )
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use zonal::platform::{RawLock, ZeroedCells};
 
-use crate::inside;
 use crate::platform::LinuxPlatform;
+use crate::reentrancy;
 
 /// Looks at a held lock that only spin: longer than zones are held, shorter than a time slice.
 const LOOKS_SPINNING: u32 = 100;
@@ -33,7 +33,7 @@ impl RawLock for SleepingLock {
 
     #[inline]
     fn lock(&self) {
-        inside::enter();
+        reentrancy::enter();
         if !self.take() {
             self.wait();
         }
@@ -41,10 +41,10 @@ impl RawLock for SleepingLock {
 
     #[inline]
     fn try_lock(&self) -> bool {
-        inside::enter();
+        reentrancy::enter();
         let taken = self.take();
         if !taken {
-            inside::leave();
+            reentrancy::leave();
         }
         taken
     }
@@ -52,7 +52,7 @@ impl RawLock for SleepingLock {
     #[inline]
     fn unlock(&self) {
         self.0.store(0, Ordering::Release); // pairs with the acquire in `take`
-        inside::leave();
+        reentrancy::leave();
     }
 }
 
@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn a_lock_that_is_freed_too_often_hinders_no_request() {
         SleepingLock::new().unlock();
-        assert!(!inside::is_inside());
+        assert!(!reentrancy::is_inside());
         let lock = SleepingLock::new();
         lock.lock();
-        assert!(inside::is_inside());
+        assert!(reentrancy::is_inside());
         lock.unlock();
-        assert!(!inside::is_inside());
+        assert!(!reentrancy::is_inside());
     }
 
     #[test]

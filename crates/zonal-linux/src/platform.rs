@@ -13,12 +13,12 @@ use zonal::reclaim::Reclaimer;
 use zonal::units::{CpuId, Moment, NodeId};
 
 use crate::cpu_map::CpuMap;
-use crate::inside::{self, Inside};
 use crate::key::PoolKey;
 use crate::lock::{SleepingLock, ZEROED_CELLS, nap};
 use crate::memory::PoolMemory;
 use crate::presence::Presence;
 use crate::reclaimers::{self, Reclaimers};
+use crate::reentrancy::{self, Inside};
 use crate::sequences::Sequences;
 use crate::wake::WakeBoard;
 
@@ -92,7 +92,7 @@ impl Platform for LinuxPlatform {
 
     #[inline]
     fn is_reentered(&self) -> bool {
-        inside::is_inside()
+        reentrancy::is_inside()
     }
 
     fn set_reclaiming(&self, reclaiming: bool) {

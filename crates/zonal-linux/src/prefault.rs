@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use crate::callback::contained;
 use crate::error::PoolError;
-use crate::manners::{SignalsBlocked, run_as_others_do};
 use crate::memory::{PoolMemory, ZoneMemory};
+use crate::thread_attributes::{SignalsBlocked, reset_scheduling};
 
 /// Bytes populated by one call to the kernel: progress is told, and stopping heeded, in between.
 const PIECE_BYTES: usize = 32 << 20;
@@ -85,7 +85,7 @@ pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
         let blocked = SignalsBlocked::begin();
         for _ in 1..threads.min(THREADS_MAX).min(pieces.len()) {
             let help = || {
-                run_as_others_do();
+                reset_scheduling();
                 work();
             };
             std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, help).ok();

@@ -15,9 +15,9 @@ use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 
 use crate::callback::contained;
-use crate::inside::Inside;
 use crate::key::PoolKey;
 use crate::presence::Presence;
+use crate::reentrancy::Inside;
 use crate::sync::held;
 
 type Shrinker = dyn Reclaimer + Send;

@@ -2,7 +2,7 @@
 //!
 //! They hold the pool's core, not the pool. The last [`Pool`](crate::Pool) handle tells them to end, and
 //! waits for those that are not in a reclaimer; the others let go of the core when they come back.
-//! Neighbours: `wake.rs` is what reclaim workers wait on, `presence.rs` knows where each is, `manners.rs` is how
+//! Neighbours: `wake.rs` is what reclaim workers wait on, `presence.rs` knows where each is, `thread_attributes.rs` is how
 //! they run.
 
 use std::mem;
@@ -15,11 +15,11 @@ use zonal::units::{NodeId, PageCount};
 
 use crate::core::PoolCore;
 use crate::error::PoolError;
-use crate::manners::{SignalsBlocked, run_as_others_do};
 use crate::platform::CLOCK_PERIOD;
 use crate::presence::Presence;
 use crate::reclaimers;
 use crate::resident::stays_in_memory;
+use crate::thread_attributes::{SignalsBlocked, reset_scheduling};
 
 /// How often the allocator's tick runs; part of the tuning's rules. The allocator itself knows at which ticks
 /// counters are to be folded (`Config::stat_interval`).
@@ -45,7 +45,7 @@ struct Worker {
 
 impl Worker {
     fn live(self, run: impl FnOnce(&PoolCore)) {
-        run_as_others_do();
+        reset_scheduling();
         reclaimers::work_for(self.core.platform().key);
         run(&self.core);
     }

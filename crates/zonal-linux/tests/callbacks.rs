@@ -1,7 +1,6 @@
 //! Reclaimers that wait, panic and end badly: none keeps a caller waiting, or the pool from its work.
 
 use std::cell::{Cell, RefCell};
-use std::fs;
 use std::panic::panic_any;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,6 +11,11 @@ use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
 use zonal_testing::{eventually, within_patience};
 
+#[path = "common/maps.rs"]
+mod maps;
+
+use maps::is_mapped;
+
 /// Of one node, which has one worker.
 fn pool() -> Pool {
     Pool::builder().size(16 << 20).nodes([NodeId::default()]).build().unwrap()
@@ -20,14 +24,6 @@ fn pool() -> Pool {
 /// Takes frames until there are none, which wakes background reclaim.
 fn exhaust(pool: &Pool) -> Vec<Frames> {
     std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect()
-}
-
-fn is_mapped(address: usize) -> bool {
-    fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| {
-        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let parse = |text| usize::from_str_radix(text, 16).unwrap();
-        (parse(from)..parse(to)).contains(&address)
-    })
 }
 
 /// A cache as programs have them: its lock is held while it changes, by the reclaimer too.

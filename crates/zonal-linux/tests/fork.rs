@@ -14,9 +14,12 @@ use zonal::units::{Order, PageCount};
 use zonal_linux::{Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault};
 use zonal_testing::{eventually, skipped, within_patience};
 
+#[path = "common/maps.rs"]
+mod maps;
 #[path = "common/reserve.rs"]
 mod reserve;
 
+use maps::is_mapped;
 use reserve::Reserve;
 
 /// Seconds after which a child that hangs is ended.
@@ -157,14 +160,6 @@ fn a_child_reads_and_lets_go_whatever_others_did() {
     });
     drop(held);
     assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
-}
-
-fn is_mapped(address: usize) -> bool {
-    fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| {
-        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let parse = |text| usize::from_str_radix(text, 16).unwrap();
-        (parse(from)..parse(to)).contains(&address)
-    })
 }
 
 /// Kilobytes of addresses that this process has.

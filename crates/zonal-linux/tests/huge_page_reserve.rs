@@ -13,18 +13,12 @@ use zonal_testing::skipped;
 #[path = "common/reserve.rs"]
 mod reserve;
 
-use reserve::Reserve;
+use reserve::{Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 * MIB;
 /// Most blocks of 2 MiB that the lowest watermark of such pools leaves.
 const BELOW_MIN: u64 = 1;
-
-/// Pages of the reserve that nothing uses; none where there is no reserve.
-fn free_huge_pages() -> u64 {
-    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    fs::read_to_string(file).map_or(0, |text| text.trim().parse().unwrap())
-}
 
 /// One test at a time has the reserve.
 fn alone() -> MutexGuard<'static, ()> {

@@ -1,25 +1,18 @@
 //! Memory in explicit huge pages that leaves and comes back. One test, since it changes the machine's reserve.
 
-use std::fs;
-
 use zonal::machine::FrameRange;
 use zonal::units::{PageCount, Pfn};
-use zonal_linux::{ComeBackError, HugePages, OfflineError, Pool, PoolRequest};
+use zonal_linux::{HugePages, OfflineError, OnlineMemoryError, Pool, PoolRequest};
 use zonal_testing::skipped;
 
 #[path = "common/reserve.rs"]
 mod reserve;
 
-use reserve::Reserve;
+use reserve::{Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
 /// Frames of a huge page.
 const HUGE: u64 = 512;
-
-fn free_huge_pages() -> u64 {
-    let file = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-    fs::read_to_string(file).unwrap().trim().parse().unwrap()
-}
 
 fn kept(offline: Result<(), OfflineError>) -> u64 {
     match offline {
@@ -97,7 +90,7 @@ fn huge_pages_leave_whole_and_say_what_stays() {
         );
     } else {
         let refused = pool.online_memory(frames.range(0, 1)).unwrap_err();
-        assert!(matches!(refused, ComeBackError::NoMemory(_)), "{refused}");
+        assert!(matches!(refused, OnlineMemoryError::NoMemory(_)), "{refused}");
         assert!(refused.to_string().contains("the range stays offline"), "{refused}");
         assert!(matches!(
             pool.offline_memory(frames.range(0, 1)),
@@ -108,8 +101,8 @@ fn huge_pages_leave_whole_and_say_what_stays() {
     let _reserve = Reserve::with_free(4).unwrap();
     pool.online_memory(frames.range(0, 1)).unwrap();
     pool.online_memory(frames.range(1, HUGE)).unwrap();
-    assert!(matches!(pool.online_memory(frames.range(0, 1)), Err(ComeBackError::Refused(_))));
-    assert!(matches!(pool.online_memory(frames.range(0, 0)), Err(ComeBackError::Refused(_))));
+    assert!(matches!(pool.online_memory(frames.range(0, 1)), Err(OnlineMemoryError::Refused(_))));
+    assert!(matches!(pool.online_memory(frames.range(0, 0)), Err(OnlineMemoryError::Refused(_))));
     pool.online_memory(frames.range(HUGE + 100, 5 * HUGE + 1)).unwrap();
     let all: Vec<_> = (0..4096).map_while(|_| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
     assert!(all.len() > 3500, "{}", all.len());

@@ -9,6 +9,11 @@ use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
 use zonal_testing::{eventually, within_patience};
 
+#[path = "common/maps.rs"]
+mod maps;
+
+use maps::is_mapped;
+
 /// Threads of pools.
 fn pool_threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
@@ -19,14 +24,6 @@ fn pool_threads() -> usize {
 /// All threads of pools have ended. The kernel lists a thread for a moment after it was joined.
 fn assert_no_pool_threads() {
     eventually("the end of all threads of pools", || pool_threads() == 0);
-}
-
-fn is_mapped(address: usize) -> bool {
-    fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| {
-        let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        let parse = |text| usize::from_str_radix(text, 16).unwrap();
-        (parse(from)..parse(to)).contains(&address)
-    })
 }
 
 fn pool() -> Pool {

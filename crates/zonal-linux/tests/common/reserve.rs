@@ -15,6 +15,11 @@ pub struct Reserve {
     added: u64,
 }
 
+/// Pages of the reserve that are free; none where there is no reserve.
+pub fn free_huge_pages() -> u64 {
+    number(FREE).unwrap_or(0)
+}
+
 impl Reserve {
     /// Makes sure that `free` pages are free.
     ///

@@ -1,4 +1,4 @@
-//! How the threads of a pool run: as ordinary threads, whatever the thread is that built it.
+//! Signal mask, scheduling policy and affinity of the threads of a pool, whichever thread built it.
 //!
 //! A thread begins with the signal mask, the scheduling policy and the affinity of the one that starts it. A
 //! pool's threads take no signals of the program, compete with nobody as real-time threads, and are not kept on
@@ -29,9 +29,9 @@ impl SignalsBlocked {
             // SAFETY: changes the set; the signal exists.
             unsafe { libc::sigdelset(&raw mut all, signal) };
         }
-        // SAFETY: reads one set and writes the other. It fails for unlawful ways of changing the mask alone.
+        // SAFETY: reads one set and writes the other. It fails only for an unknown way of changing the mask.
         let failed = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
-        assert_eq!(failed, 0, "a lawful way to change the mask");
+        assert_eq!(failed, 0, "the way to change the mask is known");
         Self { before }
     }
 }
@@ -43,8 +43,9 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// Makes the calling thread an ordinary one. What the kernel refuses stays as it is.
-pub(crate) fn run_as_others_do() {
+/// Gives the calling thread the default scheduling policy, and more than one CPU. What the kernel refuses stays as
+/// it is.
+pub(crate) fn reset_scheduling() {
     let ordinary = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads the parameters.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) };
