@@ -91,7 +91,6 @@ fn handle_signals() {
 
 /// Takes and gives blocks of several orders: large ones go past the pagesets, by a lock.
 fn work((pool, owners): &(Pool, Owners), name: u32) {
-    NAME.set(name);
     let (mut random, mut held) = (u64::from(name) | 1, Vec::new());
     for _ in 0..TAKES {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -119,8 +118,7 @@ fn work((pool, owners): &(Pool, Owners), name: u32) {
 }
 
 /// Uses the heap and no pool: handlers must not wait for the heap.
-fn use_the_heap(_: &(Pool, Owners), name: u32) {
-    NAME.set(name);
+fn use_the_heap(_: &(Pool, Owners), _: u32) {
     for round in 0..100_000_usize {
         drop(std::hint::black_box(vec![1_u8; 3000 + round * 7919 % 11_000]));
     }
@@ -148,8 +146,10 @@ fn round(used: usize, work: fn(&(Pool, Owners), u32)) {
             scope.spawn(move || {
                 work_disturbed(&disturbers, || {
                     let _ends = when_dropped(|| _ = at_work.fetch_sub(1, Relaxed));
+                    let name = 10 * (at as u32 + 1);
+                    NAME.set(name); // before the first signal
                     threads[at].store(thread_id(), Relaxed);
-                    work(pool, 10 * (at as u32 + 1));
+                    work(pool, name);
                 });
                 empty(pool);
             });

@@ -26,6 +26,10 @@ const NODES: [Node; 5] = [
     Node { mib: Some(512), cpus: None },
 ];
 
+/// The first two nodes of [`NODES`] with more memory, because the last three are not there.
+const TWO_NODES: [Node; 2] =
+    [Node { mib: Some(1280), cpus: Some((0, 1)) }, Node { mib: Some(1024), cpus: Some((2, 3)) }];
+
 /// The distance of each pair of nodes, the lower one first.
 const DISTANCES: [(usize, usize, u32); 10] = [
     (0, 1, 12),
@@ -88,7 +92,7 @@ pub(super) fn boot(arch: Arch, image: &Image, initramfs: &Path) -> Command {
                 "-machine",
                 "virt,gic-version=3",
             ]);
-            command.args(nodes(&NODES[..2], &DISTANCES[..1])).arg("-append");
+            command.args(nodes(&TWO_NODES, &DISTANCES[..1])).arg("-append");
             command.arg(format!("console=ttyAMA0 {KERNEL}"));
         }
     }
