@@ -10,7 +10,7 @@ use zonal::{Block, Config};
 use zonal_machine::MachineModel;
 
 use super::table::{NONE, State, Table};
-use super::{CacheSettings, FileId, Files, PageCache};
+use super::{ADD_BATCH, ADD_NS, CacheSettings, FileId, Files, PageCache};
 use crate::hands::Hands;
 use crate::sim::{Hardware, ProgramReclaimer, Role, SimulatedMachine, Threads, Time};
 
@@ -206,6 +206,25 @@ fn unused_files_get_a_second_chance_when_they_are_used_again() {
     files.remove(ids[1].0, 0);
     files.open(ids[2]);
     assert_eq!(files.longest_unused(), Some((ids[0], 1)));
+}
+
+#[test]
+fn pages_are_listed_in_batches_under_the_lock_of_the_list() {
+    with_cache(&CacheSettings::default(), NodeReclaim::OFF, |cache| {
+        let file = cache.create();
+        (0..3 * ADD_BATCH).for_each(|index| cache.write(file, index));
+        let times: Vec<Time> = (3 * ADD_BATCH..5 * ADD_BATCH)
+            .map(|index| {
+                let before = cache.world().now();
+                cache.write(file, index);
+                cache.world().now() - before
+            })
+            .collect();
+        let batch = Time::from_ns(ADD_NS * f64::from(ADD_BATCH));
+        for last in [ADD_BATCH as usize - 1, 2 * ADD_BATCH as usize - 1] {
+            assert!(times[last] >= times[last - 1] + batch, "page {last} lists its batch: {times:?}");
+        }
+    });
 }
 
 #[test]

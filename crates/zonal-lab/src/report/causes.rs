@@ -178,3 +178,19 @@ fn bar(canvas: &Canvas<'_>, seconds: &[f64], scale: Scale, (from, to): (f64, f64
     }
     canvas.text(&figures::quantity(sum, "s"), (x + 6.0, middle), Anchor::Left, Font::LABEL);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_far_apart_have_scales_of_their_own() {
+        let own = |longest: &[f64]| {
+            let case = |&seconds: &f64| Case { title: String::new(), bars: vec![("a", vec![seconds])] };
+            own_scales(&longest.iter().map(case).collect::<Vec<_>>())
+        };
+        assert!(own(&[1.0, 31.0]) && own(&[0.0, 40.0, 1.0]));
+        assert!(!own(&[1.0, 30.0]) && !own(&[0.0, 1.0, 2.0]), "a case without waits has no length");
+        assert!(!own(&[]) && !own(&[0.0, 0.0]));
+    }
+}

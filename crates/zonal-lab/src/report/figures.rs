@@ -297,5 +297,6 @@ mod tests {
     fn units_are_the_ends_of_names() {
         let names = ["hardware.transfer_ns", "latency_ns_max", "cpu_gb_s", "hardware.ports", "s", "wall_s"];
         assert_eq!(names.map(unit_of_name), ["ns", "ns", "GB/s", "", "", "s"]);
+        assert_eq!(["lock_pct", "busy_percent", "user_cycles"].map(unit_of_name), ["%", "%", "cycles"]);
     }
 }

@@ -169,6 +169,16 @@ mod tests {
     }
 
     #[test]
+    fn a_ramp_goes_from_its_first_colour_to_its_last() {
+        for of in [2, 7, 40] {
+            let colors: Vec<RGBColor> = (0..of).map(|at| ramp(at, of)).collect();
+            assert_eq!((colors[0], colors[of - 1]), (RAMP[0], RAMP[RAMP.len() - 1]), "{of}");
+            assert!(colors.windows(2).all(|pair| pair[0] != pair[1]), "{colors:?}");
+        }
+        assert_eq!(ramp(RAMP.len() - 2, RAMP.len()), RAMP[RAMP.len() - 2]);
+    }
+
+    #[test]
     fn fills_are_the_same_in_both_modes() {
         let lines = (0..40).map(|at| line(at, 40));
         for fill in CAUSES.into_iter().chain([REST]).chain(lines) {

@@ -69,3 +69,16 @@ impl Latencies {
         *all.select_nth_unstable(at).1 as f64 / 1e6
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_a_share_of_the_time_of_all_threads() {
+        let seconds = |seconds: u64| Time::from_ns(seconds as f64 * 1e9);
+        let waits = LockTime::within(&(seconds(1)..seconds(5)));
+        waits.sum.set(seconds(1));
+        assert_eq!(waits.percent(2), 12.5);
+    }
+}
