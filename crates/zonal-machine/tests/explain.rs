@@ -147,3 +147,22 @@ fn tiny_normal(model: &mut MachineModel) {
     let normal = model.zones.iter_mut().find(|zone| zone.kind == ZoneKind::Normal).unwrap();
     (normal.present, normal.managed) = (PageCount::new(1000), PageCount::new(1000));
 }
+
+#[test]
+fn node_reclaim_is_judged_by_the_largest_distance() {
+    let judged = |distance: u8, mode: u32| {
+        let text = format!(
+            r#"{{"name": "d", "page_bytes": 4096, "settings": {{"zone_reclaim_mode": {mode}}},
+                "nodes": [{{"id": 0, "cpus": [0], "distances": {{"0": 10, "1": {distance}}}}},
+                          {{"id": 1, "cpus": [1], "distances": {{"0": {distance}, "1": 10}}}}],
+                "zones": [{{"node": 0, "kind": "Normal", "start": 0, "spanned": 90000, "present": 90000, "managed": 90000}},
+                          {{"node": 1, "kind": "Normal", "start": 90000, "spanned": 90000, "present": 90000, "managed": 90000}}]}}"#
+        );
+        let remarks = remarks(&explain(&MachineModel::from_json(&text, "d.json").unwrap(), &newest()));
+        let lines = remarks.lines().filter(|line| line.contains("zone_reclaim_mode"));
+        lines.map(|line| line.split(':').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Reclaim is worth it beyond a distance of 30.
+    assert_eq!([judged(30, 0), judged(31, 0)], [vec![], vec!["Info".to_owned()]]);
+    assert_eq!([judged(30, 1), judged(31, 1)], [["Warn"], ["Info"]]);
+}

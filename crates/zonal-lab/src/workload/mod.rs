@@ -167,3 +167,16 @@ fn check_figure(field: &'static str, value: f64, least: f64) -> Result<(), Unfit
 fn zeroing_ns(machine: &SimulatedMachine) -> f64 {
     f64::from(machine.model.page_bytes) / machine.hardware.cpu_gb_s
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::Hardware;
+
+    #[test]
+    fn zeroing_takes_the_bytes_of_a_page_at_the_speed_of_a_cpu() {
+        let model = zonal_machine::preset("desktop").expect("it is one");
+        let hardware = Hardware { cpu_gb_s: 2.048, ..Hardware::default() };
+        assert_eq!(zeroing_ns(&SimulatedMachine { model, hardware }), 2000.0);
+    }
+}
