@@ -4,6 +4,7 @@
 //! none of the caller's business. Everything that reads such a path reads it here. Neighbours: `file.rs` and
 //! `capture/tree.rs` read machines with it, the lab reads experiments.
 
+use std::cell::Cell;
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -15,16 +16,26 @@ pub enum Limit {
     /// A machine file, an experiment or a table of figures: 64 MiB. The file of a machine of 1024 nodes, with
     /// all distances and fallback orders, has about 17 MiB.
     Document,
-    /// A file of a captured tree: 256 MiB. `proc/zoneinfo` has about 150 bytes for each CPU of each zone, so
-    /// 160 MiB for 8192 CPUs and 128 zones.
-    TreeFile,
+    /// `proc/zoneinfo` of a captured tree: 256 MiB. It has about 150 bytes for each CPU of each zone, so 160 MiB
+    /// for 8192 CPUs and 128 zones.
+    ZoneInfo,
+    /// A kernel log or `proc/cpuinfo`: 64 MiB. Kernels keep 32 MiB of log at most, and tell less than 2 KiB of a
+    /// CPU.
+    Log,
+    /// A list of CPUs or nodes, a row of distances, or the memory of a node: 1 MiB. A list of every other one of
+    /// 100000 CPUs has about 300 KiB.
+    List,
+    /// A setting or a name: 4 KiB, a page, which is what `/sys` and `/proc/sys` print at most.
+    Setting,
 }
 
 impl Limit {
     const fn bytes(self) -> u64 {
         match self {
-            Self::Document => 64 << 20,
-            Self::TreeFile => 256 << 20,
+            Self::Document | Self::Log => 64 << 20,
+            Self::ZoneInfo => 256 << 20,
+            Self::List => 1 << 20,
+            Self::Setting => 4 << 10,
         }
     }
 }
@@ -40,7 +51,7 @@ impl Limit {
 /// longer than `limit`, both of which say what would be right; else what the system says.
 pub fn read(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     check_regular(fs::metadata(path)?.file_type())?;
-    read_opened(open(path, libc::O_NONBLOCK | libc::O_NOCTTY)?, limit)
+    read_opened(open(path, libc::O_NONBLOCK | libc::O_NOCTTY)?, limit.bytes(), || too_large(limit))
 }
 
 /// As [`read`], for text.
@@ -58,6 +69,34 @@ pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// How much may still be read of several files, in bytes: a link names a file as often as it likes.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    all: u64,
+    left: Cell<u64>,
+}
+
+impl Budget {
+    pub(crate) const fn new(bytes: u64) -> Self {
+        Self { all: bytes, left: Cell::new(bytes) }
+    }
+
+    /// # Errors
+    /// [`ErrorKind::FileTooLarge`] when there is not so much left.
+    fn spend(&self, bytes: u64) -> io::Result<()> {
+        self.left.set(self.left.get().checked_sub(bytes).ok_or_else(|| self.spent())?);
+        Ok(())
+    }
+
+    fn spent(&self) -> io::Error {
+        let all = self.all >> 20;
+        let problem = format!(
+            "with it, what is read of this folder is more than {all} MiB, which is the limit for all of it"
+        );
+        io::Error::new(ErrorKind::FileTooLarge, problem)
+    }
 }
 
 /// A folder whose files may be read, and no others: links that lead out of it are refused.
@@ -85,9 +124,26 @@ impl Folder {
     /// As [`read`]; [`ErrorKind::InvalidInput`] for a path that is absolute, has `..` in it, or leads out of the
     /// folder by a link.
     pub fn read(&self, relative: &Path, limit: Limit) -> io::Result<Vec<u8>> {
+        read_opened(self.open(relative)?, limit.bytes(), || too_large(limit))
+    }
+
+    /// As [`Folder::read`], of a budget for several files.
+    ///
+    /// # Errors
+    /// As [`Folder::read`]; [`ErrorKind::FileTooLarge`] for a file that is longer than what is left.
+    pub(crate) fn read_within(&self, relative: &Path, limit: Limit, budget: &Budget) -> io::Result<Vec<u8>> {
+        let file = self.open(relative)?;
+        let left = budget.left.get();
+        let refused = || if left < limit.bytes() { budget.spent() } else { too_large(limit) };
+        let bytes = read_opened(file, limit.bytes().min(left), refused)?;
+        budget.spend(bytes.len() as u64)?;
+        Ok(bytes)
+    }
+
+    fn open(&self, relative: &Path) -> io::Result<File> {
         let path = self.resolve(relative)?;
         check_regular(fs::symlink_metadata(&path)?.file_type())?;
-        read_opened(open(&path, libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)?, limit)
+        open(&path, libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)
     }
 
     /// As [`Folder::read`], for text.
@@ -101,10 +157,13 @@ impl Folder {
     /// Names in a folder of this folder that are `prefix` and a number: the numbers.
     ///
     /// # Errors
-    /// As [`Folder::read`], and [`ErrorKind::InvalidInput`] for more than a million names.
-    pub(crate) fn numbered(&self, relative: &Path, prefix: &str) -> io::Result<Vec<u64>> {
-        let entries =
-            fs::read_dir(self.resolve(relative)?)?.map(|entry| entry.map(|entry| entry.file_name()));
+    /// As [`Folder::read_within`], and [`ErrorKind::InvalidInput`] for more than a million names.
+    pub(crate) fn numbered(&self, relative: &Path, prefix: &str, budget: &Budget) -> io::Result<Vec<u64>> {
+        let entries = fs::read_dir(self.resolve(relative)?)?.map(|entry| {
+            let name = entry?.file_name();
+            budget.spend(ENTRY_BYTES + name.len() as u64)?;
+            Ok(name)
+        });
         let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse().ok();
         Ok(at_most(entries, ENTRIES_MAX)?.into_iter().filter_map(number).collect())
     }
@@ -128,6 +187,9 @@ impl Folder {
 /// Most entries of a folder: a node of 2 PiB has as many blocks of memory in `/sys`.
 const ENTRIES_MAX: usize = 1 << 20;
 
+/// What a name counts for beside its letters, as it takes memory and time.
+const ENTRY_BYTES: u64 = 24;
+
 fn at_most<T>(entries: impl Iterator<Item = io::Result<T>>, most: usize) -> io::Result<Vec<T>> {
     let entries: Vec<T> = entries.take(most + 1).collect::<io::Result<_>>()?;
     if entries.len() > most {
@@ -140,19 +202,31 @@ fn open(path: &Path, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags | libc::O_CLOEXEC).open(path)
 }
 
-fn read_opened(file: File, limit: Limit) -> io::Result<Vec<u8>> {
+/// Reads a file of at most `most` bytes; `too_large` says what is wrong with a longer one. Files of `/sys` report
+/// a page whatever is in them, so that the reported size refuses those alone that are larger than one.
+fn read_opened(file: File, most: u64, too_large: impl Fn() -> io::Error) -> io::Result<Vec<u8>> {
     let about = file.metadata()?;
     check_regular(about.file_type())?;
-    let too_large = || {
-        let problem = format!("it is larger than {} MiB, which is all that is read", limit.bytes() >> 20);
-        io::Error::new(ErrorKind::FileTooLarge, problem)
-    };
-    if about.len() > limit.bytes() {
+    if about.len() > most.max(REPORTED_BYTES) {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
-    file.take(limit.bytes() + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit.bytes() { Err(too_large()) } else { Ok(bytes) }
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
+}
+
+/// A page of any machine, which a file of `/sys` reports as its size.
+const REPORTED_BYTES: u64 = 64 << 10;
+
+fn too_large(limit: Limit) -> io::Error {
+    let (size, unit) = match limit.bytes() {
+        bytes if bytes < 1 << 20 => (bytes >> 10, "KiB"),
+        bytes => (bytes >> 20, "MiB"),
+    };
+    io::Error::new(
+        ErrorKind::FileTooLarge,
+        format!("it is larger than {size} {unit}, which is all that is read of such a file"),
+    )
 }
 
 fn check_regular(kind: FileType) -> io::Result<()> {
@@ -193,7 +267,7 @@ mod tests {
     fn files_without_a_size_are_read() {
         let status = read_text(Path::new("/proc/self/status"), Limit::Document).unwrap();
         assert!(status.contains("VmRSS") || status.contains("Pid:"), "{status}");
-        let status = Folder::new(Path::new("/")).read_text(Path::new("proc/self/status"), Limit::TreeFile);
+        let status = Folder::new(Path::new("/")).read_text(Path::new("proc/self/status"), Limit::List);
         assert!(status.unwrap().contains("Pid:"));
     }
 

@@ -21,6 +21,9 @@ type Found<T> = Result<T, (String, Problem)>;
 /// Largest settings and counts: beyond any machine, small enough to add up without care.
 const MOST: u64 = 1 << 52;
 
+/// Most CPUs of a machine, and their ids are below. More than those of any kernel.
+pub(crate) const CPUS_MAX: u32 = 1 << 20;
+
 impl MachineModel {
     pub(crate) fn resolve(file: FileMachine, origin: &str) -> Result<Self, MachineError> {
         resolve(file).map_err(|(field, problem)| MachineError::Invalid {
@@ -105,7 +108,7 @@ fn node_ids(files: &[FileNode], possible: &[u64]) -> Found<BTreeMap<NodeId, Pres
 fn cpus(file: &FileNode, node: NodeId, owner: &mut HashMap<CpuId, NodeId>) -> Result<Vec<CpuId>, Problem> {
     let mut cpus = Vec::with_capacity(file.cpus.len());
     for &id in &file.cpus {
-        let narrow = u32::try_from(id).ok().filter(|&id| id < 1 << 20);
+        let narrow = u32::try_from(id).ok().filter(|&id| id < CPUS_MAX);
         let cpu = CpuId::new(narrow.ok_or(Problem::CpuId(id))?);
         if let Some(first) = owner.insert(cpu, node) {
             return Err(Problem::CpuTwice { cpu: cpu.get(), first: first.get(), second: node.get() });

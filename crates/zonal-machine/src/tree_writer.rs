@@ -56,7 +56,7 @@ fn may_be_written(root: &Path, replace: Replace) -> io::Result<()> {
     if replace == Replace::Any || entries.next().is_none() {
         return Ok(());
     }
-    let release = Folder::new(root).read_text(Path::new(MARK_FILE), Limit::TreeFile);
+    let release = Folder::new(root).read_text(Path::new(MARK_FILE), Limit::Setting);
     if release.is_ok_and(|release| release.ends_with(MARK)) {
         return Ok(());
     }

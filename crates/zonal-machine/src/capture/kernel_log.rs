@@ -6,8 +6,11 @@ use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 
+use zonal::units::MAX_NODES;
+
 use super::tree::Tree;
 use crate::file::FileKind;
+use crate::input::Limit;
 
 /// The text of a log; empty where none is at hand.
 pub(super) struct Log(String);
@@ -16,7 +19,7 @@ impl Log {
     /// The log beside a captured tree, if it is of the same kernel.
     pub(super) fn in_tree(tree: &Tree, release: &str) -> Self {
         let files = ["dmesg", "dmesg.txt", "var/log/dmesg"].iter();
-        let text = files.filter_map(|file| tree.read(file)).find(|text| is_of(text, release));
+        let text = files.filter_map(|file| tree.read(file, Limit::Log)).find(|text| is_of(text, release));
         Self(text.unwrap_or_default())
     }
 
@@ -31,7 +34,7 @@ impl Log {
         self.0.lines().filter_map(|line| {
             let (_, rest) = line.split_once("Fallback order for Node ")?;
             let (node, order) = rest.split_once(':')?;
-            Some((node.trim().parse().ok()?, numbers(order)))
+            Some((node_id(node)?, numbers(order)))
         })
     }
 
@@ -66,9 +69,17 @@ fn is_of(text: &str, release: &str) -> bool {
     }
 }
 
+/// The id of a node that a machine can have: there are no more orders than nodes.
+fn node_id(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|&id| id < MAX_NODES as u64)
+}
+
+/// Longest order that is read: one more than there can be shows that it is wrong.
+const ORDER_MAX: usize = MAX_NODES + 1;
+
 /// Numbers up to the first word that is none.
 fn numbers(text: &str) -> Vec<u64> {
-    text.split_whitespace().map_while(|word| word.parse().ok()).collect()
+    text.split_whitespace().map_while(|word| word.parse().ok()).take(ORDER_MAX).collect()
 }
 
 /// `mminit::zonelist general 2:Normal = 2:Normal 3:Normal 0:Normal 0:DMA32`
@@ -85,8 +96,11 @@ fn zonelist(line: &str, highest: &str) -> Option<(u64, Vec<u64>)> {
         if order.last() != Some(&id) {
             order.push(id);
         }
+        if order.len() == ORDER_MAX {
+            break;
+        }
     }
-    Some((node.trim().parse().ok()?, order))
+    Some((node_id(node)?, order))
 }
 
 /// What `/dev/kmsg` holds now: one record a read, never waiting for more.

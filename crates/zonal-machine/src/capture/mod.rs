@@ -14,6 +14,7 @@ use std::path::Path;
 
 use crate::error::MachineError;
 use crate::file::{FileMachine, FileNode, FileObserved, FileRow, FileSchema, FileSettings, FileZone};
+use crate::input::Limit;
 use crate::kernel::{KernelVersion, Rules};
 use crate::model::MachineModel;
 
@@ -36,8 +37,8 @@ pub struct Capture {
 ///
 /// # Errors
 /// [`MachineError::NoTree`] when nothing is there, [`MachineError::NoMemory`] when nothing tells of memory,
-/// [`MachineError::Malformed`] for a mask of CPUs that is none, [`MachineError::Read`] for what is no regular
-/// file, is too large or is a link that leads out of the tree, and what [`MachineModel::read`] refuses.
+/// [`MachineError::Malformed`] for a mask of CPUs that is none and for more CPUs than a machine can have,
+/// [`MachineError::Read`] for what is no regular file, is too large, alone or with all others, or is a link that leads out of the tree, and what [`MachineModel::read`] refuses.
 pub fn capture(root: &Path) -> Result<Capture, MachineError> {
     let tree = Tree::new(root);
     tree.judge(capture_tree(&tree, Log::in_tree))
@@ -107,7 +108,7 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
 
 fn zone_info(tree: &Tree) -> Result<Option<ZoneInfo>, MachineError> {
     const FILE: &str = "proc/zoneinfo";
-    let info = tree.read(FILE).map(|text| ZoneInfo::parse(&text)).transpose();
+    let info = tree.read(FILE, Limit::ZoneInfo).map(|text| ZoneInfo::parse(&text)).transpose();
     info.map_err(|problem| MachineError::Malformed { path: tree.root().join(FILE), problem })
 }
 
@@ -144,10 +145,10 @@ fn kernel(release: &str) -> Option<KernelVersion> {
 /// The kernel's release, or nothing.
 fn release(tree: &Tree) -> String {
     let from_version = || {
-        let text = tree.read("proc/version")?;
+        let text = tree.read("proc/version", Limit::Setting)?;
         text.strip_prefix("Linux version ")?.split_whitespace().next().map(str::to_owned)
     };
-    let release = tree.read("proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
+    let release = tree.read("proc/sys/kernel/osrelease", Limit::Setting).map(|text| text.trim().to_owned());
     release.or_else(from_version).unwrap_or_default()
 }
 

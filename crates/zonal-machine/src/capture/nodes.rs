@@ -7,7 +7,9 @@ use zonal::units::MAX_NODES;
 use super::tree::Tree;
 use crate::error::MachineError;
 use crate::file::{FileKind, FileZone};
+use crate::input::Limit;
 use crate::model::NUMA_DEFAULT_DISTANCE;
+use crate::resolve::CPUS_MAX;
 
 pub(super) const NODES: &str = "sys/devices/system/node";
 
@@ -26,9 +28,9 @@ struct Found {
 
 impl Topology {
     /// # Errors
-    /// [`MachineError::Malformed`] for a `cpumap` that is no bit mask.
+    /// [`MachineError::Malformed`] for a `cpumap` that is no bit mask, and for more CPUs than a machine can have.
     pub(super) fn read(tree: &Tree) -> Result<Self, MachineError> {
-        let mut online: BTreeSet<u64> = list(tree.read(&format!("{NODES}/online")).as_deref());
+        let mut online: BTreeSet<u64> = list(tree.read(&format!("{NODES}/online"), Limit::List).as_deref());
         if online.is_empty() {
             online = tree.numbered(NODES, "node").into_iter().collect();
         }
@@ -38,9 +40,18 @@ impl Topology {
             let found = Found { cpus: all_cpus(tree), distances: None };
             return Ok(Self { nodes: BTreeMap::from([(0, found)]), possible: BTreeSet::new() });
         }
-        let mut possible = list(tree.read(&format!("{NODES}/possible")).as_deref());
+        let mut possible = list(tree.read(&format!("{NODES}/possible"), Limit::List).as_deref());
         possible.retain(|id| *id < MAX_NODES as u64 && !online.contains(id));
-        let nodes = online.iter().map(|&id| Ok((id, read_node(tree, id)?))).collect::<Result<_, _>>()?;
+        let (mut nodes, mut listed) = (BTreeMap::new(), 0);
+        for &id in &online {
+            let node = read_node(tree, id)?;
+            let cpus = node.cpus.as_ref().map_or(0, Vec::len);
+            listed += cpus;
+            if listed > CPUS_MAX as usize {
+                return Err(too_many_cpus(tree, id, cpus, listed));
+            }
+            nodes.insert(id, node);
+        }
         Ok(Self { nodes, possible })
     }
 
@@ -132,17 +143,28 @@ impl Topology {
     }
 }
 
+/// A CPU counts with each node that lists it: emulated nodes list those of others, but not so many.
+fn too_many_cpus(tree: &Tree, id: u64, cpus: usize, listed: usize) -> MachineError {
+    let problem = format!(
+        "it lists {cpus} CPUs, which makes {listed} with those of the nodes before it; a machine has at most \
+         {CPUS_MAX}"
+    );
+    MachineError::Malformed { path: tree.root().join(NODES).join(format!("node{id}")), problem }
+}
+
 fn read_node(tree: &Tree, id: u64) -> Result<Found, MachineError> {
     let directory = format!("{NODES}/node{id}");
-    let row = tree.read(&format!("{directory}/distance"));
-    let numbers = |text: String| text.split_whitespace().map(|word| word.parse().ok()).collect();
+    let row = tree.read(&format!("{directory}/distance"), Limit::List);
+    // One more than there can be shows that a row makes no sense.
+    let numbers =
+        |text: String| text.split_whitespace().take(MAX_NODES + 1).map(|word| word.parse().ok()).collect();
     Ok(Found { cpus: node_cpus(tree, &directory)?, distances: row.and_then(numbers) })
 }
 
 /// The CPUs of a node: listed, else as a bit mask, which is all that old kernels have, else
 /// linked to.
 fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineError> {
-    if let Some(text) = tree.read(&format!("{directory}/cpulist")) {
+    if let Some(text) = tree.read(&format!("{directory}/cpulist"), Limit::List) {
         let cpus: Vec<u64> = list(Some(&text)).into_iter().collect();
         if !cpus.is_empty() || text.trim().is_empty() {
             return Ok(Some(cpus));
@@ -150,7 +172,7 @@ fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineEr
         tree.note(&format!("{directory}/cpulist makes no sense: what else tells of its CPUs is used"));
     }
     let file = format!("{directory}/cpumap");
-    if let Some(text) = tree.read(&file) {
+    if let Some(text) = tree.read(&file, Limit::List) {
         let cpus = mask(&text);
         return cpus
             .map(Some)
@@ -164,39 +186,39 @@ fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineEr
 
 /// The CPUs of a machine without node directories.
 fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
-    let online = list(tree.read("sys/devices/system/cpu/online").as_deref());
+    let online = list(tree.read("sys/devices/system/cpu/online", Limit::List).as_deref());
     if !online.is_empty() {
         return Some(online.into_iter().collect());
     }
-    let text = tree.read("proc/cpuinfo").unwrap_or_default();
+    let text = tree.read("proc/cpuinfo", Limit::Log).unwrap_or_default();
     let in_cpuinfo = text.lines().filter_map(|line| {
         let (key, value) = line.split_once(':')?;
         if key.trim() == "processor" { value.trim().parse().ok() } else { None }
     });
-    let mut cpus: Vec<u64> = in_cpuinfo.collect();
+    let mut cpus: BTreeSet<u64> = in_cpuinfo.take(CPUS_MAX as usize).collect();
     if cpus.is_empty() {
-        let text = tree.read("proc/stat").unwrap_or_default();
+        let text = tree.read("proc/stat", Limit::Log).unwrap_or_default();
         let words = text.lines().filter_map(|line| line.split_whitespace().next());
-        cpus = words.filter_map(|word| word.strip_prefix("cpu")?.parse().ok()).collect();
+        let numbers = words.filter_map(|word| word.strip_prefix("cpu")?.parse().ok());
+        cpus = numbers.take(CPUS_MAX as usize).collect();
     }
     if cpus.is_empty() {
         tree.note("the CPUs are unknown (sys/devices/system/cpu/online, proc/cpuinfo, proc/stat)");
         return None;
     }
-    Some(cpus)
+    Some(cpus.into_iter().collect())
 }
 
 /// A list as Linux prints sets of ids: `0-3,8,10-11`. What is malformed is left out, and what follows
 /// when more ids are listed than there are, as no kernel does.
 fn list(text: Option<&str>) -> BTreeSet<u64> {
-    /// More than any kernel's CPUs: a broken range may not eat all memory.
-    const MOST: u64 = 1 << 20;
     let parts = text.unwrap_or("").trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        (last < MOST).then_some(first..=last)
+        // A broken range may not eat all memory.
+        (last < u64::from(CPUS_MAX)).then_some(first..=last)
     });
-    parts.flatten().take(MOST as usize).collect()
+    parts.flatten().take(CPUS_MAX as usize).collect()
 }
 
 /// The numbers of the bits set in a mask as Linux prints it: groups of 32 bits in hexadecimal, the most
@@ -204,8 +226,7 @@ fn list(text: Option<&str>) -> BTreeSet<u64> {
 fn mask(text: &str) -> Result<Vec<u64>, String> {
     const RIGHT: &str =
         "it must be groups of one to eight hexadecimal digits with commas between, such as 00000001,0000000f";
-    /// More than any kernel's CPUs.
-    const GROUPS_MAX: usize = (1 << 20) / 32;
+    const GROUPS_MAX: usize = CPUS_MAX as usize / 32;
     let text = text.trim();
     let count = text.split(',').count();
     if count > GROUPS_MAX {

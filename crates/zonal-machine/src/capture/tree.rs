@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::nodes::NODES;
 use crate::error::MachineError;
-use crate::input::{Folder, Limit};
+use crate::input::{Budget, Folder, Limit};
 
 /// Page size where nothing tells.
 const USUAL_PAGE_BYTES: u64 = 4096;
@@ -18,8 +18,13 @@ const PAGE_SIZES: RangeInclusive<u64> = 1 << 12..=1 << 30;
 /// Which figure of the auxiliary vector is the page size: `AT_PAGESZ` of elf.h.
 const PAGE_SIZE_TOLD: usize = 6;
 
+/// Bytes of all files of a tree together: a `proc/zoneinfo` and a log as long as they may be, and as much for all
+/// others.
+const ALL_BYTES: u64 = 384 << 20;
+
 pub(super) struct Tree {
     root: Folder,
+    budget: Budget,
     notes: RefCell<Vec<String>>,
     /// The first file that is there and could not be read.
     unread: RefCell<Option<Unread>>,
@@ -34,22 +39,24 @@ struct Unread {
 
 impl Tree {
     pub(super) fn new(root: &Path) -> Self {
-        Self { root: Folder::new(root), notes: RefCell::default(), unread: RefCell::default() }
+        let budget = Budget::new(ALL_BYTES);
+        Self { root: Folder::new(root), budget, notes: RefCell::default(), unread: RefCell::default() }
     }
 
     pub(super) fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// The file's text; bytes that are no text are replaced. Some kernels end lists of CPUs with a zero byte,
-    /// which is left out.
-    pub(super) fn read(&self, file: &str) -> Option<String> {
-        let bytes = self.bytes(file)?;
-        Some(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
+    /// The file's text; of what is no text, all but ASCII is replaced. Some kernels end lists of CPUs with a zero
+    /// byte, which is left out.
+    pub(super) fn read(&self, file: &str, limit: Limit) -> Option<String> {
+        let mut text = text_of(self.bytes(file, limit)?);
+        text.truncate(text.trim_end_matches('\0').len());
+        Some(text)
     }
 
-    fn bytes(&self, file: &str) -> Option<Vec<u8>> {
-        let read = self.root.read(Path::new(file), Limit::TreeFile);
+    fn bytes(&self, file: &str, limit: Limit) -> Option<Vec<u8>> {
+        let read = self.root.read_within(Path::new(file), limit, &self.budget);
         read.map_err(|error| self.remember(file, error)).ok()
     }
 
@@ -59,7 +66,7 @@ impl Tree {
 
     /// The numbers of those names in a directory that are `prefix` and a number; none if it is not there.
     pub(super) fn numbered(&self, directory: &str, prefix: &str) -> Vec<u64> {
-        let numbers = self.root.numbered(Path::new(directory), prefix);
+        let numbers = self.root.numbered(Path::new(directory), prefix, &self.budget);
         numbers.map_err(|error| self.remember(directory, error)).unwrap_or_default()
     }
 
@@ -88,9 +95,9 @@ impl Tree {
         }
     }
 
-    /// The file's text; a note if it is missing.
+    /// The text of a setting; a note if it is missing.
     pub(super) fn note_missing(&self, file: &str) -> Option<String> {
-        let text = self.read(file);
+        let text = self.read(file, Limit::Setting);
         if text.is_none() {
             self.note(&format!(
                 "{file} is missing: its default is assumed, and what rests on it is not checked"
@@ -112,14 +119,14 @@ impl Tree {
 
     /// The host's name, or what the tree is called.
     pub(super) fn name(&self) -> String {
-        let host = self.read("proc/sys/kernel/hostname").map(|text| text.trim().to_owned());
+        let host = self.read("proc/sys/kernel/hostname", Limit::Setting).map(|text| text.trim().to_owned());
         let directory = || Some(self.root().file_name()?.to_string_lossy().into_owned());
         host.filter(|name| !name.is_empty()).or_else(directory).unwrap_or_else(|| "captured".to_owned())
     }
 
     /// KiB of memory by `meminfo`: `MemTotal:  8123 kB`, or `Node 0 MemTotal:  8123 kB`.
     pub(super) fn memory_kib(&self, file: &str) -> Option<u64> {
-        let text = self.read(file)?;
+        let text = self.read(file, Limit::List)?;
         let line = text.lines().find_map(|line| line.split_once("MemTotal:"))?;
         line.1.split_whitespace().next()?.parse().ok()
     }
@@ -143,7 +150,7 @@ impl Tree {
 
     /// What the kernel told this process when it began, in pairs of words: which figure, and the figure.
     fn told_page_bytes(&self) -> Option<u64> {
-        let bytes = self.bytes("proc/self/auxv")?;
+        let bytes = self.bytes("proc/self/auxv", Limit::Setting)?;
         let words: Vec<usize> = bytes
             .chunks_exact(size_of::<usize>())
             .filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)))
@@ -160,4 +167,13 @@ impl Tree {
         let known: Vec<u64> = memory.collect::<Option<_>>()?;
         known.into_iter().reduce(u64::saturating_add)
     }
+}
+
+/// Bytes as text, in the memory that they have.
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| {
+        let mut bytes = error.into_bytes();
+        bytes.iter_mut().filter(|byte| !byte.is_ascii()).for_each(|byte| *byte = b'?');
+        String::from_utf8(bytes).expect("ASCII is UTF-8")
+    })
 }

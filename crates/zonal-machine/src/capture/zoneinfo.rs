@@ -10,8 +10,11 @@ use crate::file::{FileKind, FileObservedZone, FileZone};
 /// The kinds of zone in the order of a machine file's columns.
 pub(super) const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
 
-/// Most zones that are read: all kinds, and one that 32-bit kernels have, of all nodes.
-const ZONES_MAX: usize = MAX_NODES * (KINDS.len() + 1);
+/// Most zones that are read: all kinds of all nodes.
+const ZONES_MAX: usize = MAX_NODES * KINDS_MAX;
+
+/// Most kinds of zone of a kernel: one of 32-bit kernels is none of a machine file's.
+const KINDS_MAX: usize = KINDS.len() + 1;
 
 /// Every zone the kernel printed, empty ones included.
 pub(super) struct ZoneInfo {
@@ -158,7 +161,8 @@ impl Info {
     fn take(&mut self, line: &str) {
         if let Some(columns) = line.strip_prefix("protection:") {
             let numbers = columns.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
-            self.protection = Some(numbers.filter_map(|word| word.parse().ok()).collect());
+            let columns = numbers.filter_map(|word| word.parse().ok()).take(KINDS_MAX);
+            self.protection = Some(columns.collect());
             return;
         }
         let Some((key, value)) = line.rsplit_once(char::is_whitespace) else { return };
