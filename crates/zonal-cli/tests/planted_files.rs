@@ -2,11 +2,12 @@
 //! own are replaced as a whole.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use zonal_testing::skipped;
 
 const PRECIOUS: &str = "something that somebody else wrote\n";
 
@@ -201,6 +202,24 @@ fn zonal_replaces_its_own_files_as_a_whole() {
         let mode = fs::metadata(writer.path(&folder)).unwrap().mode();
         assert_eq!(mode & 0o7777, 0o640, "{}", writer.name);
         assert!(!left_over(folder.path()), "{}", writer.name);
+    }
+}
+
+/// A superuser who replaces a file of somebody else leaves it theirs.
+#[test]
+fn replaced_files_keep_their_owner() {
+    for writer in &WRITERS {
+        let folder = tempfile::tempdir().unwrap();
+        let (code, errors) = writer.write(&folder, &[]);
+        assert_eq!(code, 0, "{}: {errors}", writer.name);
+        if chown(writer.path(&folder), Some(12345), Some(23456)).is_err() {
+            skipped!("{}: giving files away is not permitted", writer.name);
+            return;
+        }
+        let (code, errors) = writer.write(&folder, &[]);
+        assert_eq!(code, 0, "{}: {errors}", writer.name);
+        let about = fs::metadata(writer.path(&folder)).unwrap();
+        assert_eq!((about.uid(), about.gid()), (12345, 23456), "{}", writer.name);
     }
 }
 

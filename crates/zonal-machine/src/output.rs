@@ -5,12 +5,15 @@
 //! mark by which zonal knows its own. Neighbours: `export.rs` and `tree_writer.rs` write machines with it, the
 //! lab its results, the command line its charts.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use crate::escape::Escaped;
 use crate::input;
@@ -69,17 +72,19 @@ pub enum Replace {
     Any,
 }
 
-/// Writes a file, which begins with the mark of its kind.
+/// Writes a file, which begins with the mark of its kind. One that replaces a file has its rights, and its owner
+/// and group where this process may give them; where it may not, the new group has no more rights than everybody.
 ///
 /// # Errors
-/// As [`check`], and what the file system says; there is nothing new at `path` then.
+/// As [`check`], also when something appears at `path` meanwhile, and what the file system says; there is nothing
+/// new at `path` then.
 ///
 /// # Panics
 /// When `text` has not the mark.
 pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     assert!(kind.is_marked(text.as_bytes()), "a file of kind {kind:?} begins with its mark");
-    check(path, kind, replace)?;
-    replace_with(path, text.as_bytes()).map_err(|source| WriteError { path: path.to_owned(), source })
+    let written = look(path, kind, replace).and_then(|found| put(path, text.as_bytes(), found.as_ref()));
+    written.map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
 /// Checks that a file may be written: nothing is at its place, or something that may be replaced.
@@ -88,34 +93,46 @@ pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<()
 /// [`ErrorKind::AlreadyExists`] for what may not be replaced: anything but files and links, and with
 /// [`Replace::Own`] links and files that have not the mark of `kind`.
 pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError> {
-    refusal(path, kind, replace).map_err(|source| WriteError { path: path.to_owned(), source })
+    let looked = look(path, kind, replace);
+    looked.map(|_| ()).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-fn refusal(path: &Path, kind: Kind, replace: Replace) -> io::Result<()> {
+/// What is at the place of a file, and may be replaced.
+fn look(path: &Path, kind: Kind, replace: Replace) -> io::Result<Option<Metadata>> {
+    check_place(path)?;
+    let about = match fs::symlink_metadata(path) {
+        Ok(about) => about,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let found = about.file_type();
+    if !found.is_file() && !found.is_symlink() {
+        return Err(exists("what is there is neither a file nor a link; choose another name"));
+    }
+    match replace {
+        Replace::Any => Ok(Some(about)),
+        Replace::Own if found.is_symlink() => {
+            Err(exists("a symbolic link is there, which is not followed; choose another name, or --force"))
+        }
+        Replace::Own if kind.is_marked(&input::head(path, HEAD_BYTES)?) => Ok(Some(about)),
+        Replace::Own => Err(exists(
+            "the file that is there was not written by zonal for this purpose; choose another name, or --force",
+        )),
+    }
+}
+
+/// Refuses what names no file or folder, and places that are the system's.
+pub(crate) fn check_place(path: &Path) -> io::Result<()> {
+    if path.file_name().is_none() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "this is no name; give one"));
+    }
     // Whoever may would take the system's `/dev/stdout` away.
     let is_of_devices = |folder: &Path| folder.starts_with("/dev") && !folder.starts_with("/dev/shm");
     let is_of_the_kernel = |folder: &Path| folder.starts_with("/proc") || folder.starts_with("/sys");
     if parent(path).canonicalize().is_ok_and(|folder| is_of_devices(&folder) || is_of_the_kernel(&folder)) {
         return Err(exists("this is no place for files; choose another one"));
     }
-    let found = match fs::symlink_metadata(path) {
-        Ok(about) => about.file_type(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if !found.is_file() && !found.is_symlink() {
-        return Err(exists("what is there is neither a file nor a link; choose another name"));
-    }
-    match replace {
-        Replace::Any => Ok(()),
-        Replace::Own if found.is_symlink() => {
-            Err(exists("a symbolic link is there, which is not followed; choose another name, or --force"))
-        }
-        Replace::Own if kind.is_marked(&input::head(path, HEAD_BYTES)?) => Ok(()),
-        Replace::Own => Err(exists(
-            "the file that is there was not written by zonal for this purpose; choose another name, or --force",
-        )),
-    }
+    Ok(())
 }
 
 /// The folder `name` in `parent`, both made where they are not there. `parent` may be reached by links, which
@@ -160,38 +177,84 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Puts a file at a place, whatever was there.
-pub(crate) fn replace_with(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if path.file_name().is_none() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "this names no file; name one"));
-    }
+pub(crate) fn put_any(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    put(path, bytes, fs::symlink_metadata(path).ok().as_ref())
+}
+
+/// Puts a file in the place of `found`, or where nothing was found and nothing may be.
+fn put(path: &Path, bytes: &[u8], found: Option<&Metadata>) -> io::Result<()> {
     let folder = parent(path);
-    let (new, mut file) = new_file(folder)?;
-    // What only its owner could read stays so.
-    let before = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file);
-    // Never more than that: new contents do not run with the rights of the file's owner.
-    let mode = before.map(|before| Permissions::from_mode(before.mode() & 0o777));
-    let renamed = mode
-        .map_or(Ok(()), |mode| file.set_permissions(mode))
+    let before = found.filter(|found| found.is_file());
+    let (new, mut file) = new_file(folder, before)?;
+    let placed = before
+        .map_or(Ok(()), |before| inherit(&file, before))
         .and_then(|()| file.write_all(bytes))
         .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&new, path));
-    if renamed.is_err() {
+        .and_then(|()| if found.is_some() { fs::rename(&new, path) } else { rename_to_free(&new, path) });
+    if placed.is_err() {
         // The first error is the one that counts.
         let _ = fs::remove_file(&new);
-        return renamed;
+        return placed;
     }
     // Some file systems cannot; the file is there and whole all the same.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
+/// Gives a new file or folder the owner, group and rights of the one that it replaces, as far as this process may:
+/// owners other than itself are for the superuser to give. Where the group is another one, what was for the group
+/// alone is for nobody.
+pub(crate) fn inherit(new: &File, before: &Metadata) -> io::Result<()> {
+    let about = new.metadata()?;
+    let group = Some(before.gid());
+    let owned = about.uid() == before.uid() || fchown(new, Some(before.uid()), group).is_ok();
+    let _ = owned || about.gid() == before.gid() || fchown(new, None, group).is_ok();
+    let has_group = new.metadata()?.gid() == before.gid();
+    new.set_permissions(Permissions::from_mode(inherited_mode(before.mode(), has_group)))
+}
+
+/// Never more than reading, writing and running: new contents do not run with the rights of the file's owner.
+const fn inherited_mode(before: u32, has_group: bool) -> u32 {
+    let mode = before & 0o777;
+    if has_group { mode } else { mode & !0o070 | (mode & mode << 3 & 0o070) }
+}
+
+/// Renames a file or a folder to a name that nothing has.
+///
+/// # Errors
+/// [`ErrorKind::AlreadyExists`] when something has it; nothing is renamed then.
+pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
+    let renamed = match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
+        // The file system cannot: a second name, which is never taken from another file, does the same.
+        Err(Errno::INVAL | Errno::NOSYS) if !new.is_dir() => {
+            fs::hard_link(new, path).and_then(|()| fs::remove_file(new))
+        }
+        renamed => renamed.map_err(io::Error::from),
+    };
+    renamed.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => exists("something appeared there meanwhile; choose another name"),
+        _ => error,
+    })
+}
+
 /// The folder of a file.
-fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A file that was not there before, and its path.
-fn new_file(folder: &Path) -> io::Result<(PathBuf, File)> {
+/// A file that was not there before, and its path. One that is to replace another is its owner's alone, until it
+/// has the rights of that.
+fn new_file(folder: &Path, before: Option<&Metadata>) -> io::Result<(PathBuf, File)> {
+    let mode = if before.is_some() { 0o600 } else { 0o666 };
+    // `create_new` follows no link and takes no file that is there.
+    with_new_name(folder, |path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))
+}
+
+/// Makes something under a name that nothing had before.
+pub(crate) fn with_new_name<T>(
+    folder: &Path,
+    make: impl Fn(&Path) -> io::Result<T>,
+) -> io::Result<(PathBuf, T)> {
     /// Names that are tried: each was left by a process of the same number that was killed.
     const TRIES: u32 = 1000;
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -200,8 +263,7 @@ fn new_file(folder: &Path) -> io::Result<(PathBuf, File)> {
         // Relaxed: all that counts is that every number is had once.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!(".zonal-{}-{number}.new", process::id()));
-        // `create_new` follows no link and takes no file that is there.
-        outcome = OpenOptions::new().write(true).create_new(true).open(&path).map(|file| (path, file));
+        outcome = make(&path).map(|made| (path, made));
         if !matches!(&outcome, Err(error) if error.kind() == ErrorKind::AlreadyExists) {
             break;
         }
@@ -211,4 +273,59 @@ fn new_file(folder: &Path) -> io::Result<(PathBuf, File)> {
 
 fn exists(problem: &str) -> io::Error {
     io::Error::new(ErrorKind::AlreadyExists, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names in a folder.
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_appears_meanwhile_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        put(&path, b"one", None).unwrap();
+        let error = put(&path, b"two", None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert!(error.to_string().contains("appeared there meanwhile"), "{error}");
+        assert_eq!(
+            (fs::read(&path).unwrap(), names(folder.path())),
+            (b"one".to_vec(), vec!["file".to_owned()])
+        );
+        let found = fs::symlink_metadata(&path).unwrap();
+        put(&path, b"two", Some(&found)).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+    }
+
+    #[test]
+    fn nobody_reads_a_new_file_before_it_has_its_rights() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "").unwrap();
+        let found = fs::symlink_metadata(&path).unwrap();
+        let (_, new) = new_file(folder.path(), Some(&found)).unwrap();
+        assert_eq!(new.metadata().unwrap().mode() & 0o777, 0o600);
+        // Where nothing was, it is made as every file is.
+        let (_, new) = new_file(folder.path(), None).unwrap();
+        assert_eq!(new.metadata().unwrap().mode(), found.mode());
+    }
+
+    #[test]
+    fn another_group_has_no_more_rights_than_everybody() {
+        for (before, after) in
+            [(0o640, 0o600), (0o664, 0o644), (0o4750, 0o700), (0o644, 0o644), (0o666, 0o666), (0o604, 0o604)]
+        {
+            assert_eq!(inherited_mode(before, false), after, "{before:o}");
+            assert_eq!(inherited_mode(before, true), before & 0o777);
+        }
+    }
 }

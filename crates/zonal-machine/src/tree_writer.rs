@@ -33,7 +33,7 @@ pub fn write_tree<P: Platform>(
     snapshot.files(|file: &dyn Display, text: &dyn Display| {
         let file = PathBuf::from(file.to_string());
         let written = folders(root, &file)
-            .and_then(|()| output::replace_with(&root.join(&file), text.to_string().as_bytes()));
+            .and_then(|()| output::put_any(&root.join(&file), text.to_string().as_bytes()));
         written.map_err(|source| WriteError { path: root.join(file), source })
     })
 }
