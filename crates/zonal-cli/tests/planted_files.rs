@@ -118,7 +118,7 @@ impl Writer {
 fn left_over(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().any(|entry| {
         let path = entry.unwrap().path();
-        if path.is_dir() { left_over(&path) } else { path.extension().is_some_and(|ending| ending == "new") }
+        path.extension().is_some_and(|ending| ending == "new") || path.is_dir() && left_over(&path)
     })
 }
 
@@ -156,9 +156,7 @@ fn links_are_never_followed() {
         fs::remove_file(&target).unwrap();
         fs::remove_file(writer.path(&folder)).unwrap();
         symlink(&target, writer.path(&folder)).unwrap();
-        if writer.name != "tree" {
-            writer.is_refused(&folder, &[]);
-        }
+        writer.is_refused(&folder, &[]);
         let _ = writer.write(&folder, &["--force"]);
         assert!(!target.exists(), "{}", writer.name);
     }
@@ -255,5 +253,91 @@ fn devices_are_no_place_for_files() {
         let made = fs::remove_file("/dev/zonal-planted.json").is_ok();
         assert_eq!((output.status.code(), made), (Some(2), false), "{errors}");
         assert!(errors.contains(to) && errors.contains("no place for files"), "{errors}");
+    }
+}
+
+const TREE: &Writer = &WRITERS[5];
+
+/// A tree that was written.
+fn written_tree() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, errors) = TREE.write(&folder, &[]);
+    assert_eq!(code, 0, "{errors}");
+    folder
+}
+
+#[test]
+fn one_file_of_zonal_vouches_for_no_other_of_a_tree() {
+    for changed in
+        ["proc/zoneinfo", "proc/sys/kernel/osrelease", "dmesg", "zonal-tree.txt", "notes", "proc/notes"]
+    {
+        let folder = written_tree();
+        let path = folder.path().join("tree").join(changed);
+        fs::write(&path, PRECIOUS).unwrap();
+        let errors = TREE.is_refused(&folder, &[]);
+        // Nothing of a folder is known without its list.
+        assert!(errors.contains(changed) || changed == "zonal-tree.txt", "{changed}: {errors}");
+        assert!(errors.contains("--force"), "{errors}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), PRECIOUS, "{changed}");
+        let (code, errors) = TREE.write(&folder, &["--force"]);
+        assert_eq!(code, 0, "{errors}");
+        let is_kept = fs::read_to_string(&path).unwrap() == PRECIOUS;
+        assert_eq!(is_kept, changed.ends_with("notes"), "{changed}");
+        assert!(!left_over(folder.path()), "{changed}");
+        // Only what is not its own is in the way next time.
+        let (code, errors) = TREE.write(&folder, &[]);
+        assert_eq!(code == 0, !is_kept, "{errors}");
+    }
+}
+
+#[test]
+fn what_is_no_file_of_a_tree_is_left_alone() {
+    for (name, is_in_the_way) in
+        [("dmesg", true), ("proc/zoneinfo", true), ("proc/queue", false), ("queue", false)]
+    {
+        for kind in ["FIFO", "folder", "link"] {
+            let folder = written_tree();
+            let path = folder.path().join("tree").join(name);
+            let _ = fs::remove_file(&path);
+            match kind {
+                "FIFO" => assert!(Command::new("mkfifo").arg(&path).status().unwrap().success()),
+                "folder" => fs::create_dir_all(path.join("of/mine")).unwrap(),
+                _ => symlink("/nonexistent", &path).unwrap(),
+            }
+            let before = fs::symlink_metadata(&path).unwrap().ino();
+            assert!(TREE.is_refused(&folder, &[]).contains(name), "{name}");
+            let (code, errors) = TREE.write(&folder, &["--force"]);
+            assert_eq!(code != 0, is_in_the_way && kind != "link", "{name}: {errors}");
+            if kind != "link" || !is_in_the_way {
+                assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before, "{name}");
+            }
+            assert!(!left_over(folder.path()), "{name}");
+        }
+    }
+}
+
+/// Whoever is in the old folder goes on seeing the old tree or nothing, never a part of the new one.
+#[test]
+fn a_tree_is_replaced_as_a_whole() {
+    let folder = written_tree();
+    let tree = folder.path().join("tree");
+    let old = fs::File::open(tree.join("proc")).unwrap();
+    fs::set_permissions(tree.join("proc"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o700)).unwrap();
+    let (code, errors) = TREE.write(&folder, &[]);
+    assert_eq!(code, 0, "{errors}");
+    let (new, mode) = (fs::metadata(tree.join("proc")).unwrap(), fs::metadata(&tree).unwrap().mode());
+    assert_ne!(new.ino(), old.metadata().unwrap().ino());
+    assert_eq!((new.mode() & 0o7777, mode & 0o7777), (0o750, 0o700));
+}
+
+#[test]
+fn the_folder_of_a_tree_is_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("elsewhere")).unwrap();
+    symlink("elsewhere", folder.path().join("tree")).unwrap();
+    for more in [&[][..], &["--force"]] {
+        assert!(TREE.is_refused(&folder, more).contains("a symbolic link is there"));
+        assert_eq!(fs::read_dir(folder.path().join("elsewhere")).unwrap().count(), 0);
     }
 }

@@ -30,7 +30,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    const fn bytes(self) -> u64 {
+    pub(crate) const fn bytes(self) -> u64 {
         match self {
             Self::Document | Self::Log => 64 << 20,
             Self::ZoneInfo => 256 << 20,

@@ -18,6 +18,7 @@ mod file;
 pub mod input;
 mod kernel;
 mod model;
+mod old_tree;
 pub mod output;
 mod owned;
 mod predict;

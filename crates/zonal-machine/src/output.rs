@@ -169,16 +169,11 @@ fn is_folder_or_free(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a folder whose parent is there; one that is there already must not be a link.
-pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => is_folder_or_free(path),
         made => made,
     }
-}
-
-/// Puts a file at a place, whatever was there.
-pub(crate) fn put_any(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    put(path, bytes, fs::symlink_metadata(path).ok().as_ref())
 }
 
 /// Puts a file in the place of `found`, or where nothing was found and nothing may be.
@@ -226,9 +221,11 @@ const fn inherited_mode(before: u32, has_group: bool) -> u32 {
 pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
     let renamed = match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
         // The file system cannot: a second name, which is never taken from another file, does the same.
-        Err(Errno::INVAL | Errno::NOSYS) if !new.is_dir() => {
+        Err(Errno::INVAL | Errno::NOSYS) if !fs::symlink_metadata(new)?.is_dir() => {
             fs::hard_link(new, path).and_then(|()| fs::remove_file(new))
         }
+        // Folders are put in the place of empty folders at most.
+        Err(Errno::INVAL | Errno::NOSYS) => fs::rename(new, path),
         renamed => renamed.map_err(io::Error::from),
     };
     renamed.map_err(|error| match error.kind() {
@@ -271,7 +268,7 @@ pub(crate) fn with_new_name<T>(
     outcome
 }
 
-fn exists(problem: &str) -> io::Error {
+pub(crate) fn exists(problem: &str) -> io::Error {
     io::Error::new(ErrorKind::AlreadyExists, problem)
 }
 

@@ -1,0 +1,214 @@
+//! What is in a folder that a tree is to replace: what zonal wrote, what it may replace, and what is not its own.
+//!
+//! Only what the list in the folder names, with the contents that it tells, is zonal's. Links are never followed.
+//! Neighbours: `tree_writer.rs` writes the list, and replaces the folder.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::fs::{self, FileType};
+use std::io::{self, ErrorKind};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use crate::escape::Escaped;
+use crate::input::{self, Limit};
+use crate::output::{Replace, exists};
+
+/// The file that lists what zonal wrote into a folder.
+pub(crate) const LIST: &str = "zonal-tree.txt";
+
+/// Its first line.
+pub(crate) const LIST_HEAD: &str = "Files that zonal wrote: hash (FNV-1a, 64 bits), bytes, name\n";
+
+/// Contents of files, by their paths in the folder.
+pub(crate) type Files = BTreeMap<PathBuf, Print>;
+
+/// What tells contents of a file from others, unless somebody makes others that look the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Print {
+    hash: u64,
+    bytes: u64,
+}
+
+impl Print {
+    /// By Fowler, Noll and Vo, "The FNV Non-Cryptographic Hash Algorithm", RFC 9923.
+    pub(crate) fn of(contents: &[u8]) -> Self {
+        let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Self { hash: contents.iter().fold(0xcbf2_9ce4_8422_2325, step), bytes: contents.len() as u64 }
+    }
+
+    /// Whether a file has these contents.
+    fn is_of(self, path: &Path) -> io::Result<bool> {
+        if self.bytes > Limit::ZoneInfo.bytes() || fs::symlink_metadata(path)?.len() != self.bytes {
+            return Ok(false);
+        }
+        Ok(Self::of(&input::head(path, self.bytes as usize + 1)?) == self)
+    }
+}
+
+impl Display for Print {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x} {}", self.hash, self.bytes)
+    }
+}
+
+/// What is in a folder, by paths in it.
+#[derive(Debug, Default)]
+pub(crate) struct OldTree {
+    /// Files and links that are to go.
+    replaced: Vec<PathBuf>,
+    /// Folders of trees, each after the one that it is in; the first is the folder itself.
+    folders: Vec<PathBuf>,
+    /// What is not zonal's, and not in the way.
+    kept: Vec<PathBuf>,
+}
+
+impl OldTree {
+    /// Looks at the folder `root`, which is to have the files of `new` only; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] for anything that is not to be replaced, with [`Replace::Any`] only for what can
+    /// neither be replaced nor be kept.
+    pub(crate) fn look(root: &Path, new: &Files, replace: Replace) -> io::Result<Option<Self>> {
+        let found = match fs::symlink_metadata(root) {
+            Ok(about) => about,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if found.is_symlink() {
+            return Err(exists("a symbolic link is there, which is not followed; name the folder itself"));
+        }
+        if !found.is_dir() {
+            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+        }
+        let mut looked = Self::default();
+        Look { root, written: listed(root), new, replace }.folder(PathBuf::new(), &mut looked)?;
+        Ok(Some(looked))
+    }
+
+    /// Files and folders that the new tree may have, too.
+    pub(crate) fn common(&self) -> impl Iterator<Item = &PathBuf> {
+        self.folders.iter().chain(&self.replaced)
+    }
+
+    /// What is not to be lost.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &PathBuf> {
+        self.kept.iter()
+    }
+
+    /// Removes what is to go from the folder, which is at `place` now, and the folder itself, if nothing is left.
+    pub(crate) fn remove_from(&self, place: &Path) -> io::Result<()> {
+        self.replaced.iter().try_for_each(|path| fs::remove_file(place.join(path)))?;
+        self.folders.iter().rev().try_for_each(|path| fs::remove_dir(place.join(path)))
+    }
+}
+
+struct Look<'a> {
+    root: &'a Path,
+    /// What the list tells.
+    written: Files,
+    new: &'a Files,
+    replace: Replace,
+}
+
+impl Look<'_> {
+    fn folder(&self, folder: PathBuf, looked: &mut OldTree) -> io::Result<()> {
+        let entries = fs::read_dir(self.root.join(&folder))?;
+        looked.folders.push(folder.clone());
+        for entry in entries {
+            let entry = entry?;
+            let (path, kind) = (folder.join(entry.file_name()), entry.file_type()?);
+            if kind.is_dir() && (has_folder(&self.written, &path) || has_folder(self.new, &path)) {
+                self.folder(path, looked)?;
+            } else if !kind.is_dir() && self.is_written(&path, kind)? {
+                looked.replaced.push(path);
+            } else {
+                self.foreign(path, kind, looked)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether zonal wrote a file, and nobody changed it since.
+    fn is_written(&self, path: &Path, kind: FileType) -> io::Result<bool> {
+        if !kind.is_file() {
+            return Ok(false);
+        }
+        let place = self.root.join(path);
+        match self.written.get(path) {
+            Some(print) => print.is_of(&place),
+            None => {
+                Ok(path == Path::new(LIST) && input::head(&place, LIST_HEAD.len())? == LIST_HEAD.as_bytes())
+            }
+        }
+    }
+
+    fn foreign(&self, path: PathBuf, kind: FileType, looked: &mut OldTree) -> io::Result<()> {
+        let refused = |problem: &str| Err(exists(&format!("{} in it {problem}", Escaped(path.display()))));
+        if self.replace == Replace::Own {
+            return refused("is not as zonal wrote it; choose another folder, or --force");
+        }
+        if has_folder(self.new, &path) {
+            return refused("is no folder, and no link is followed; choose another folder");
+        }
+        match self.new.contains_key(&path) {
+            true if !kind.is_file() && !kind.is_symlink() => {
+                return refused("is neither a file nor a link; choose another folder");
+            }
+            true => looked.replaced.push(path),
+            false => looked.kept.push(path),
+        }
+        Ok(())
+    }
+}
+
+/// Whether `path` is a folder that one of the files is in.
+fn has_folder(files: &Files, path: &Path) -> bool {
+    // What is in a folder comes next after it, as paths are ordered by their parts.
+    let mut after = files.range::<Path, _>((Bound::Excluded(path), Bound::Unbounded));
+    after.next().is_some_and(|(file, _)| file.starts_with(path))
+}
+
+/// What the list of a folder tells; nothing if there is none that can be read.
+fn listed(root: &Path) -> Files {
+    let text = input::head(&root.join(LIST), Limit::List.bytes() as usize).ok();
+    let text = text.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+    let line = |line: &str| {
+        let mut parts = line.splitn(3, ' ');
+        let hash = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let bytes = parts.next()?.parse().ok()?;
+        Some((PathBuf::from(parts.next()?), Print { hash, bytes }))
+    };
+    text.strip_prefix(LIST_HEAD).into_iter().flat_map(str::lines).filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_of_the_authors() {
+        for (text, hash) in
+            [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)]
+        {
+            assert_eq!(Print::of(text.as_bytes()), Print { hash, bytes: text.len() as u64 });
+        }
+    }
+
+    #[test]
+    fn folders_of_files() {
+        let files: Files =
+            ["a/b/c", "a-b/c", "d"].map(|file| (PathBuf::from(file), Print::of(b""))).into_iter().collect();
+        for (path, is_one) in [
+            ("a", true),
+            ("a/b", true),
+            ("a/b/c", false),
+            ("a-b", true),
+            ("a-", false),
+            ("d", false),
+            ("", true),
+        ] {
+            assert_eq!(has_folder(&files, Path::new(path)), is_one, "{path}");
+        }
+    }
+}
