@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 use zonal_lab::experiment::{EXAMPLE, Source, load};
+use zonal_machine::MachineModel;
 use zonal_testing::within_patience;
 
 const TABLE: &str = "cpus,variant,metric,unit,value\n";
@@ -17,6 +18,7 @@ fn planted(published: &str, machine: &str) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("mine/data")).unwrap();
     fs::write(root.path().join("secret"), "hunter2,or=not\n").unwrap();
+    fs::write(root.path().join("secret.csv"), "hunter2,or=not\n").unwrap();
     fs::write(root.path().join("secret.json"), "{\"hunter2\": 1}").unwrap();
     let text = format!("{EXAMPLE}\n[published]\nfile = {published:?}\n");
     let machine_line = EXAMPLE.lines().find(|line| line.starts_with("machine =")).unwrap();
@@ -48,7 +50,7 @@ fn published_figures_lie_beside_the_experiment() {
         symlink(root.path().join("secret"), root.path().join("mine").join(link)).unwrap();
         assert!(error(&root).contains("leads out of"), "{}", error(&root));
     }
-    let root = planted("elsewhere/secret", "quad-10-12-32");
+    let root = planted("elsewhere/secret.csv", "quad-10-12-32");
     symlink(root.path(), root.path().join("mine/elsewhere")).unwrap();
     assert!(error(&root).contains("leads out of"), "{}", error(&root));
     // Beside it, and in a folder beside it, they are read.
@@ -75,6 +77,70 @@ fn secrets_beside_an_experiment_are_not_shown() {
         let error = error(&root);
         assert!(error.contains(told) && !error.contains("alice"), "{error}");
     }
+}
+
+/// Contents that a table of figures could have, but for one cell; and then those of a machine file, but for one value.
+#[test]
+fn nor_are_cells_of_tables() {
+    let columns = "workload,variant,metric,unit,value";
+    for rows in [
+        "a,baseline,wall,s,hunter2".to_owned(),
+        "a,hunter2,wall,s,1".to_owned(),
+        "hunter2,one,wall,s,1".to_owned(),
+        "a,\"hunter2,wall,s,1".to_owned(),
+    ] {
+        let root = planted("figures.csv", "quad-10-12-32");
+        fs::write(root.path().join("mine/figures.csv"), format!("{columns}\n{rows}\n")).unwrap();
+        assert!(error(&root).contains("figures.csv:"), "{}", error(&root));
+    }
+    let root = planted("figures.csv", "quad-10-12-32");
+    fs::write(root.path().join("mine/figures.csv"), format!("hunter2,{columns}\n1,a,one,wall,s,1\n"))
+        .unwrap();
+    error(&root);
+    // A filter by a column that is not there does not tell which are.
+    let path = root.path().join("mine/experiment.toml");
+    let text = fs::read_to_string(&path).unwrap() + "only = { nothing = 1 }\n";
+    fs::write(&path, text).unwrap();
+    assert!(error(&root).contains("unknown column `nothing`"), "{}", error(&root));
+}
+
+#[test]
+fn nor_are_values_of_machine_files() {
+    let good = MachineModel::read(&small("small.json")).unwrap().to_json();
+    let observed = r#","observed":{"kernel":"hunter2"}}"#;
+    for text in [
+        "\"hunter2\"".to_owned(),
+        "hunter2".to_owned(),
+        "{\"hunter2\": 1}".to_owned(),
+        "{\"schema\": \"hunter2\"}".to_owned(),
+        "{\"name\": {\"hunter2\": 1}}".to_owned(),
+        "{\"name\": \"a\", \"page_bytes\": \"hunter2\"}".to_owned(),
+        good.replacen("\"nodes\"", "\"hunter2\"", 1),
+        good.replacen("Normal", "hunter2", 1),
+        good.replacen("\"0\":", "\"hunter2\":", 1),
+        good.replacen("4096", "40961", 1).replace("small", "hunter2"),
+        good.trim_end().trim_end_matches('}').to_owned() + "}" + observed,
+        good.trim_end().strip_suffix('}').unwrap().to_owned() + observed,
+        good.trim_end().strip_suffix('}').unwrap().to_owned()
+            + r#","observed":{"fallback_order":{"4711":[0]}}}"#,
+    ] {
+        let root = planted("figures.csv", "machine.json");
+        fs::write(root.path().join("mine/machine.json"), text).unwrap();
+        let error = error(&root);
+        assert!(error.contains("machine.json:") && error.contains("zonal machine --file"), "{error}");
+        assert!(!error.contains("40961") && !error.contains("4711"), "{error}");
+    }
+}
+
+#[test]
+fn files_have_the_ending_of_their_kind() {
+    let root = planted("notes.txt", "quad-10-12-32");
+    fs::write(root.path().join("mine/notes.txt"), format!("{TABLE}\n")).unwrap();
+    assert!(error(&root).contains("notes.txt: such files end in .csv"), "{}", error(&root));
+}
+
+fn small(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file)
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum MachineError {
         origin: String,
         /// The field, as a path from the top.
         field: String,
+        /// Line and column, from 1.
+        place: (usize, usize),
         /// What is wrong, with line and column.
         problem: String,
     },
@@ -61,6 +63,29 @@ pub enum MachineError {
         known: String,
     },
 }
+
+impl MachineError {
+    /// What is wrong, in one line, without anything that stands in the file: for a file that somebody else named,
+    /// which may be none of theirs to know.
+    #[must_use]
+    pub fn without_contents(&self) -> String {
+        const MORE: &str = "`zonal machine --file` says what is wrong with it";
+        match self {
+            Self::Shape { origin, place: (line, column), .. } => {
+                format!("{}:{line}:{column}: this is not as in a machine file; {MORE}", Escaped(origin))
+            }
+            Self::Invalid { origin, field, .. } => {
+                // Places in lists are no contents, keys of maps are.
+                let known = field.find(FALLBACK_ORDER).map_or(field.len(), |at| at + FALLBACK_ORDER.len());
+                format!("{}: {}: no machine can have this; {MORE}", Escaped(origin), &field[..known])
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
+/// The one field whose parts are named by the file.
+pub(crate) const FALLBACK_ORDER: &str = "observed.fallback_order";
 
 /// What makes a well-formed description no possible machine.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -165,7 +165,8 @@ impl MachineModel {
 
 fn shape(origin: &str, path: String, error: &serde_json::Error) -> MachineError {
     let field = if path == "." { "the whole file".to_owned() } else { path };
-    MachineError::Shape { origin: origin.to_owned(), field, problem: error.to_string() }
+    let place = (error.line(), error.column());
+    MachineError::Shape { origin: origin.to_owned(), field, place, problem: error.to_string() }
 }
 
 impl From<FileKind> for ZoneKind {

@@ -9,7 +9,7 @@ use zonal::fallback::CpuPenalty;
 use zonal::machine::LOCAL_DISTANCE;
 use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
 
-use crate::error::{MachineError, Problem};
+use crate::error::{FALLBACK_ORDER, MachineError, Problem};
 use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileSettings, FileZone};
 use crate::model::{
     MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
@@ -240,7 +240,7 @@ fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Fo
     };
     let mut fallback_order = BTreeMap::new();
     for (&from, order) in &file.fallback_order {
-        let field = format!("observed.fallback_order.{from}");
+        let field = format!("{FALLBACK_ORDER}.{from}");
         let order: Vec<NodeId> = order.iter().map(|&to| known(to, field.clone())).collect::<Found<_>>()?;
         fallback_order.insert(known(from, field)?, order);
     }

@@ -6,8 +6,11 @@ use super::document::{Document, FileError};
 use super::file::{Written, WrittenFilter};
 use super::plan::{Calibration, Plan};
 use super::published::{Baseline, CaseFilter, Published, PublishedRow, same_case};
-use super::results::{Role, case_text};
+use super::results::Role;
 use super::source::Source;
+
+/// Ending of tables of published figures.
+const TABLE: &str = ".csv";
 
 /// The published figures of an experiment, all of which belong to one of its cases and variants.
 pub(super) fn published(
@@ -17,7 +20,7 @@ pub(super) fn published(
     plan: &Plan,
 ) -> Result<Published, FileError> {
     let Some(named) = &written.published else { return Ok(Published::default()) };
-    let companion = source.companion(named.file.get_ref());
+    let companion = source.companion(named.file.get_ref(), TABLE);
     let (file, text) =
         companion.map_err(|error| document.error(named.file.span(), format!("file: {error}")))?;
     let mut published = Published::read(&text, &file)?;
@@ -32,19 +35,23 @@ pub(super) fn published(
     Ok(published)
 }
 
+/// Errors show nothing of the row: the file may be one that the reader keeps to himself.
 fn check_row(row: &PublishedRow, plan: &Plan) -> Result<(), String> {
     if !plan.variants.iter().any(|variant| variant.name == row.variant) {
         let known: Vec<&str> = plan.variants.iter().map(|variant| &*variant.name).collect();
-        return Err(format!("unknown variant `{}`; {} has {}", row.variant, plan.name, known.join(", ")));
+        return Err(format!("the variant is none of {}, which has {}", plan.name, known.join(", ")));
     }
     let has_column =
         |name: &String| plan.runs.iter().flat_map(|run| &run.case).any(|(known, _)| known == name);
-    if let Some((name, _)) = row.case.iter().find(|(name, _)| !has_column(name)) {
-        return Err(format!("unknown column `{name}`; in {}, {}", plan.name, plan.columns_text()));
+    if !row.case.iter().all(|(name, _)| has_column(name)) {
+        let columns = plan.columns_text();
+        return Err(format!(
+            "it has a value in a column that cases do not have; in {}, {columns}",
+            plan.name
+        ));
     }
     if !plan.runs.iter().any(|run| same_case(&run.case, &row.case)) {
-        let case = case_text(&row.case);
-        return Err(format!("there is no case {case}; in {}, {}", plan.name, plan.columns_text()));
+        return Err(format!("there is no such case; in {}, {}", plan.name, plan.columns_text()));
     }
     Ok(())
 }
@@ -67,8 +74,7 @@ fn check_filter(
 ) -> Result<(), FileError> {
     for ((name, _), span) in only.filter.0.iter().zip(&only.spans) {
         if !published.columns.contains(name) {
-            let known = published.columns.join(", ");
-            let problem = format!("unknown column `{name}`; {} has {known}", published.file);
+            let problem = format!("unknown column `{name}`; {} does not have it", published.file);
             return Err(document.error(span.clone(), problem));
         }
     }

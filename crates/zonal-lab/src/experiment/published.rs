@@ -124,12 +124,14 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
         }
     }
     let number = value.parse().ok().filter(|value: &f64| value.is_finite());
+    // Not what stands there, as with the header.
+    let number = number.ok_or("the value must be a finite number")?;
     Ok(PublishedRow {
         case,
         variant: variant.to_owned(),
         metric: metric.to_owned(),
         unit: unit.to_owned(),
-        value: number.ok_or_else(|| format!("the value is `{value}`; it must be a finite number"))?,
+        value: number,
         line,
     })
 }
@@ -145,7 +147,7 @@ fn shape(error: &csv::Error) -> String {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
             format!("{len} cells; the header has {expected_len}")
         }
-        _ => error.to_string(),
+        _ => "it must be cells with commas between".to_owned(),
     }
 }
 

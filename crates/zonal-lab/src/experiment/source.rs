@@ -40,22 +40,20 @@ impl Source {
         }
     }
 
-    /// A file that the experiment names, and its text. It lies beside the experiment or in a folder there:
-    /// else an experiment of somebody else's could show, in an error, what is in the reader's own files.
-    pub(super) fn companion(&self, relative: &str) -> Result<(String, Cow<'static, str>), FileError> {
+    /// A file that the experiment names, with the ending of its kind, and its text. It lies beside the experiment or
+    /// in a folder there: else an experiment of somebody else's could read any of the reader's own files. Errors
+    /// show nothing of what is in it.
+    pub(super) fn companion(
+        &self,
+        relative: &str,
+        ending: &str,
+    ) -> Result<(String, Cow<'static, str>), FileError> {
         match self {
             Self::File(path) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
                 let path = folder.join(relative);
-                let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"."));
-                // Absolute paths are refused as such.
-                if Path::new(relative).is_relative() && Path::new(relative).components().any(is_hidden) {
-                    let problem = "an experiment names no hidden files; name one without a leading dot";
-                    return Err(FileError {
-                        file: path.display().to_string(),
-                        line: None,
-                        problem: problem.to_owned(),
-                    });
+                if let Some(problem) = unfit(Path::new(relative), ending) {
+                    return Err(FileError { file: path.display().to_string(), line: None, problem });
                 }
                 let text = Folder::new(folder).read_text(Path::new(relative), Limit::Document);
                 Ok((path.display().to_string(), opened(&path, text)?.into()))
@@ -77,9 +75,23 @@ impl Source {
             return preset(name)
                 .map_err(|error| format!("{error}; or name a machine file, as in my-machine{MACHINE_FILE}"));
         }
-        let (file, text) = self.companion(name).map_err(|error| error.to_string())?;
-        MachineModel::from_json(&text, &file).map_err(|error| error.to_string())
+        let (file, text) = self.companion(name, MACHINE_FILE).map_err(|error| error.to_string())?;
+        MachineModel::from_json(&text, &file).map_err(|error| error.without_contents())
     }
+}
+
+/// What is wrong with a name of a file in the experiment's folder. Paths that lead out of it are refused as such.
+fn unfit(relative: &Path, ending: &str) -> Option<String> {
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+    let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"."));
+    if !relative.components().all(is_plain) {
+        return None;
+    }
+    if relative.components().any(is_hidden) {
+        return Some("an experiment names no hidden files; name one without a leading dot".to_owned());
+    }
+    let has_ending = relative.as_os_str().as_encoded_bytes().ends_with(ending.as_bytes());
+    (!has_ending).then(|| format!("such files end in {ending}; name one that does"))
 }
 
 fn opened(path: &Path, text: io::Result<String>) -> Result<String, FileError> {
