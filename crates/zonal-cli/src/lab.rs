@@ -21,7 +21,7 @@ use zonal_lab::experiment::{
 };
 use zonal_lab::report;
 use zonal_machine::Escaped;
-use zonal_machine::output::Replace;
+use zonal_machine::output::{self, Replace};
 
 use crate::interrupt;
 use crate::outcome::{Failure, print, tell};
@@ -32,6 +32,8 @@ use crate::values::{self, ForceArg};
 const ALL: &str = "all";
 /// Ending of the files of experiments, by which they are told from names.
 const FILE: &str = ".toml";
+/// Where results go if nothing else is said.
+const OUT_DEFAULT: &str = "lab-results";
 /// Memory of the host for runs at the same time, if it does not say what it has.
 const MEMORY_DEFAULT: u64 = 4 << 30;
 
@@ -67,9 +69,10 @@ struct RunArgs {
     #[arg(value_name = "NAME|FILE", required = true)]
     experiments: Vec<String>,
 
-    /// Where results go: DIR/NAME/result.json, report.html and its charts
-    #[arg(long, value_name = "DIR", default_value = "lab-results")]
-    out: PathBuf,
+    /// Where results go: DIR/NAME/result.json, report.html and its charts [default: lab-results, which is no
+    /// link then]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 
     #[command(flatten)]
     force: ForceArg,
@@ -130,8 +133,12 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
 
 fn run_all(args: &RunArgs) -> Result<(), Failure> {
     let plans = plans(args)?;
+    if args.out.is_none() {
+        output::check_folder(Path::new(OUT_DEFAULT)).map_err(Failure::bad_input)?;
+    }
+    let out = args.out.as_deref().unwrap_or(Path::new(OUT_DEFAULT));
     for plan in &plans {
-        report::check(&args.out, &plan.name, args.force.replace()).map_err(Failure::bad_input)?;
+        report::check(out, &plan.name, args.force.replace()).map_err(Failure::bad_input)?;
     }
     let options = options(args)?;
     let stop = interrupt::flag_on_interrupt()
@@ -143,7 +150,11 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         if results.runs.is_empty() {
             break;
         }
-        let files = write_files(&args.out, &results, args.force.replace())?;
+        if args.out.is_none() {
+            // Whoever names a folder means what it leads to; nobody named this one.
+            output::folder(Path::new(""), OUT_DEFAULT).map_err(Failure::failed)?;
+        }
+        let files = write_files(out, &results, args.force.replace())?;
         for name in plan.not_simulated(&results) {
             tell(format_args!("note: {}: {name} was published, but is not simulated", plan.name));
         }

@@ -341,3 +341,28 @@ fn the_folder_of_a_tree_is_no_link() {
         assert_eq!(fs::read_dir(folder.path().join("elsewhere")).unwrap().count(), 0);
     }
 }
+
+/// A folder that the user named may be reached by a link, one that nobody named may not.
+#[test]
+fn results_go_through_no_link_that_nobody_named() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("elsewhere")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        command.args(arguments).current_dir(folder.path()).output().unwrap()
+    };
+    let without_out = &LAB[..LAB.len() - 1];
+    assert_eq!(run(without_out).status.code(), Some(0));
+    assert!(folder.path().join("lab-results/small/report.html").is_file());
+    fs::remove_dir_all(folder.path().join("lab-results")).unwrap();
+    symlink("elsewhere", folder.path().join("lab-results")).unwrap();
+    for more in [&[][..], &["--force"]] {
+        let output = run(&[without_out, more].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains("lab-results: a symbolic link is there"), "{errors}");
+        assert_eq!(fs::read_dir(folder.path().join("elsewhere")).unwrap().count(), 0);
+    }
+    assert_eq!(run(&[LAB, &["lab-results"]].concat()).status.code(), Some(0));
+    assert!(folder.path().join("elsewhere/small/report.html").is_file());
+}
