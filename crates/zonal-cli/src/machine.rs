@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use zonal_machine::{
-    Capture, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError, capture,
-    capture_live, explain, preset,
+    Capture, Excerpt, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError,
+    capture, capture_live, explain, preset,
 };
 
 use crate::outcome::{print, tell};
@@ -48,7 +48,7 @@ pub(crate) struct MachineArgs {
     #[arg(long)]
     check: bool,
 
-    /// Write the machine to a file that --file reads back
+    /// Write the machine to a file that --file reads back; with --check, only if nothing differs
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
 
@@ -115,14 +115,18 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
             if let Err(failure) = print(&output) {
                 return failure.report();
             }
-            let differs = report.checks.iter().any(zonal_machine::Check::differs);
-            if args.check && differs { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
+            if fails(args, &report) { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
         }
         Err(message) => {
             tell(format_args!("machine: {message}"));
             ExitCode::from(BAD_INPUT)
         }
     }
+}
+
+/// Whether a check was asked for and differs.
+fn fails(args: &MachineArgs, report: &Report) -> bool {
+    args.check && report.checks.iter().any(zonal_machine::Check::differs)
 }
 
 /// The report as a document of its own.
@@ -148,13 +152,18 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), String> {
     if let Some(node_load) = args.node_load {
         rules.node_load = node_load.into();
     }
-    if let Some(file) = &args.export {
-        model.write(file, args.force.replace()).map_err(|error| error.to_string())?;
-        tell(format_args!("wrote {}", file.display()));
-    }
     let report = explain(&model, &rules);
     if args.check && report.checks.is_empty() {
-        return Err(format!("nothing to check: {:?} has no value that its kernel reported", model.name));
+        let name = Excerpt::name(&model.name);
+        return Err(format!("nothing to check: \"{name}\" has no value that its kernel reported"));
+    }
+    match &args.export {
+        Some(file) if !fails(args, &report) => {
+            model.write(file, args.force.replace()).map_err(|error| error.to_string())?;
+            tell(format_args!("wrote {}", file.display()));
+        }
+        Some(file) => tell(format_args!("did not write {}: a check differs", file.display())),
+        None => {}
     }
     Ok((model, rules, report))
 }

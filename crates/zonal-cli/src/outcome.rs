@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
-use zonal_machine::Escaped;
+use zonal_machine::{Escaped, Excerpt};
 
 /// Why a command did not do what was asked.
 #[derive(Debug)]
@@ -36,10 +36,10 @@ impl Failure {
     }
 }
 
-/// Prints a line about the work to standard error, whatever is quoted in it.
+/// Prints a line about the work to standard error, whatever is quoted in it, and however long that is.
 pub(crate) fn tell(message: impl Display) {
     // Nowhere else to say it.
-    let _ = writeln!(io::stderr(), "zonal: {}", Escaped(message));
+    let _ = writeln!(io::stderr(), "zonal: {}", Excerpt::line(message));
 }
 
 /// The text with its line breaks as spaces.

@@ -14,8 +14,14 @@ use tempfile::TempDir;
 const HOSTILE: &str =
     "a\u{1b}[31m\u{7}\u{9b}32m\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{2028}\u{85}\rforged\nforged\u{7f}";
 
+/// Runs the command in an empty folder, which must stay so.
 fn zonal<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let output = command.args(arguments).current_dir(folder.path()).output().unwrap();
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+    output
 }
 
 /// The hostile name as JSON and TOML both write it.
@@ -32,8 +38,12 @@ fn toml_quoted() -> String {
     quoted().replace("\\udb40\\udc41", "\\U000e0041")
 }
 
-/// Fails where anything but a line break in what was printed acts on a terminal.
-fn check(output: &Output, what: &str) -> String {
+/// Fails where the command ends in another way, or anything but a line break in what was printed acts on a
+/// terminal.
+fn check(output: &Output, code: i32, what: &str) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{what}: {errors}");
+    assert!(!errors.contains("panicked"), "{what}: {errors}");
     let mut all = String::new();
     for stream in [&output.stdout, &output.stderr] {
         let text = String::from_utf8(stream.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -49,9 +59,9 @@ fn check(output: &Output, what: &str) -> String {
     all
 }
 
-/// What `zonal` printed, which has the hostile name in it.
-fn shown(arguments: &[&str]) -> String {
-    let text = check(&zonal(arguments), &format!("{arguments:?}"));
+/// What `zonal` printed, which has the hostile name in it, when it ended with an exit code.
+fn shown(arguments: &[&str], code: i32) -> String {
+    let text = check(&zonal(arguments), code, &format!("{arguments:?}"));
     assert!(text.contains("32m"), "{arguments:?}: the name is not there: {text}");
     text
 }
@@ -84,18 +94,18 @@ fn captured_tree() -> TempDir {
 fn names_of_machines() {
     let root = captured_tree();
     let tree = root.path().to_str().unwrap();
-    let json = shown(&["machine", "--sysfs", tree, "--json"]);
+    let json = shown(&["machine", "--sysfs", tree, "--json"], 0);
     let (_folder, file) = machine_file();
     let file = file.to_str().unwrap();
     let out = root.path().join(HOSTILE);
-    for arguments in [
-        &["machine", "--sysfs", tree][..],
-        &["machine", "--file", file],
-        &["machine", "--file", file, "--json"],
-        &["machine", "--file", file, "--check"],
-        &["machine", "--file", file, "--export", out.to_str().unwrap(), "--json"],
+    for (arguments, code) in [
+        (&["machine", "--sysfs", tree][..], 0),
+        (&["machine", "--file", file], 0),
+        (&["machine", "--file", file, "--json"], 0),
+        (&["machine", "--file", file, "--check"], 2),
+        (&["machine", "--file", file, "--export", out.to_str().unwrap(), "--json"], 0),
     ] {
-        shown(arguments);
+        shown(arguments, code);
     }
     // Scripts get the name itself.
     let document = json.lines().find(|line| line.starts_with('{')).unwrap();
@@ -119,9 +129,9 @@ fn bad_machine_files() {
         let text = good.replacen(old, &new, 1);
         assert_ne!(text, good);
         fs::write(&file, text).unwrap();
-        let text = shown(&["machine", "--file", path]);
+        let text = shown(&["machine", "--file", path], 2);
         assert_eq!(text.lines().count(), 1, "{text}");
-        shown(&["run", "--machine", path]);
+        shown(&["run", "--machine", path], 2);
     }
 }
 
@@ -154,16 +164,17 @@ fn arguments_and_names_of_files() {
         &["lab", "run", missing],
         &["lab", "run", "zoned-counters-2006", "--variant", name],
         &["lab", "run", "zoned-counters-2006", "--case", name],
-        &[&["run", "pair", "--export-tree", missing][..], &pool].concat(),
     ] {
-        shown(arguments);
+        shown(arguments, 2);
     }
+    // Made, with its parents.
+    shown(&[&["run", "pair", "--export-tree", missing][..], &pool].concat(), 0);
     // Not text at all.
     let bytes = OsStr::from_bytes(b"\x1b[31m\xff\x9b\n.json");
     for arguments in
         [[OsStr::new("machine"), OsStr::new("--file"), bytes], [OsStr::new("lab"), OsStr::new("run"), bytes]]
     {
-        check(&zonal(&arguments), "bytes");
+        check(&zonal(&arguments), 2, "bytes");
     }
 }
 
@@ -206,7 +217,7 @@ fn names_of_an_experiment() {
     let (directory, file) = experiment();
     let out = directory.path().join("out");
     let arguments = ["lab", "run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
-    let text = shown(&arguments);
+    let text = shown(&arguments, 0);
     assert!(text.contains("written to "), "{text}");
     // Of the one page and its charts, control characters are not even XML.
     for entry in fs::read_dir(out.join("small")).unwrap() {
@@ -222,7 +233,7 @@ fn names_of_an_experiment() {
         }
     }
     let json = zonal(&[&arguments[..], &["--json"]].concat());
-    let text = check(&json, "--json");
+    let text = check(&json, 0, "--json");
     let document: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     assert_eq!(document[0]["machine"].as_str(), Some(HOSTILE));
     let variants = document[0]["rows"].as_array().unwrap().iter().map(|row| row["variant"].as_str().unwrap());
@@ -231,8 +242,9 @@ fn names_of_an_experiment() {
 
 #[test]
 fn bad_experiments() {
-    let (_directory, file) = experiment();
-    let path = file.to_str().unwrap();
+    let (directory, file) = experiment();
+    let (path, out) = (file.to_str().unwrap(), directory.path().join("out"));
+    let run = ["lab", "run", path, "--out", out.to_str().unwrap()];
     let good = fs::read_to_string(&file).unwrap();
     let quoted = toml_quoted();
     for (old, new) in [
@@ -251,11 +263,11 @@ fn bad_experiments() {
         let text = good.replacen(old, &new, 1);
         assert_ne!(text, good, "{old}");
         fs::write(&file, text).unwrap();
-        shown(&["lab", "run", path, "--out", "/nonexistent/out"]);
+        shown(&run, 2);
     }
     // A run that fails names its case and variant.
     fs::write(&file, good.replacen("gib_each = 0.004", "gib_each = 0.25", 1)).unwrap();
-    shown(&["lab", "run", path, "--variant", HOSTILE]);
+    shown(&[&run[..], &["--variant", HOSTILE]].concat(), 1);
     fs::write(&file, &good).unwrap();
     for table in [
         format!("\"{HOSTILE}\",variant,metric,unit,value\n1,before,wall,s,1\n"),
@@ -263,7 +275,44 @@ fn bad_experiments() {
         format!("cpus,variant,metric,unit,value\n\"{HOSTILE}\",before,wall,s,1\n"),
         format!("cpus,variant,metric,unit,value\n1,before,wall,s,\"{HOSTILE}\"\n"),
     ] {
-        fs::write(file.with_file_name("small.csv"), table).unwrap();
-        shown(&["lab", "run", path]);
+        fs::write(file.with_file_name("small.csv"), &table).unwrap();
+        // The table may be a file that is none of the experiment's.
+        let text = check(&zonal(&run), 2, &table);
+        let (_, problem) = text.rsplit_once("small.csv").unwrap_or_else(|| panic!("{text}"));
+        assert!(!problem.contains("32m"), "{text}");
     }
+    assert!(!out.exists());
+}
+
+/// Whatever is quoted, errors have an end.
+#[test]
+fn long_names() {
+    let directory = tempfile::tempdir().unwrap();
+    // A name of a file has 255 bytes at most, an argument 128 KiB.
+    let long = format!("{HOSTILE}{}", "ab".repeat(50_000));
+    let file = |name: &str, text: String| {
+        let path = directory.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let key = file("key.json", format!("{{\"{}\": 1}}", "ab".repeat(500_000)));
+    let value = file("value.json", format!("{{\"name\": 1, \"page_bytes\": \"{}\"}}", "ab".repeat(500_000)));
+    let experiment = file("long.toml", format!("name = \"{}!\"\n", "ab".repeat(500_000)));
+    for arguments in [
+        &["machine", "--file", &key][..],
+        &["machine", "--file", &value],
+        &["machine", "--preset", &long],
+        &["machine", "--rules", &long],
+        &["machine", "--sysfs", &long],
+        &["run", "--machine", &key],
+        &["lab", "run", &long],
+        &["lab", "run", &experiment],
+        &[&long],
+    ] {
+        let text = check(&zonal(arguments), 2, arguments[0]);
+        assert!(text.len() < 2100 && text.lines().count() == 1, "{}: {text:.3000}", arguments[0]);
+    }
+    // What would be right is not cut off.
+    let text = check(&zonal(&["machine", "--file", &key]), 2, "key");
+    assert!(text.contains("expected one of `name`, `page_bytes`") && text.len() < 1200, "{text}");
 }

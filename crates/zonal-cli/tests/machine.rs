@@ -88,6 +88,28 @@ fn values_computed_at_boot_are_no_difference() {
 }
 
 #[test]
+fn a_machine_whose_check_fails_is_not_exported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("out.json");
+    let out = path.to_str().unwrap();
+    // Nothing to check, and a check that differs.
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../zonal-machine/tests/oracle/linux-6.1-quad-node2-cpuonly.json"
+    );
+    for (source, code) in [(&["--preset", "desktop"][..], 2), (&["--file", file, "--node-load", "assign"], 1)]
+    {
+        let output = machine(&[source, &["--check", "--export", out]].concat());
+        assert_eq!((output.status.code(), path.exists()), (Some(code), false), "{}", text(&output.stderr));
+        assert!(code == 2 || text(&output.stderr).contains("did not write"), "{}", text(&output.stderr));
+        assert_eq!(machine(&[source, &["--export", out]].concat()).status.code(), Some(0));
+        std::fs::remove_file(&path).unwrap();
+    }
+    let output = machine(&["--file", file, "--check", "--export", out]);
+    assert_eq!((output.status.code(), path.exists()), (Some(0), true), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_machine_without_zones_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty.json");

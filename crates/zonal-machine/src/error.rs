@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use zonal::units::{MAX_NODES, ZoneKind};
 
-use crate::escape::Escaped;
+use crate::escape::Excerpt;
 use crate::kernel::VersionError;
 
 /// Why there is no machine.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file could not be read.
-    #[error("cannot read {}: {source}", Escaped(path.display()))]
+    #[error("cannot read {}: {source}", Excerpt::name(path.display()))]
     Read {
         /// The file.
         path: PathBuf,
@@ -19,7 +19,7 @@ pub enum MachineError {
         source: std::io::Error,
     },
     /// Not JSON, or not of a machine file's shape.
-    #[error("{}: {}: {}", Escaped(origin), Escaped(field), Escaped(problem))]
+    #[error("{}: {}: {}", Excerpt::name(origin), Excerpt::name(field), Excerpt::sentence(problem))]
     Shape {
         /// The file.
         origin: String,
@@ -31,7 +31,7 @@ pub enum MachineError {
         problem: String,
     },
     /// Of the right shape, but no possible machine.
-    #[error("{}: {}: {}", Escaped(origin), Escaped(field), Escaped(problem))]
+    #[error("{}: {}: {}", Excerpt::name(origin), Excerpt::name(field), Excerpt::sentence(problem))]
     Invalid {
         /// The file.
         origin: String,
@@ -41,13 +41,13 @@ pub enum MachineError {
         problem: Problem,
     },
     /// A tree to capture from has nothing in it.
-    #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", Escaped(.0.display()))]
+    #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", Excerpt::name(.0.display()))]
     NoTree(PathBuf),
     /// A captured tree tells of no memory.
-    #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", Escaped(.0.display()))]
+    #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", Excerpt::name(.0.display()))]
     NoMemory(PathBuf),
     /// A file of a captured tree makes no sense.
-    #[error("{}: {}", Escaped(path.display()), Escaped(problem))]
+    #[error("{}: {}", Excerpt::name(path.display()), Excerpt::sentence(problem))]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -55,7 +55,7 @@ pub enum MachineError {
         problem: String,
     },
     /// There is no preset of that name.
-    #[error("no preset is called \"{}\"; there are: {known}", Escaped(name))]
+    #[error("no preset is called \"{}\"; there are: {known}", Excerpt::name(name))]
     UnknownPreset {
         /// What was asked for.
         name: String,
@@ -72,12 +72,16 @@ impl MachineError {
         const MORE: &str = "`zonal machine --file` says what is wrong with it";
         match self {
             Self::Shape { origin, place: (line, column), .. } => {
-                format!("{}:{line}:{column}: this is not as in a machine file; {MORE}", Escaped(origin))
+                format!("{}:{line}:{column}: this is not as in a machine file; {MORE}", Excerpt::name(origin))
             }
             Self::Invalid { origin, field, .. } => {
                 // Places in lists are no contents, keys of maps are.
                 let known = field.find(FALLBACK_ORDER).map_or(field.len(), |at| at + FALLBACK_ORDER.len());
-                format!("{}: {}: no machine can have this; {MORE}", Escaped(origin), &field[..known])
+                format!(
+                    "{}: {}: no machine can have this; {MORE}",
+                    Excerpt::name(origin),
+                    Excerpt::name(&field[..known])
+                )
             }
             other => other.to_string(),
         }

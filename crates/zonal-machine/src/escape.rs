@@ -30,6 +30,51 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
+/// As [`Escaped`], but no longer than fits an error: of longer text the middle is left out.
+///
+/// ```
+/// use zonal_machine::Excerpt;
+/// assert_eq!(Excerpt::name("host\n").to_string(), r"host\n");
+/// let shown = Excerpt::name("a".repeat(1_000_000) + "z").to_string();
+/// assert!(shown.starts_with("aaa") && shown.contains("[...]") && shown.ends_with("aaz") && shown.len() < 210);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Excerpt<T> {
+    text: T,
+    /// Letters of the beginning that are shown, and of the end.
+    ends: (usize, usize),
+}
+
+impl<T> Excerpt<T> {
+    /// A name, a path or a value: 200 letters.
+    pub const fn name(text: T) -> Self {
+        Self { text, ends: (100, 100) }
+    }
+
+    /// A sentence that quotes something, first or in between: 600 letters.
+    pub const fn sentence(text: T) -> Self {
+        Self { text, ends: (200, 400) }
+    }
+
+    /// Everything that is said of a mistake: 2000 letters.
+    pub const fn line(text: T) -> Self {
+        Self { text, ends: (1000, 1000) }
+    }
+}
+
+impl<T: Display> Display for Excerpt<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Escaper(String::new());
+        write!(text, "{}", self.text)?;
+        let (text, (head, tail)) = (text.0, self.ends);
+        let Some(left_out) = text.chars().count().checked_sub(head + tail).filter(|&count| count > 0) else {
+            return f.pad(&text);
+        };
+        let place = |letter: usize| text.char_indices().nth(letter).map_or(text.len(), |(place, _)| place);
+        write!(f, "{}[...]{}", &text[..place(head)], &text[place(head + left_out)..])
+    }
+}
+
 /// Collects text, escaped.
 struct Escaper(String);
 

@@ -10,7 +10,7 @@ use zonal::fallback::{CpuPenalty, FallbackRules, NodeLoad, OwnPlace};
 use zonal::pageset_limits::{BatchRule, HighRule, PagesetRules};
 use zonal::watermarks::MovableMin;
 
-use crate::escape::Escaped;
+use crate::escape::Excerpt;
 
 /// Major and minor number of a Linux version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,7 +34,7 @@ impl KernelVersion {
 
 /// A text that is no kernel version.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("\"{}\" is no kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Escaped(.0))]
+#[error("\"{}\" is no kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Excerpt::name(.0))]
 pub struct VersionError(String);
 
 impl FromStr for KernelVersion {

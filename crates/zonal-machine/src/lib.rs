@@ -30,7 +30,7 @@ mod tree_writer;
 pub use at_boot::{AtBoot, FewerFrames};
 pub use capture::{Capture, capture, capture_live};
 pub use error::{MachineError, Problem};
-pub use escape::Escaped;
+pub use escape::{Escaped, Excerpt};
 pub use kernel::{KernelVersion, Rules, VersionError};
 pub use model::{
     MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,

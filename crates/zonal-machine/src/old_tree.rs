@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use crate::escape::Escaped;
+use crate::escape::Excerpt;
 use crate::input::{self, Limit};
 use crate::output::{Replace, exists};
 
@@ -144,7 +144,8 @@ impl Look<'_> {
     }
 
     fn foreign(&self, path: PathBuf, kind: FileType, looked: &mut OldTree) -> io::Result<()> {
-        let refused = |problem: &str| Err(exists(&format!("{} in it {problem}", Escaped(path.display()))));
+        let refused =
+            |problem: &str| Err(exists(&format!("{} in it {problem}", Excerpt::name(path.display()))));
         if self.replace == Replace::Own {
             return refused("is not as zonal wrote it; choose another folder, or --force");
         }

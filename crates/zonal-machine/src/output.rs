@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use crate::escape::Escaped;
+use crate::escape::Excerpt;
 use crate::input;
 
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}", Escaped(path.display()))]
+#[error("cannot write {}: {source}", Excerpt::name(path.display()))]
 pub struct WriteError {
     /// The file.
     pub path: PathBuf,

@@ -10,7 +10,7 @@ use std::ops::Range;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
-use zonal_machine::Escaped;
+use zonal_machine::Excerpt;
 
 /// What is wrong with a file, in one line, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,11 +25,11 @@ pub struct FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", Escaped(&self.file))?;
+        write!(f, "{}:", Excerpt::name(&self.file))?;
         if let Some(line) = self.line {
             write!(f, "{line}:")?;
         }
-        write!(f, " {}", Escaped(&self.problem))
+        write!(f, " {}", Excerpt::sentence(&self.problem))
     }
 }
 
