@@ -131,8 +131,10 @@ pub enum Problem {
         "node {node} {kind}: spanned {spanned}, present {present}, managed {managed}; it must be spanned >= present >= managed"
     )]
     Counts { node: u16, kind: ZoneKind, spanned: u64, present: u64, managed: u64 },
-    #[error("node {node} {kind} spans {spanned} frames from frame {start}; zones end below frame 2^52")]
-    ZoneTooLarge { node: u16, kind: ZoneKind, start: u64, spanned: u64 },
+    #[error(
+        "node {node} {kind} spans {spanned} frames from frame {start}; with pages of this size zones end at frame {most}"
+    )]
+    ZoneTooLarge { node: u16, kind: ZoneKind, start: u64, spanned: u64, most: u64 },
     #[error("node {node} {kind} spans no frame; leave it out, or give all frames that it could ever hold")]
     ZoneEmpty { node: u16, kind: ZoneKind },
     #[error(

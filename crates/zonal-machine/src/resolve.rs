@@ -21,6 +21,9 @@ type Found<T> = Result<T, (String, Problem)>;
 /// Largest settings and counts: beyond any machine, small enough to add up without care.
 const MOST: u64 = 1 << 52;
 
+/// Most bytes of memory, holes included: as many as the largest `min_free_kbytes` has.
+const BYTES_MAX: u64 = MOST << 10;
+
 /// Most CPUs of a machine, and their ids are below. More than those of any kernel.
 pub(crate) const CPUS_MAX: u32 = 1 << 20;
 
@@ -42,7 +45,7 @@ fn resolve(file: FileMachine) -> Found<MachineModel> {
     let nodes = nodes(&file.nodes, &file.possible_offline)?;
     let online: BTreeSet<NodeId> =
         nodes.iter().filter(|n| n.presence == Presence::Online).map(|n| n.id).collect();
-    let zones = zones(&file.zones, &online)?;
+    let zones = zones(&file.zones, &online, MOST.min(BYTES_MAX / file.page_bytes))?;
     let settings = settings(&file.settings)?;
     let observed = file.observed.as_ref().map(|found| observed(found, &nodes, &zones)).transpose()?;
     Ok(MachineModel { name: file.name, page_bytes: file.page_bytes as u32, nodes, zones, settings, observed })
@@ -144,13 +147,14 @@ fn row(file: &FileNode, node: NodeId, ids: &BTreeMap<NodeId, Presence>) -> Resul
         .collect()
 }
 
-fn zones(files: &[FileZone], online: &BTreeSet<NodeId>) -> Found<Vec<ZoneModel>> {
+fn zones(files: &[FileZone], online: &BTreeSet<NodeId>, frames_max: u64) -> Found<Vec<ZoneModel>> {
     if files.is_empty() {
         return Err(("zones".to_owned(), Problem::NoZones));
     }
     let mut zones = Vec::with_capacity(files.len());
     for (at, file) in files.iter().enumerate() {
-        let zone = zone(file, online).map_err(|(field, problem)| (format!("zones[{at}]{field}"), problem))?;
+        let zone = zone(file, online, frames_max)
+            .map_err(|(field, problem)| (format!("zones[{at}]{field}"), problem))?;
         zones.push((zone, at));
     }
     let mut spans: Vec<_> = zones.iter().collect();
@@ -179,7 +183,7 @@ fn zones(files: &[FileZone], online: &BTreeSet<NodeId>) -> Found<Vec<ZoneModel>>
     Ok(zones.into_iter().map(|(zone, _)| zone).collect())
 }
 
-fn zone(file: &FileZone, online: &BTreeSet<NodeId>) -> Found<ZoneModel> {
+fn zone(file: &FileZone, online: &BTreeSet<NodeId>, frames_max: u64) -> Found<ZoneModel> {
     let (kind, node) = (ZoneKind::from(file.kind), u16::try_from(file.node).ok().and_then(NodeId::new));
     let node = node.filter(|node| online.contains(node));
     let node = node.ok_or_else(|| (".node".to_owned(), Problem::UnknownNode(file.node)))?;
@@ -191,8 +195,9 @@ fn zone(file: &FileZone, online: &BTreeSet<NodeId>) -> Found<ZoneModel> {
     if spanned == 0 {
         return Err((".spanned".to_owned(), Problem::ZoneEmpty { node: node.get(), kind }));
     }
-    if start.checked_add(spanned).is_none_or(|end| end > MOST) {
-        let problem = Problem::ZoneTooLarge { node: node.get(), kind, start, spanned };
+    if start.checked_add(spanned).is_none_or(|end| end > frames_max) {
+        let most = frames_max;
+        let problem = Problem::ZoneTooLarge { node: node.get(), kind, start, spanned, most };
         return Err((".spanned".to_owned(), problem));
     }
     Ok(ZoneModel {

@@ -172,10 +172,22 @@ fn whatever_is_accepted_the_allocator_accepts_too() {
 fn a_zone_of_no_frames_or_beyond_all_frames_is_refused() {
     let text = broken("/zones/1", zone_of_node_1(8000, 0));
     assert!(text.contains("zones[1].spanned: node 1 DMA32 spans no frame"), "{text}");
-    for (start, spanned) in [((1_u64 << 52) - 10, 11), (1, (1 << 52) + 1), (u64::MAX, u64::MAX)] {
+    // 2^62 bytes, whatever the size of a page.
+    for (start, spanned) in [((1_u64 << 50) - 10, 11), (1, (1 << 50) + 1), (u64::MAX, u64::MAX)] {
         let text = broken("/zones/1", zone_of_node_1(start, spanned));
-        assert!(text.contains("zones[1].spanned: ") && text.contains("below frame 2^52"), "{text}");
+        assert!(
+            text.contains("zones[1].spanned: ") && text.contains("end at frame 1125899906842624"),
+            "{text}"
+        );
     }
+    let mut file = duo();
+    file["page_bytes"] = json!(1 << 30);
+    let read =
+        |file: &Value| MachineModel::from_json(&file.to_string(), "duo.json").map_err(|e| e.to_string());
+    file["zones"][1] = zone_of_node_1(1 << 31, 1 << 31);
+    assert!(read(&file).is_ok());
+    file["zones"][1] = zone_of_node_1(1 << 31, (1 << 31) + 1);
+    assert!(read(&file).unwrap_err().contains("end at frame 4294967296"));
 }
 
 /// The allocator counts frames of a zone from where the largest block would begin, up to 2^32.
@@ -188,7 +200,7 @@ fn a_zone_larger_than_the_allocators_zones_becomes_several() {
         ((1 << 33) + 1, largest, 2),
         (8000, 1, 1),
         (8000, 40 << 28, 3),
-        ((1 << 52) - (40 << 28), 40 << 28, 3),
+        ((1 << 50) - (40 << 28), 40 << 28, 3),
     ];
     for (start, spanned, parts) in spans {
         let mut file = duo();

@@ -72,6 +72,41 @@ fn json_has_the_pageset_fields_of_its_rules() {
     assert_eq!(fields(KernelVersion::NEWEST), [false, true, true]);
 }
 
+/// The largest settings that a file may have, on zones of one frame and on the largest, with the smallest and the
+/// largest pages.
+#[test]
+fn settings_beyond_all_memory_are_explained_too() {
+    let largest: u64 = 1 << 52;
+    let kinds = ["DMA", "DMA32", "Normal", "Movable"];
+    for (page_bytes, frames) in [(4096_u64, 1_u64), (4096, 1 << 48), (1 << 30, 1), (1 << 30, 1 << 30)] {
+        for (scale, ratio) in [(0_u32, 0_u32), (10, 256), (u32::MAX, 1), (u32::MAX, u32::MAX)] {
+            let zones = kinds.iter().enumerate().map(|(at, kind)| {
+                let start = at as u64 * frames;
+                format!(
+                    r#"{{"node": 0, "kind": "{kind}", "start": {start}, "spanned": {frames}, "present": {frames}, "managed": {frames}}}"#
+                )
+            });
+            let zones = zones.collect::<Vec<_>>().join(",");
+            let text = format!(
+                r#"{{"name": "most", "page_bytes": {page_bytes},
+                "nodes": [{{"id": 0, "cpus": [0, 1], "distances": {{"0": 10}}}}], "zones": [{zones}],
+                "settings": {{"min_free_kbytes": {largest}, "watermark_scale_factor": {scale},
+                    "lowmem_reserve_ratio": [{ratio}, {ratio}, {ratio}, {ratio}]}}}}"#
+            );
+            let model = MachineModel::from_json(&text, "most.json").unwrap();
+            for rules in [Rules::of(V5_10), Rules::of(V6_1), newest()] {
+                let report = explain(&model, &rules);
+                assert_eq!(report.zones.len(), 4, "{text}");
+                assert!(
+                    remarks(&report).contains("min_free_kbytes 4503599627370496 keeps 4"),
+                    "{}",
+                    remarks(&report)
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_is_remarked_on_an_ordinary_machine() {
     assert_eq!(remarks(&explain(&preset("desktop").unwrap(), &newest())), "");

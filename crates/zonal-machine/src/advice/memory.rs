@@ -138,7 +138,9 @@ pub(super) fn unusable_behind_reserve(view: &View<'_>) -> Option<Advice> {
         view.zones().filter(|(zone, _)| zone.kind != ZoneKind::Dma || !is_tiny(view, zone))
     {
         let reserve = predicted.protection[ZoneKind::Movable.index()];
-        if predicted.watermarks.low.plus(reserve) >= zone.managed && reserve > PageCount::ZERO {
+        // The marks may be those of more memory than there is.
+        let kept = predicted.watermarks.low.get().saturating_add(reserve.get());
+        if kept >= zone.managed.get() && reserve > PageCount::ZERO {
             zones.push(format!(
                 "{} ({}, reserve {} over low {})",
                 place_of(zone),
