@@ -146,14 +146,14 @@ impl Way {
             let told = output(Command::new(program).arg(workload))?;
             return number(&told, "instructions").ok_or_else(|| missing("instructions"));
         }
-        let file = std::env::temp_dir().join(format!("zonal-callgrind-{}.out", std::process::id()));
+        let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+        let file = folder.path().join("profile");
         let mut command = Command::new("valgrind");
         // In turns, for without its worker's ticks a pool does not adapt.
         command.args(["-q", "--fair-sched=yes", "--tool=callgrind", "--toggle-collect=*measured_part*"]);
         command.arg(format!("--callgrind-out-file={}", file.display()));
         let told = output(command.arg(program).args([workload, "--simulated"]))?;
         let profile = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-        let _ = std::fs::remove_file(&file); // only a temporary file is left behind
         let pairs = number(&told, "pairs").ok_or_else(|| missing("pairs"))?;
         let instructions = number(&profile, "totals:").ok_or_else(|| missing("instructions"))?;
         Ok(instructions / pairs)

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn the_file_goes_when_it_is_read() {
-        let file = std::env::temp_dir().join(format!("zonal-xtask-skips-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("skips");
         std::fs::write(&file, "SKIPPED: pool: huge: no reserve\n").unwrap();
         assert_eq!(take_from(&file).len(), 1);
         assert_eq!(take_from(&file).len(), 0);

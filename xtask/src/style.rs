@@ -20,6 +20,8 @@ const REASON_LINES_MAX: usize = 10;
 const UNDONE: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 /// A skip that is printed and nothing else: libtest hides it.
 const HIDDEN_SKIP: &str = concat!("println!(\"", "SKIPPED");
+/// A name that somebody else can guess in a folder that everybody writes to: a link may be there already.
+const GUESSED: &str = concat!("temp_dir()", ".join(");
 /// Beginnings of paths that exist on one machine only.
 const ELSEWHERE: [&str; 4] =
     [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
@@ -94,6 +96,9 @@ fn check_source(text: &str) -> Vec<Violation> {
                 at + 1,
                 "a skip that is only printed is hidden: use `zonal_testing::skipped!`".into(),
             ));
+        }
+        if line.contains(GUESSED) {
+            found.push((at + 1, "others can guess the name and put a link there: use `tempfile`".into()));
         }
         let above = &lines[at.saturating_sub(REASON_LINES_MAX)..=at];
         if is_unsafe(line) && !above.iter().any(|line| line.contains("SAFETY:")) {
@@ -177,6 +182,12 @@ mod tests {
     fn skips_go_where_the_summary_finds_them() {
         assert_eq!(complaints(&format!("//! Purpose.\ne{HIDDEN_SKIP}: why\");\n")), [2]);
         assert_eq!(complaints("//! Purpose.\nskipped!(\"why\");\n"), NONE);
+    }
+
+    #[test]
+    fn temporary_files_have_names_that_nobody_guesses() {
+        assert_eq!(complaints(&format!("//! Purpose.\nlet f = std::env::{GUESSED}\"f\");\n")), [2]);
+        assert_eq!(complaints("//! Purpose.\nlet f = tempfile::tempdir();\n"), NONE);
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub(crate) mod tests {
 
     impl Tree {
         pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("zonal-{}-{name}", std::process::id()));
+            let root = tempfile::Builder::new().prefix(name).tempdir().unwrap().keep();
             for (path, text) in files {
                 let path = root.join(path);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();

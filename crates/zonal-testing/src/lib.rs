@@ -120,7 +120,8 @@ mod tests {
             skipped!("two\nlines");
             return;
         }
-        let file = std::env::temp_dir().join(format!("zonal-skips-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("skips");
         std::fs::write(&file, "before\n").unwrap();
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "tests::skips_are_appended_to_the_file"])
@@ -130,7 +131,6 @@ mod tests {
             .unwrap();
         assert!(child.status.success());
         let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::remove_file(&file).unwrap();
         let line = |why| format!("SKIPPED: zonal_testing: tests::skips_are_appended_to_the_file: {why}\n");
         assert_eq!(text, format!("before\n{}{}", line("no flux here"), line("two lines")));
     }

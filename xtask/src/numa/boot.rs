@@ -133,31 +133,28 @@ mod tests {
     use super::*;
 
     /// A shell in the place of QEMU.
-    fn seen(name: &str, script: &str, limit: Duration) -> Seen {
+    fn seen(script: &str, limit: Duration) -> Seen {
         let mut command = std::process::Command::new("sh");
         command.arg("-c").arg(script);
-        let file = |kind: &str| {
-            std::env::temp_dir().join(format!("zonal-xtask-{name}-{}.{kind}", std::process::id()))
-        };
-        let (initramfs, log) = (file("cpio"), file("log"));
+        let folder = tempfile::tempdir().unwrap();
+        let (initramfs, log) = (folder.path().join("cpio"), folder.path().join("log"));
         std::fs::write(&initramfs, "").unwrap();
         let seen = Guest { command, initramfs: initramfs.clone(), log: log.clone() }.run(limit).unwrap();
-        assert!(!initramfs.exists());
-        std::fs::remove_file(&log).unwrap();
+        assert!(!initramfs.exists() && log.exists());
         seen
     }
 
     #[test]
     fn a_guest_that_ends_is_read_to_its_end() {
         let text = "printf 'up\\r\\nok a\\n\\377\\nskipped b: c\\ndone\\n'";
-        let Seen { report, up, .. } = seen("ends", text, Duration::from_secs(120));
+        let Seen { report, up, .. } = seen(text, Duration::from_secs(120));
         assert_eq!((report.verdict(), report.held, report.skipped.len()), (Ok(()), 1, 1));
         assert!(up.is_some());
     }
 
     #[test]
     fn a_guest_that_hangs_is_turned_off() {
-        let Seen { report, up, .. } = seen("hangs", "echo ok a; exec sleep 1000", Duration::from_millis(200));
+        let Seen { report, up, .. } = seen("echo ok a; exec sleep 1000", Duration::from_millis(200));
         let why = report.verdict().unwrap_err();
         assert!(why.contains("not off after") && why.contains("did not come to its end"), "{why}");
         assert_eq!(up, None);
@@ -165,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_ends_early_is_noticed() {
-        let Seen { report, .. } = seen("early", "echo up; echo ok a", Duration::from_secs(120));
+        let Seen { report, .. } = seen("echo up; echo ok a", Duration::from_secs(120));
         assert_eq!(report.verdict(), Err("it did not come to its end".into()));
     }
 }

@@ -271,16 +271,15 @@ mod tests {
 
     #[test]
     fn the_newest_kernel_of_a_series_is_taken() {
-        let folder = std::env::temp_dir().join(format!("zonal-xtask-kernels-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         for release in ["6.1.0-9-cloud-amd64", "6.1.0-56-cloud-amd64", "6.12.3-cloud-amd64"] {
             std::fs::write(folder.join(format!("vmlinuz-{release}")), "").unwrap();
         }
-        let newest = SERIES.map(|series| newest_in(&folder, series));
-        std::fs::remove_dir_all(&folder).unwrap();
+        let newest = SERIES.map(|series| newest_in(folder, series));
         assert!(newest[0].as_ref().unwrap().ends_with("vmlinuz-6.1.0-56-cloud-amd64"));
         assert!(newest[1].as_ref().unwrap().ends_with("vmlinuz-6.12.3-cloud-amd64"));
-        assert_eq!(newest_in(&folder, SERIES[0]), None);
+        assert_eq!(newest_in(Path::new("/nonexistent"), SERIES[0]), None);
     }
 
     #[test]
