@@ -170,6 +170,20 @@ fn nothing_waits_for_a_fifo() {
 fn a_file_has_an_end() {
     let root = planted("figures.csv", "quad-10-12-32");
     let table = fs::File::create(root.path().join("mine/figures.csv")).unwrap();
-    table.set_len(1 << 30).unwrap();
-    assert!(error(&root).contains("larger than 64 MiB"), "{}", error(&root));
+    table.set_len((1 << 20) + 1).unwrap();
+    assert!(error(&root).contains("larger than 1 MiB"), "{}", error(&root));
+}
+
+#[test]
+fn a_table_has_an_end_too() {
+    let root = planted("figures.csv", "quad-10-12-32");
+    let row = |metric: usize| format!("1,one-lock,m{metric},s,1\n");
+    let table = |rows: usize| TABLE.to_owned() + &(0..rows).map(row).collect::<String>();
+    fs::write(root.path().join("mine/figures.csv"), table(10_000)).unwrap();
+    load(&Source::File(root.path().join("mine/experiment.toml"))).unwrap();
+    fs::write(root.path().join("mine/figures.csv"), table(10_001)).unwrap();
+    assert!(error(&root).contains("figures.csv:10002: there are at most 10000 figures"), "{}", error(&root));
+    let path = root.path().join("mine/experiment.toml");
+    fs::write(&path, "# ".repeat(1 << 20)).unwrap();
+    assert!(error(&root).contains("larger than 1 MiB"), "{}", error(&root));
 }

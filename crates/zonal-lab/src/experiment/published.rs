@@ -12,6 +12,9 @@ use super::results::{CaseValue, CaseValues};
 /// Columns that every table ends with.
 const COLUMNS: [&str; 4] = ["variant", "metric", "unit", "value"];
 
+/// Most figures of a table: each is compared with all before it.
+const ROWS_MAX: usize = 10_000;
+
 /// Which cases are meant: for each column named, the values it may have.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CaseFilter(pub Vec<(String, Vec<CaseValue>)>);
@@ -95,6 +98,9 @@ impl Published {
                 Ok(false) => break,
                 Ok(true) => {}
                 Err(error) => return Err(refused(&reader, shape(&error))),
+            }
+            if rows.len() == ROWS_MAX {
+                return Err(refused(&reader, format!("there are at most {ROWS_MAX} figures")));
             }
             let line = line_before(text, reader.position());
             rows.push(row(&record, columns, line).map_err(|problem| refused(&reader, problem))?);

@@ -35,7 +35,7 @@ impl Source {
     /// The experiment's text.
     pub(super) fn text(&self) -> Result<Cow<'static, str>, FileError> {
         match self {
-            Self::File(path) => Ok(opened(path, input::read_text(path, Limit::Document))?.into()),
+            Self::File(path) => Ok(opened(path, input::read_text(path, Limit::Experiment))?.into()),
             Self::BuiltIn(known) => Ok(known.text.into()),
         }
     }
@@ -55,7 +55,8 @@ impl Source {
                 if let Some(problem) = unfit(Path::new(relative), ending) {
                     return Err(FileError { file: path.display().to_string(), line: None, problem });
                 }
-                let text = Folder::new(folder).read_text(Path::new(relative), Limit::Document);
+                let limit = if ending == MACHINE_FILE { Limit::Document } else { Limit::Experiment };
+                let text = Folder::new(folder).read_text(Path::new(relative), limit);
                 Ok((path.display().to_string(), opened(&path, text)?.into()))
             }
             Self::BuiltIn(known) => match known.files.iter().find(|(name, _)| *name == relative) {
