@@ -294,7 +294,7 @@ fn figures_beyond_any_machine_are_refused() {
     };
     for figure in ["present  ", "managed  ", "start_pfn:           "] {
         let error = with(figure).unwrap_err().to_string();
-        assert!(error.contains("zones end below frame 2^52"), "{figure}: {error}");
+        assert!(error.contains("zones end at frame"), "{figure}: {error}");
     }
     // Zones that span each other are taken to have no more than is present.
     let notes = with("spanned  ").unwrap().notes;
@@ -303,7 +303,7 @@ fn figures_beyond_any_machine_are_refused() {
     let mut made_up = with_file(node, |_| format!("Node 0 MemTotal: {largest} kB\n"));
     made_up.retain(|(file, _)| file != "proc/zoneinfo");
     let error = capture(tree(&made_up).path()).unwrap_err();
-    assert!(error.to_string().contains("zones end below frame 2^52"), "{error}");
+    assert!(error.to_string().contains("zones end at frame"), "{error}");
 }
 
 #[test]
