@@ -4,7 +4,7 @@
 //! slices from its start on. The order of requests within a slice does not matter, so those who ask
 //! need not ask in the order of time. Neighbours: `touch.rs` asks.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use super::time::Time;
 
@@ -14,12 +14,15 @@ const SLICE_BYTES: u64 = 256 << 10;
 
 /// What a node's memory has promised to carry.
 ///
-/// Invariant: `used[i] <= SLICE_BYTES` for the slice `first + i`; earlier slices are over.
+/// Only slices that carry something are kept, and only as long as somebody may still ask for them: what is kept
+/// grows with the number of transfers at one time, not with time.
+///
+/// Invariant: `used[slice] <= SLICE_BYTES`, and all of `used` are `first` or later; earlier slices are over.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     slice: Time,
     first: u64,
-    used: VecDeque<u64>,
+    used: BTreeMap<u64, u64>,
     carried: u64,
 }
 
@@ -27,7 +30,7 @@ impl Bandwidth {
     /// A node's memory that carries so many bytes a second; `None` carries any amount at once.
     pub(crate) fn new(bytes_per_second: Option<f64>) -> Self {
         let slice = bytes_per_second.map_or(Time::ZERO, |rate| Time::from_seconds(SLICE_BYTES as f64 / rate));
-        Self { slice, first: 0, used: VecDeque::new(), carried: 0 }
+        Self { slice, first: 0, used: BTreeMap::new(), carried: 0 }
     }
 
     /// Carries `bytes` from `start` on; gives when the last of them is there.
@@ -40,20 +43,20 @@ impl Bandwidth {
         let mut slice = (start.ps() / length).max(self.first);
         let mut left = bytes;
         loop {
-            let at = (slice - self.first) as usize;
-            if at >= self.used.len() {
-                self.used.resize(at + 1, 0);
-            }
-            let took = left.min(SLICE_BYTES - self.used[at]);
-            self.used[at] += took;
+            let used = self.used.entry(slice).or_default();
+            let took = left.min(SLICE_BYTES - *used);
+            *used += took;
             left -= took;
             if left == 0 {
                 // A slice that is half full is over at its half, but nobody is done before starting.
-                let time_of = |bytes: u64| bytes * length / SLICE_BYTES;
-                let at_best = start.ps() + time_of(bytes);
-                let full = self.used[at] == SLICE_BYTES || slice > start.ps() / length;
-                let crowded = slice * length + time_of(self.used[at]);
-                return Time::from_ps(if full { crowded.max(at_best) } else { at_best });
+                let time_of = |bytes: u64| {
+                    let ps = u128::from(bytes) * u128::from(length) / u128::from(SLICE_BYTES);
+                    Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+                };
+                let at_best = start + time_of(bytes);
+                let full = *used == SLICE_BYTES || slice > start.ps() / length;
+                let crowded = self.slice.times(slice) + time_of(*used);
+                return if full { crowded.max(at_best) } else { at_best };
             }
             slice += 1;
         }
@@ -62,12 +65,11 @@ impl Bandwidth {
     /// Forgets slices that end before `now`: nobody asks for them any more.
     pub(crate) fn forget_before(&mut self, now: Time) {
         if self.slice != Time::ZERO {
-            let keep = now.ps() / self.slice.ps();
-            while self.first < keep && self.used.pop_front().is_some() {
-                self.first += 1;
-            }
-            if self.used.is_empty() {
-                self.first = self.first.max(keep);
+            self.first = self.first.max(now.ps() / self.slice.ps());
+            while let Some(earliest) = self.used.first_entry()
+                && *earliest.key() < self.first
+            {
+                earliest.remove();
             }
         }
     }
@@ -75,5 +77,62 @@ impl Bandwidth {
     /// Bytes carried so far.
     pub(crate) const fn carried(&self) -> u64 {
         self.carried
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As [`Bandwidth::carry`], with every slice there is.
+    fn carry_in_dense_slices(used: &mut Vec<u64>, length: u64, start: u64, bytes: u64) -> u64 {
+        let (mut slice, mut left) = ((start / length) as usize, bytes);
+        loop {
+            used.resize(used.len().max(slice + 1), 0);
+            let took = left.min(SLICE_BYTES - used[slice]);
+            used[slice] += took;
+            left -= took;
+            if left == 0 {
+                let at_best = start + bytes * length / SLICE_BYTES;
+                let full = used[slice] == SLICE_BYTES || slice as u64 > start / length;
+                let crowded = slice as u64 * length + used[slice] * length / SLICE_BYTES;
+                return if full { crowded.max(at_best) } else { at_best };
+            }
+            slice += 1;
+        }
+    }
+
+    #[test]
+    fn slices_that_carry_nothing_make_no_difference() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for gb_s in [0.5, 8.0, 150.0] {
+            let mut memory = Bandwidth::new(Some(gb_s * 1e9));
+            let (length, mut dense, mut now) = (memory.slice.ps(), Vec::new(), 0);
+            for _ in 0..5000 {
+                now += random.u64(..length / 40);
+                let (start, bytes) = (now + random.u64(..20 * length), random.u64(..40_000));
+                memory.forget_before(Time::from_ps(now));
+                let carried = memory.carry(Time::from_ps(start), bytes);
+                assert_eq!(carried.ps(), carry_in_dense_slices(&mut dense, length, start, bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_does_not_grow_with_time() {
+        let mut memory = Bandwidth::new(Some(150e9));
+        for hour in 0..24 * 90 {
+            let start = Time::from_seconds(f64::from(hour) * 3600.0);
+            memory.carry(start, 4096);
+            assert_eq!(memory.used.len(), 1 + usize::from(hour != 0), "hour {hour}");
+            memory.forget_before(start);
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_is_carried_too() {
+        let mut memory = Bandwidth::new(Some(1e6));
+        memory.carry(Time::NEVER, 1 << 30);
+        assert_eq!(memory.carry(Time::NEVER, 1 << 30), Time::NEVER);
     }
 }

@@ -1,7 +1,8 @@
 //! Virtual time.
 //!
 //! One type for points (since the start of a run) and spans: picoseconds in 64 bits, enough for 213
-//! days. Integers, so that a run is the same on every host.
+//! days. Integers, so that a run is the same on every host. What is longer than that is [`Time::NEVER`]; a run
+//! ends long before (`engine.rs`).
 
 use std::fmt;
 use std::iter::Sum;
@@ -59,6 +60,12 @@ impl Time {
         Self((self.0 as f64 * factor).round() as u64)
     }
 
+    /// The time that so many of these take one after the other.
+    #[must_use]
+    pub const fn times(self, count: u64) -> Self {
+        Self(self.0.saturating_mul(count))
+    }
+
     /// What is left of it after `other`, or nothing.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
@@ -70,14 +77,14 @@ impl Add for Time {
     type Output = Self;
     #[inline]
     fn add(self, other: Self) -> Self {
-        Self(self.0 + other.0)
+        Self(self.0.saturating_add(other.0))
     }
 }
 
 impl AddAssign for Time {
     #[inline]
     fn add_assign(&mut self, other: Self) {
-        self.0 += other.0;
+        self.0 = self.0.saturating_add(other.0);
     }
 }
 

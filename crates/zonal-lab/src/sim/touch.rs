@@ -12,7 +12,7 @@ impl World {
         let start = self.now();
         let alone = self.stream_time(node, bytes);
         let mut memory = self.bandwidth[node].borrow_mut();
-        memory.forget_before(self.present());
+        memory.forget_before(self.settled());
         let carried = memory.carry(start, bytes);
         drop(memory);
         self.set_now(carried.max(start + alone));

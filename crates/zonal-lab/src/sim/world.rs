@@ -104,8 +104,6 @@ pub struct World {
     /// Of the thread that runs.
     clock: Cell<Time>,
     horizon: Cell<Time>,
-    /// When the last event was: nobody's time is before it.
-    present: Cell<Time>,
     thread: Cell<ThreadId>,
     pub(super) cpu: Cell<usize>,
     charging: Cell<bool>,
@@ -176,7 +174,6 @@ impl World {
             directory,
             locks: Locks::default(),
             reclaim: Reclaim::default(),
-            present: Cell::default(),
             bandwidth,
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
             seed,
@@ -205,10 +202,9 @@ impl World {
         self.clock.set(now);
     }
 
-    /// A time that no thread is behind any more.
-    #[must_use]
-    pub fn present(&self) -> Time {
-        self.present.get()
+    /// A time before which nobody does anything any more: others go on at the horizon or later.
+    pub(super) fn settled(&self) -> Time {
+        self.clock.get().min(self.horizon.get())
     }
 
     /// The seed of the run.
@@ -341,7 +337,6 @@ impl World {
         let Reverse((time, _, event)) = agenda.events.pop()?;
         let after = agenda.events.peek().map_or(Time::NEVER, |Reverse((time, ..))| *time);
         self.horizon.set(after);
-        self.present.set(time);
         Some((time, event))
     }
 
@@ -418,7 +413,8 @@ impl World {
 
     /// Does nothing until `time`.
     pub fn sleep_until(&self, time: Time) {
-        if time > self.clock.get() {
+        // Whoever is at the end of time lets the run end.
+        if time > self.clock.get() || time == Time::NEVER {
             self.wake(self.thread.get(), time);
             self.idle();
         }

@@ -47,6 +47,6 @@ impl LruLists {
     /// So many pages of the node at a place go onto a list or leave it.
     pub(super) fn change(&self, sim: &Simulation<'_, '_>, node: usize, pages: u32) {
         let world = sim.world;
-        self.locks[node].hold(world, || world.spend(Time::from_ps(self.work.ps() * u64::from(pages))));
+        self.locks[node].hold(world, || world.spend(self.work.times(u64::from(pages))));
     }
 }
