@@ -5,6 +5,7 @@
 //! files; [`outcome`] is what they give; [`report`] shows the results of an [`experiment`].
 #![deny(unsafe_code)]
 
+mod bounds;
 mod causes;
 pub mod checks;
 pub mod experiment;

@@ -262,7 +262,7 @@ const BAD: [(&str, &str, &str, &str); 41] = [
         "transfer_us",
         "unknown field `transfer_us`, expected one of `hit_ns`, `memory_ns`",
     ),
-    ("transfer_ns = 145.0", "transfer_ns = nan", "transfer_ns = nan", "transfer_ns = NaN: must be a number"),
+    ("transfer_ns = 145.0", "transfer_ns = nan", "transfer_ns = nan", "transfer_ns = NaN, must be a number"),
     (
         "transfer_ns = 145.0",
         "transfer_ns = \"far\"",

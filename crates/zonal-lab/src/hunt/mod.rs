@@ -101,7 +101,7 @@ fn round(seed: u64, stop: &AtomicBool) -> Result<Ended, SimulateError> {
             Ok(Ok(time)) => return Ok(Ended::Done { operations: hands.operations(), time }),
             Ok(Err(RunError::Interrupted)) => return Ok(Ended::Interrupted),
             Ok(Err(error @ RunError::NoMemory { .. })) => return Err(error.into()),
-            Ok(Err(error @ RunError::Deadlock { .. })) => error.to_string(),
+            Ok(Err(error @ (RunError::Deadlock { .. } | RunError::TooLong))) => error.to_string(),
             Err(payload) => match payload.downcast::<Fault>() {
                 Ok(fault) => return Ok(Ended::Fault(*fault)),
                 Err(payload) => panic_text(&*payload),

@@ -29,6 +29,12 @@ pub enum RunError {
         /// When the last event was.
         at: Time,
     },
+    /// It would take more virtual time than can be simulated.
+    #[error(
+        "not done after {} days of simulated time, the most that is simulated; give it less to do or faster hardware",
+        LONGEST.seconds() / 86_400.0
+    )]
+    TooLong,
     /// The host has no memory for what the run needs.
     #[error("no memory for {what}: {reason}")]
     NoMemory {
@@ -111,6 +117,9 @@ impl Default for Threads<'_> {
     }
 }
 
+/// The longest that is simulated, 100 days: [`Time`] holds twice that, so that no sum of times reaches its end.
+const LONGEST: Time = Time::from_ps(100 * 86_400 * 1_000_000_000_000);
+
 /// Events between two looks at the stop flag.
 const PATIENCE: u32 = 4096;
 
@@ -152,6 +161,9 @@ impl World {
                 let first = threads.iter().enumerate().find_map(waits).unwrap_or(0);
                 return Err(RunError::Deadlock { waiting: left, first, at: last });
             };
+            if now > LONGEST {
+                return Err(RunError::TooLong);
+            }
             last = now;
             patience += 1;
             // Relaxed: only a request to stop.
@@ -163,7 +175,11 @@ impl World {
                 Event::Thread(id) => {
                     let thread = &mut threads[id.index()];
                     self.switch_to(id, now);
-                    if thread.fiber.resume() == Progress::Ended {
+                    let progress = thread.fiber.resume();
+                    if self.now() > LONGEST {
+                        return Err(RunError::TooLong);
+                    }
+                    if progress == Progress::Ended {
                         ended[id.index()] =
                             if thread.role == Role::Foreground { self.now() } else { Time::NEVER };
                         left -= usize::from(thread.role == Role::Foreground);

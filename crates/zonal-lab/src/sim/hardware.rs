@@ -7,6 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::{self, Bounds, COUNT, FACTOR, GB_S, MB_S, PAUSE_MS, WORK_NS};
+
 /// Who is served next when several CPUs want one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -134,38 +136,29 @@ impl Hardware {
     /// # Errors
     /// The first field out of its bounds.
     pub fn check(&self) -> Result<(), String> {
-        let at_least_zero = [
-            ("hit_ns", self.hit_ns),
-            ("memory_ns", self.memory_ns),
-            ("transfer_ns", self.transfer_ns),
-            ("remote_step", self.remote_step),
-            ("distance_weight", self.distance_weight),
-            ("refusal_limit", self.refusal_limit),
-            ("retry_power", self.retry_power),
-            ("list_work_ns", self.list_work_ns),
-            ("node_gb_s", self.node_gb_s),
-            ("disk_request_ms", self.disk_request_ms),
-            ("interrupt_ns", self.interrupt_ns),
+        let figures: [(&str, f64, Bounds); 15] = [
+            ("hit_ns", self.hit_ns, WORK_NS),
+            ("memory_ns", self.memory_ns, WORK_NS),
+            ("transfer_ns", self.transfer_ns, WORK_NS),
+            ("remote_step", self.remote_step, FACTOR),
+            ("distance_weight", self.distance_weight, FACTOR),
+            ("refusal_limit", self.refusal_limit, 0.0..=1e9),
+            ("retry_power", self.retry_power, FACTOR),
+            ("list_work_ns", self.list_work_ns, WORK_NS),
+            ("disk_request_ms", self.disk_request_ms, PAUSE_MS),
+            ("interrupt_ns", self.interrupt_ns, WORK_NS),
+            ("disk_mb_s", self.disk_mb_s, MB_S),
+            ("cpu_gb_s", self.cpu_gb_s, GB_S),
+            ("overlap", self.overlap, 1.0..=100.0),
+            ("atomic_transactions", self.atomic_transactions, 1.0..=8.0),
+            ("ports", f64::from(self.ports), COUNT),
         ];
-        for (field, value) in at_least_zero {
-            if !(0.0..1e12).contains(&value) {
-                return Err(format!("{field} = {value}: must be a number from 0 to 1e12"));
-            }
+        for (field, value, bounds) in figures {
+            bounds::check(value, &bounds).map_err(|problem| format!("{field} = {problem}"))?;
         }
-        if !(self.disk_mb_s > 0.0 && self.disk_mb_s < 1e9) {
-            return Err(format!("disk_mb_s = {}: must be above 0", self.disk_mb_s));
-        }
-        if !(self.cpu_gb_s > 0.0 && self.cpu_gb_s < 1e6) {
-            return Err(format!("cpu_gb_s = {}: must be above 0", self.cpu_gb_s));
-        }
-        if !(1.0..=100.0).contains(&self.overlap) {
-            return Err(format!("overlap = {}: must be from 1 to 100", self.overlap));
-        }
-        if !(1.0..=8.0).contains(&self.atomic_transactions) {
-            return Err(format!("atomic_transactions = {}: must be from 1 to 8", self.atomic_transactions));
-        }
-        if self.ports == 0 {
-            return Err("ports = 0: must be at least 1".to_owned());
+        if self.node_gb_s != 0.0 {
+            let refused = |problem| format!("node_gb_s = {problem}, or 0 for any amount");
+            bounds::check(self.node_gb_s, &GB_S).map_err(refused)?;
         }
         if !self.cache_lines.is_power_of_two() || !(2..=1 << 20).contains(&self.cache_lines) {
             return Err(format!(

@@ -253,3 +253,45 @@ fn whoever_does_not_wait_for_the_disk_goes_on() {
     };
     run_each(&machine(Hardware::default()), &[0], program, |_| ());
 }
+
+/// Runs one program in the foreground, which is to end in an error.
+fn run_alone(program: impl Fn(&World)) -> RunError {
+    let result = machine(Hardware::default()).simulate(&Config::default(), 1, |sim| {
+        let mut threads = Threads::new();
+        threads.add(0, Role::Foreground, Time::ZERO, || program(sim.world)).unwrap();
+        sim.world.run(threads, &AtomicBool::new(false)).unwrap_err()
+    });
+    result.unwrap()
+}
+
+#[test]
+fn a_run_ends_long_before_time_does() {
+    let days = |days: f64| Time::from_seconds(days * 86_400.0);
+    let spends = |world: &World| (0..300).for_each(|_| world.spend(days(1.0)));
+    assert_eq!(run_alone(spends), RunError::TooLong);
+    let sleeps = |world: &World| loop {
+        world.sleep_until(world.now() + days(60.0));
+    };
+    assert_eq!(run_alone(sleeps), RunError::TooLong);
+    assert_eq!(run_alone(|world| world.sleep_until(Time::NEVER)), RunError::TooLong);
+    // The clock stands still at the end of time: whoever only sleeps must let others see it.
+    let stands_still = |world: &World| {
+        world.spend(Time::NEVER);
+        loop {
+            world.sleep_until(world.now() + days(1.0));
+        }
+    };
+    assert_eq!(run_alone(stands_still), RunError::TooLong);
+    let told = RunError::TooLong.to_string();
+    assert!(told.starts_with("not done after 100 days of simulated time"), "{told}");
+}
+
+#[test]
+fn times_beyond_the_end_are_the_end() {
+    let mut time = Time::NEVER + Time::from_ns(1.0);
+    assert_eq!(time, Time::NEVER);
+    time += Time::NEVER;
+    assert_eq!(time, Time::NEVER);
+    assert_eq!(Time::from_seconds(1.0).times(u64::MAX), Time::NEVER);
+    assert_eq!(Time::from_ns(1e300), Time::NEVER);
+}

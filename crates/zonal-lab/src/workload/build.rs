@@ -15,7 +15,8 @@ use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
 use super::page_faults::{UNMAP_BATCH, check_span};
-use super::{Program, Unfit, check_figure, check_pinned, cpus, zeroing_ns};
+use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
+use crate::bounds::{COUNT, STEP_NS, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
@@ -60,14 +61,14 @@ struct Yard<'h, 's, 'm> {
 impl Program for Build {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
         check_pinned("jobs", self.jobs, machine)?;
-        check_figure("job_mib", self.job_mib, 0.01)?;
-        check_figure("compute_ns", self.compute_ns, 0.0)?;
-        check_figure("build_pages", self.build_pages, 0.0)?;
+        check_figure("job_mib", self.job_mib, 0.01..=memory_mib(machine))?;
+        check_figure("compute_ns", self.compute_ns, WORK_NS)?;
+        check_figure("build_pages", self.build_pages, 0.0..=1e15)?;
         check_span(self.seconds, self.warm_up)?;
-        check_figure("fault_ns", self.fault_ns, 1.0)?;
-        check_figure("unmap_ns", self.unmap_ns, 0.0)?;
-        check_figure("lru_batch", f64::from(self.lru_batch), 1.0)?;
-        check_figure("lru_ns", self.lru_ns, 0.0)
+        check_figure("fault_ns", self.fault_ns, STEP_NS)?;
+        check_figure("unmap_ns", self.unmap_ns, WORK_NS)?;
+        check_figure("lru_batch", f64::from(self.lru_batch), COUNT)?;
+        check_figure("lru_ns", self.lru_ns, WORK_NS)
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {

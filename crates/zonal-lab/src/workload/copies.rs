@@ -9,8 +9,9 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
 
-use super::file_machine::{FileMachine, check_files};
+use super::file_machine::{FILE_MIB_MAX, FileMachine, check_count, check_files};
 use super::{Program, Unfit, check_figure};
+use crate::bounds::{COUNT, MB_S};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::page_cache::{CacheSettings, FileId};
@@ -38,14 +39,16 @@ pub struct Copies {
 
 impl Program for Copies {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
-        check_figure("files", self.files as f64, 1.0)?;
-        check_figure("file_mib", self.file_mib, 0.01)?;
-        check_figure("network_mb_s", self.network_mb_s, 0.001)?;
+        check_figure("files", self.files as f64, 1.0..=1e7)?;
+        check_figure("file_mib", self.file_mib, 0.01..=FILE_MIB_MAX)?;
+        check_figure("copies", self.copies as f64, 0.0..=*COUNT.end())?;
+        check_count("copies", self.files as f64 * (self.copies as f64 + 1.0))?;
+        check_figure("network_mb_s", self.network_mb_s, MB_S)?;
         check_files(machine, &self.settings())
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
-        let mib = self.files as f64 * self.file_mib * (2 * self.copies + 1) as f64;
+        let mib = self.files as f64 * self.file_mib * (2.0 * self.copies as f64 + 1.0);
         2.0 * mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
     }
 

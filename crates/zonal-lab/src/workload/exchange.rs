@@ -17,6 +17,7 @@ use super::measured::{Latencies, LockTime};
 use super::observer::run_watching_pagesets;
 use super::page_faults::check_span;
 use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use crate::bounds::{COUNT, FACTOR, STEP_NS, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Handoff, Role, RunError, SimulatedMachine, Threads, Time};
@@ -59,12 +60,12 @@ struct Floor<'h, 's, 'm> {
 
 impl Program for Exchange {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
-        check_pinned("pairs", 2 * self.pairs, machine)?;
-        check_figure("burst", self.burst as f64, 1.0)?;
-        check_figure("send_ns", self.send_ns, 0.0)?;
-        check_figure("receive_ns", self.receive_ns, 0.0)?;
-        check_figure("wake_ns", self.wake_ns, 1.0)?;
-        check_figure("moves_pct", self.moves_pct, 0.0)?;
+        check_pinned("pairs", self.pairs.saturating_mul(2), machine)?;
+        check_figure("burst", self.burst as f64, COUNT)?;
+        check_figure("send_ns", self.send_ns, WORK_NS)?;
+        check_figure("receive_ns", self.receive_ns, WORK_NS)?;
+        check_figure("wake_ns", self.wake_ns, STEP_NS)?;
+        check_figure("moves_pct", self.moves_pct, FACTOR)?;
         check_span(self.seconds, self.warm_up)
     }
 

@@ -13,6 +13,7 @@ use zonal::watermarks::Watermarks;
 
 use super::observer::{Observer, Seen};
 use super::{Unfit, check_figure};
+use crate::bounds::{COUNT, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::{Metric, Outcome};
 use crate::page_cache::{CacheSettings, PageCache};
@@ -20,6 +21,22 @@ use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
 
 /// Seconds between two looks at memory.
 const LOOK: Time = Time::from_ps(10_000_000_000_000);
+
+/// Size of the largest file, in MiB: 2 TiB. What is known of its pages lies in the host's memory.
+pub(super) const FILE_MIB_MAX: f64 = 2.0 * 1024.0 * 1024.0;
+/// Most files of a run.
+const FILES_MAX: f64 = 1e7;
+
+/// Refuses more files than the host has memory for; `field` says how many there are, with other fields.
+pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> {
+    if files <= FILES_MAX {
+        return Ok(());
+    }
+    Err(Unfit {
+        field,
+        problem: format!("makes {files} files in all; at most {FILES_MAX:e} can be simulated"),
+    })
+}
 
 /// A machine whose programs use files.
 pub(super) struct FileMachine<'h, 's, 'm> {
@@ -38,10 +55,10 @@ pub(super) fn bound_cpus(machine: &SimulatedMachine) -> Vec<usize> {
 
 /// Refuses settings out of bounds, and machines whose first node has no CPUs to run programs.
 pub(super) fn check_files(machine: &SimulatedMachine, settings: &CacheSettings) -> Result<(), Unfit> {
-    check_figure("metadata_kib", settings.metadata_kib, 0.0)?;
-    check_figure("page_ns", settings.page_ns, 0.0)?;
-    check_figure("scan_ns", settings.scan_ns, 0.0)?;
-    check_figure("inode_pressure", settings.inode_pressure, 0.0)?;
+    check_figure("metadata_kib", settings.metadata_kib, 0.0..=*COUNT.end())?;
+    check_figure("page_ns", settings.page_ns, WORK_NS)?;
+    check_figure("scan_ns", settings.scan_ns, WORK_NS)?;
+    check_figure("inode_pressure", settings.inode_pressure, 0.0..=*COUNT.end())?;
     if bound_cpus(machine).is_empty() {
         let problem = format!("of machine {} has no CPUs for the programs", machine.model.name);
         return Err(Unfit { field: "the first node", problem });

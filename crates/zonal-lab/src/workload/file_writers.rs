@@ -9,12 +9,16 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
 
-use super::file_machine::{FileMachine, check_files};
+use super::file_machine::{FILE_MIB_MAX, FileMachine, check_count, check_files};
 use super::{Program, Unfit, check_figure};
+use crate::bounds::{COUNT, PAUSE_MS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::page_cache::CacheSettings;
 use crate::sim::{Join, ProgramLock, RunError, SimulatedMachine, Time};
+
+/// Most threads: each has a stack in two mappings of the host, which has some 65,000 in all.
+const THREADS_MAX: f64 = 8192.0;
 
 /// Threads that write files.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -42,16 +46,17 @@ pub struct FileWriters {
 
 impl Program for FileWriters {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
-        check_figure("threads", self.threads as f64, 1.0)?;
-        check_figure("files", self.files as f64, 1.0)?;
-        check_figure("file_kib", f64::from(self.file_kib), 1.0)?;
-        check_figure("loops", self.loops as f64, 1.0)?;
-        check_figure("create_ms", self.create_ms, 0.0)?;
+        check_figure("threads", self.threads as f64, 1.0..=THREADS_MAX)?;
+        check_figure("files", self.files as f64, 1.0..=1e7)?;
+        check_figure("file_kib", f64::from(self.file_kib), 1.0..=FILE_MIB_MAX * 1024.0)?;
+        check_figure("loops", self.loops as f64, COUNT)?;
+        check_count("files", self.threads as f64 * self.files as f64 * self.loops as f64)?;
+        check_figure("create_ms", self.create_ms, PAUSE_MS)?;
         check_files(machine, &self.settings())
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
-        let kib = (self.threads * self.files * self.loops) as f64 * f64::from(self.file_kib);
+        let kib = self.threads as f64 * self.files as f64 * self.loops as f64 * f64::from(self.file_kib);
         2.0 * kib * 1024.0 / f64::from(machine.model.page_bytes)
     }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::Request;
 
-use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib};
+use crate::bounds::WORK_NS;
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
@@ -30,9 +31,9 @@ pub struct FirstTouch {
 impl Program for FirstTouch {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
         check_pinned("cpus", self.cpus, machine)?;
-        check_figure("gib_each", self.gib_each, 0.0)?;
-        check_figure("fault_ns", self.fault_ns, 0.0)?;
-        check_figure("user_ns", self.user_ns, 0.0)
+        check_figure("gib_each", self.gib_each, 0.0..=memory_mib(machine) / 1024.0)?;
+        check_figure("fault_ns", self.fault_ns, WORK_NS)?;
+        check_figure("user_ns", self.user_ns, WORK_NS)
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {

@@ -11,7 +11,8 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::{Block, Request};
 
-use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_bytes};
+use crate::bounds::WORK_NS;
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, ProgramLine, Role, RunError, SimulatedMachine, Threads, Time};
@@ -41,23 +42,19 @@ pub struct Hog {
 impl Program for Hog {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
         check_pinned("threads", self.threads, machine)?;
-        let figures = [
-            ("mem_gb", self.mem_gb),
-            ("fault_ns", self.fault_ns),
-            ("store_ns", self.store_ns),
-            ("unmap_ns", self.unmap_ns),
-        ];
-        figures.into_iter().try_for_each(|(field, value)| check_figure(field, value, 0.0))?;
-        check_figure("rounds", self.rounds, 1.0)?;
-        check_figure("stride", self.stride as f64, 1.0)?;
-        let managed: u64 = machine.model.zones.iter().map(|zone| zone.managed.get()).sum();
-        let there = managed * u64::from(machine.model.page_bytes);
-        if self.mem_gb * f64::from(1 << 30) > there as f64 {
+        check_figure("mem_gb", self.mem_gb, 0.0..=1e9)?;
+        let figures = [("fault_ns", self.fault_ns), ("store_ns", self.store_ns), ("unmap_ns", self.unmap_ns)];
+        figures.into_iter().try_for_each(|(field, value)| check_figure(field, value, WORK_NS))?;
+        check_figure("rounds", self.rounds, 1.0..=1e9)?;
+        check_figure("shared_map", f64::from(self.shared_map), 0.0..=1.0)?;
+        check_figure("stride", self.stride as f64, 1.0..=1e9)?;
+        let there = memory_bytes(machine);
+        if self.mem_gb * f64::from(1 << 30) > there {
             let problem = format!(
                 "{} GB, but machine {} has {:.1} GB to give",
                 self.mem_gb,
                 machine.model.name,
-                there as f64 / f64::from(1 << 30)
+                there / f64::from(1 << 30)
             );
             return Err(Unfit { field: "mem_gb", problem });
         }

@@ -11,8 +11,9 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::NodeMask;
 
-use super::file_machine::{FileMachine, check_files};
+use super::file_machine::{FILE_MIB_MAX, FileMachine, check_files};
 use super::{Program, Unfit, check_figure};
+use crate::bounds::SECONDS;
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::page_cache::CacheSettings;
@@ -39,12 +40,12 @@ pub struct MappedWriter {
 
 impl Program for MappedWriter {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
-        check_figure("mapping_gib", self.mapping_gib, 0.0)?;
-        check_figure("simulated_gib", self.simulated_gib, 0.0)?;
-        check_figure("resident_mib", self.resident_mib, 0.0)?;
+        check_figure("mapping_gib", self.mapping_gib, 0.0..=FILE_MIB_MAX / 1024.0)?;
+        check_figure("simulated_gib", self.simulated_gib, 0.0..=FILE_MIB_MAX / 1024.0)?;
+        check_figure("resident_mib", self.resident_mib, 0.0..=FILE_MIB_MAX)?;
         let first = machine.model.nodes.first().map(|node| machine.model.managed_of(node.id).get());
         if let Some(seconds) = self.seconds {
-            check_figure("seconds", seconds, 0.0)?;
+            check_figure("seconds", seconds, SECONDS)?;
         }
         let there = first.unwrap_or(0) as f64 * f64::from(machine.model.page_bytes) / f64::from(1 << 20);
         if self.resident_mib > there / 2.0 {

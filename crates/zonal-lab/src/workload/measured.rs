@@ -1,6 +1,7 @@
 //! What programs measure of themselves within a span of the run.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::hands::Hands;
@@ -37,15 +38,16 @@ impl LockTime {
     }
 }
 
-/// How long single operations took, within a span.
+/// How long single operations took, within a span: a run has many more operations than different times.
 pub(super) struct Latencies {
     span: Range<Time>,
-    picoseconds: RefCell<Vec<u64>>,
+    /// By time: how many took so long.
+    counts: RefCell<BTreeMap<Time, u64>>,
 }
 
 impl Latencies {
     pub(super) fn within(span: &Range<Time>) -> Self {
-        Self { span: span.clone(), picoseconds: RefCell::default() }
+        Self { span: span.clone(), counts: RefCell::default() }
     }
 
     /// Does `work`, and notes how long it took.
@@ -53,7 +55,7 @@ impl Latencies {
         let before = world.now();
         let result = work();
         if self.span.contains(&before) {
-            self.picoseconds.borrow_mut().push((world.now() - before).ps());
+            *self.counts.borrow_mut().entry(world.now() - before).or_default() += 1;
         }
         result
     }
@@ -61,12 +63,15 @@ impl Latencies {
     /// The time that so many percent of the operations did not exceed, in microseconds; 0 when there
     /// were none.
     pub(super) fn percentile_us(&self, percent: f64) -> f64 {
-        let all = &mut *self.picoseconds.borrow_mut();
-        if all.is_empty() {
-            return 0.0;
-        }
-        let at = ((all.len() - 1) as f64 * percent / 100.0) as usize;
-        *all.select_nth_unstable(at).1 as f64 / 1e6
+        let counts = self.counts.borrow();
+        let all: u64 = counts.values().sum();
+        let at = (all.saturating_sub(1) as f64 * percent / 100.0) as u64;
+        let mut passed = 0;
+        let reached = counts.iter().find(|(_, count)| {
+            passed += **count;
+            passed > at
+        });
+        reached.map_or(0.0, |(time, _)| time.ps() as f64 / 1e6)
     }
 }
 

@@ -35,6 +35,7 @@ pub use self::mapped_writer::MappedWriter;
 pub use self::overflow::Overflow;
 pub use self::page_faults::PageFaults;
 pub use self::stream::Stream;
+use crate::bounds::{self, Bounds};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulatedMachine};
@@ -156,11 +157,19 @@ fn check_pinned(field: &'static str, threads: usize, machine: &SimulatedMachine)
 }
 
 /// Refuses a figure that is not a number in bounds.
-fn check_figure(field: &'static str, value: f64, least: f64) -> Result<(), Unfit> {
-    if value.is_finite() && value >= least && value < 1e12 {
-        return Ok(());
-    }
-    Err(Unfit { field, problem: format!("is {value}, must be a number of at least {least}") })
+fn check_figure(field: &'static str, value: f64, bounds: Bounds) -> Result<(), Unfit> {
+    bounds::check(value, &bounds).map_err(|problem| Unfit { field, problem: format!("is {problem}") })
+}
+
+/// Memory of a machine, in bytes.
+fn memory_bytes(machine: &SimulatedMachine) -> f64 {
+    let managed: u64 = machine.model.zones.iter().map(|zone| zone.managed.get()).sum();
+    managed as f64 * f64::from(machine.model.page_bytes)
+}
+
+/// Memory of a machine, in MiB.
+fn memory_mib(machine: &SimulatedMachine) -> f64 {
+    memory_bytes(machine) / f64::from(1 << 20)
 }
 
 /// Zeroing a page of the CPU's own node while nobody else does, in nanoseconds.

@@ -12,6 +12,8 @@ use crate::sim::{Role, RunError, Simulation, Threads, Time, World};
 
 /// Looks a run gets.
 const LOOKS: u64 = 200;
+/// Most looks that are kept: a run that goes on for longer is looked at half as often from then on.
+const LOOKS_MAX: usize = 4096;
 
 /// A figure seen: plot, name, unit, value.
 pub(super) type Seen = (&'static str, String, &'static str, f64);
@@ -32,13 +34,31 @@ impl Observer {
         self.watch_every(world, Time::from_ps((until.ps() / LOOKS).max(1)), look);
     }
 
-    /// Looks from now on, once in each `step`: the work of a background thread.
-    pub(super) fn watch_every(&self, world: &World, step: Time, look: impl Fn() -> Vec<Seen>) {
+    /// Looks from now on, once in each `step`, less often in the end: the work of a background thread.
+    pub(super) fn watch_every(&self, world: &World, mut step: Time, look: impl Fn() -> Vec<Seen>) {
+        let mut looks = 0;
         loop {
             let now = world.now();
             let seen = world.free_of_charge(&look);
             seen.into_iter().for_each(|seen| self.note(now, seen));
+            looks += 1;
+            if looks == LOOKS_MAX {
+                looks /= 2;
+                step = step + step;
+                self.keep_every_other();
+            }
             world.sleep_until(now + step);
+        }
+    }
+
+    /// Forgets every second point of each series.
+    fn keep_every_other(&self) {
+        for series in &mut *self.series.borrow_mut() {
+            let mut at = 0;
+            series.points.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
         }
     }
 

@@ -17,6 +17,7 @@ use zonal_machine::NodeModel;
 
 use super::page_faults::check_span;
 use super::{Program, Unfit, check_figure};
+use crate::bounds::{COUNT, PAUSE_MS, STEP_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
@@ -64,10 +65,11 @@ impl Program for Overflow {
                 self.nodes, model.name
             ));
         }
-        check_figure("burst_pages", self.burst_pages as f64, 1.0)?;
-        check_figure("pause_ms", self.pause_ms, 0.0)?;
-        check_figure("fault_ns", self.fault_ns, 1.0)?;
-        check_figure("breath_ms", self.breath_ms, 0.001)?;
+        check_figure("burst_pages", self.burst_pages as f64, COUNT)?;
+        check_figure("pause_ms", self.pause_ms, PAUSE_MS)?;
+        check_figure("fault_ns", self.fault_ns, STEP_NS)?;
+        check_figure("breath_pages", self.breath_pages as f64, 0.0..=1e9)?;
+        check_figure("breath_ms", self.breath_ms, 0.001..=*PAUSE_MS.end())?;
         check_span(self.seconds, self.warm_up)
     }
 

@@ -15,7 +15,8 @@ use zonal::Request;
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
-use super::{Program, Unfit, check_figure, check_pinned, cpus, zeroing_ns};
+use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
+use crate::bounds::{COUNT, SECONDS, STEP_NS, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
@@ -48,12 +49,12 @@ pub struct PageFaults {
 impl Program for PageFaults {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
         check_pinned("processes", self.processes, machine)?;
-        check_figure("mib_each", self.mib_each, 0.01)?;
+        check_figure("mib_each", self.mib_each, 0.01..=memory_mib(machine))?;
         check_span(self.seconds, self.warm_up)?;
-        check_figure("fault_ns", self.fault_ns, 1.0)?;
-        check_figure("unmap_ns", self.unmap_ns, 0.0)?;
-        check_figure("lru_batch", f64::from(self.lru_batch), 1.0)?;
-        check_figure("lru_ns", self.lru_ns, 0.0)
+        check_figure("fault_ns", self.fault_ns, STEP_NS)?;
+        check_figure("unmap_ns", self.unmap_ns, WORK_NS)?;
+        check_figure("lru_batch", f64::from(self.lru_batch), COUNT)?;
+        check_figure("lru_ns", self.lru_ns, WORK_NS)
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
@@ -134,8 +135,8 @@ impl PageFaults {
 
 /// Refuses a span in which nothing would be measured.
 pub(super) fn check_span(seconds: f64, warm_up: f64) -> Result<(), Unfit> {
-    check_figure("seconds", seconds, 0.0)?;
-    check_figure("warm_up", warm_up, 0.0)?;
+    check_figure("seconds", seconds, SECONDS)?;
+    check_figure("warm_up", warm_up, 0.0..=*SECONDS.end())?;
     if warm_up >= seconds {
         let problem = format!("is {warm_up}, must be less than seconds = {seconds}");
         return Err(Unfit { field: "warm_up", problem });

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use zonal::units::NodeId;
 use zonal::{NodeMask, Request};
 
-use super::{Program, Unfit, check_figure};
+use super::{Program, Unfit, check_figure, memory_mib};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
@@ -60,7 +60,7 @@ impl Stream {
 
 impl Program for Stream {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
-        check_figure("array_mib", self.array_mib, 0.1)?;
+        check_figure("array_mib", self.array_mib, 0.1..=memory_mib(machine))?;
         let model = &machine.model;
         let has_cpus = |id| model.online_nodes().any(|node| node.id == id && !node.cpus.is_empty());
         Self::check_nodes(machine, "cpu_nodes", &self.cpu_nodes, "with CPUs", has_cpus)?;
