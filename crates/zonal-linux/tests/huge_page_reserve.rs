@@ -4,16 +4,19 @@
 //! The reserve is raised where this process may, and becomes what it was.
 
 use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use zonal::units::{Order, PageCount};
 use zonal_linux::{HugePages, Pool, PoolRequest, Topology, Warning};
-use zonal_testing::skipped;
+use zonal_testing::{eventually, skipped};
 
 #[path = "common/reserve.rs"]
 mod reserve;
 
-use reserve::{Reserve, free_huge_pages};
+use reserve::{Files, Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 * MIB;
@@ -120,6 +123,7 @@ fn pools_that_are_built_at_once_all_lie_on_the_reserve() {
 #[test]
 fn a_pool_beyond_the_reserve_says_so_and_works() {
     let _alone = alone();
+    let _reserve = Reserve::locked(Files::of_the_machine()).unwrap();
     let free = free_huge_pages();
     let wanted = (free + 8).max(32);
     if zonal_linux::available_bytes().is_ok_and(|bytes| bytes / 2 < wanted * HUGE_PAGE_BYTES) {
@@ -132,4 +136,57 @@ fn a_pool_beyond_the_reserve_says_so_and_works() {
     assert!(held.len() as u64 + BELOW_MIN >= wanted, "{}", held.len());
     assert_eq!(of_mapping(held[0].as_ptr() as usize, "KernelPageSize"), 4);
     assert_eq!(free_huge_pages(), free, "nothing of the reserve is kept");
+}
+
+/// Says in which folder [`a_holder_that_waits_to_be_killed`] has its reserve.
+const HELD: &str = "ZONAL_TEST_RESERVE";
+
+/// A reserve that is nobody's but that of a test; all of its pages are free.
+fn in_folder(folder: &Path) -> Files {
+    let at = |name: &str| folder.join(name);
+    Files { pages: at("pages"), free: at("pages"), lock: at("lock") }
+}
+
+/// Does nothing unless the test below starts it, in a process of its own.
+#[test]
+fn a_holder_that_waits_to_be_killed() {
+    let Some(folder) = std::env::var_os(HELD) else { return };
+    let mut reserve = Reserve::locked(in_folder(folder.as_ref())).unwrap();
+    reserve.raise(9).unwrap();
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap(); // it ends when its parent does
+}
+
+#[test]
+fn one_process_at_a_time_raises_the_reserve_and_the_next_one_lowers_it_for_the_dead() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = in_folder(folder.path());
+    let pages = || fs::read_to_string(&files.pages).unwrap();
+    fs::write(&files.pages, "3\n").unwrap();
+    let mut holder = Command::new(std::env::current_exe().unwrap());
+    holder.args(["--exact", "a_holder_that_waits_to_be_killed"]).env(HELD, folder.path());
+    let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    eventually("the reserve is raised", || pages() == "9");
+    assert!(Reserve::try_locked(files.clone()).unwrap().is_none(), "two have the reserve");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!(pages(), "9");
+
+    let mut reserve = Reserve::locked(files.clone()).unwrap();
+    assert_eq!(pages(), "3");
+    reserve.raise(5).unwrap();
+    reserve.raise(7).unwrap();
+    assert_eq!(pages(), "7");
+    drop(reserve);
+    assert_eq!(pages(), "3");
+    // What somebody else has set meanwhile stays.
+    let mut reserve = Reserve::locked(files.clone()).unwrap();
+    reserve.raise(5).unwrap();
+    fs::write(&files.pages, "100").unwrap();
+    drop(reserve);
+    assert_eq!(pages(), "100");
+    // A link that somebody has put where the lock is to be is not followed.
+    fs::remove_file(&files.lock).unwrap();
+    std::os::unix::fs::symlink(&files.pages, &files.lock).unwrap();
+    assert!(Reserve::try_locked(files.clone()).is_err());
+    assert_eq!(pages(), "100");
 }

@@ -50,7 +50,7 @@ impl Frames<'_> {
 
 #[test]
 fn huge_pages_leave_whole_and_say_what_stays() {
-    let reserve = match Reserve::with_free(8) {
+    let mut reserve = match Reserve::with_free(8) {
         Ok(reserve) => reserve,
         Err(why) => return skipped!("memory in explicit huge pages that leaves: {why}"),
     };
@@ -78,7 +78,7 @@ fn huge_pages_leave_whole_and_say_what_stays() {
     assert_eq!(free_huge_pages(), free + 4);
 
     // They come back from the reserve, or not at all. What the machine had in reserve is held meanwhile.
-    drop(reserve);
+    reserve.lower().unwrap();
     let rest = free_huge_pages();
     let holder = (rest > 0).then(|| {
         let builder = Pool::builder().size(rest * 2 * MIB).fake_nodes(1);
@@ -98,7 +98,7 @@ fn huge_pages_leave_whole_and_say_what_stays() {
         ));
     }
     drop(holder);
-    let _reserve = Reserve::with_free(4).unwrap();
+    reserve.raise(4).unwrap();
     pool.online_memory(frames.range(0, 1)).unwrap();
     pool.online_memory(frames.range(1, HUGE)).unwrap();
     assert!(matches!(pool.online_memory(frames.range(0, 1)), Err(OnlineMemoryError::Refused(_))));
