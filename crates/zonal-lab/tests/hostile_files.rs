@@ -170,8 +170,8 @@ fn nothing_waits_for_a_fifo() {
 fn a_file_has_an_end() {
     let root = planted("figures.csv", "quad-10-12-32");
     let table = fs::File::create(root.path().join("mine/figures.csv")).unwrap();
-    table.set_len((1 << 20) + 1).unwrap();
-    assert!(error(&root).contains("larger than 1 MiB"), "{}", error(&root));
+    table.set_len((4 << 20) + 1).unwrap();
+    assert!(error(&root).contains("larger than 4 MiB"), "{}", error(&root));
 }
 
 #[test]
@@ -179,11 +179,11 @@ fn a_table_has_an_end_too() {
     let root = planted("figures.csv", "quad-10-12-32");
     let row = |metric: usize| format!("1,one-lock,m{metric},s,1\n");
     let table = |rows: usize| TABLE.to_owned() + &(0..rows).map(row).collect::<String>();
-    fs::write(root.path().join("mine/figures.csv"), table(10_000)).unwrap();
+    fs::write(root.path().join("mine/figures.csv"), table(65_536)).unwrap();
     load(&Source::File(root.path().join("mine/experiment.toml"))).unwrap();
-    fs::write(root.path().join("mine/figures.csv"), table(10_001)).unwrap();
-    assert!(error(&root).contains("figures.csv:10002: there are at most 10000 figures"), "{}", error(&root));
+    fs::write(root.path().join("mine/figures.csv"), table(65_537)).unwrap();
+    assert!(error(&root).contains("figures.csv:65538: more than 65536 figures"), "{}", error(&root));
     let path = root.path().join("mine/experiment.toml");
-    fs::write(&path, "# ".repeat(1 << 20)).unwrap();
-    assert!(error(&root).contains("larger than 1 MiB"), "{}", error(&root));
+    fs::write(&path, "# ".repeat(4 << 20)).unwrap();
+    assert!(error(&root).contains("larger than 4 MiB"), "{}", error(&root));
 }

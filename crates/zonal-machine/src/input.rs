@@ -16,7 +16,7 @@ pub enum Limit {
     /// A machine file: 64 MiB. That of a machine of 1024 nodes, with all distances and fallback orders, has about
     /// 17 MiB.
     Document,
-    /// An experiment or a table of figures, which people write: 1 MiB.
+    /// An experiment or a table of figures, which people write: 4 MiB.
     Experiment,
     /// `proc/zoneinfo` of a captured tree: 256 MiB. It has about 150 bytes for each CPU of each zone, so 160 MiB
     /// for 8192 CPUs and 128 zones.
@@ -36,7 +36,8 @@ impl Limit {
         match self {
             Self::Document | Self::Log => 64 << 20,
             Self::ZoneInfo => 256 << 20,
-            Self::List | Self::Experiment => 1 << 20,
+            Self::Experiment => 4 << 20,
+            Self::List => 1 << 20,
             Self::Setting => 4 << 10,
         }
     }

@@ -2,11 +2,15 @@
 //!
 //! An *axis* is a setting with the values it takes. Neighbours: `layer.rs` says what a setting is.
 
+use std::collections::HashSet;
+
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::document::{Document, FileError, Section, Span, Table};
+use super::keys::case_key;
 use super::layer::{Group, Layer, Setting, settings};
+use super::limits::{LIST_MAX, check_count, check_name};
 use super::results::{CaseValue, CaseValues};
 
 /// Key of a case that is not told apart by its settings.
@@ -41,9 +45,14 @@ pub(super) fn of_axes<'t>(
     axes: Spanned<Table<'t>>,
 ) -> Result<Vec<Case<'t>>, FileError> {
     let span = axes.span();
-    let mut cases = vec![Case::only(span)];
-    for axis in settings(document, axes.into_inner())? {
+    let mut cases = vec![Case::only(span.clone())];
+    let axes = settings(document, axes.into_inner())?;
+    check_count(document, "cases", axes.len(), LIST_MAX, span)?;
+    for axis in axes {
         let name = column(document, &axis)?;
+        if let DeValue::Array(values) = axis.value.get_ref() {
+            check_count(document, &name, values.len(), RUNS_MAX, axis.key.span())?;
+        }
         let values = match axis.value.get_ref() {
             DeValue::Array(values) => values.iter().cloned().collect(),
             _ => vec![axis.value.clone()],
@@ -51,11 +60,12 @@ pub(super) fn of_axes<'t>(
         if values.is_empty() {
             return Err(document.error(axis.key.span(), format!("`{name}` has no value; give one or more")));
         }
-        let mut settings = Vec::new();
+        let (mut settings, mut seen) = (Vec::new(), HashSet::new());
+        let Setting { group, key, .. } = axis.clone();
         for value in values {
-            let setting = Setting { value, ..axis.clone() };
+            let setting = Setting { group, key: key.clone(), value };
             let value = case_value(document, &name, &setting)?;
-            if settings.iter().any(|(other, _)| *other == value) {
+            if !seen.insert(case_key(&vec![(String::new(), value.clone())])) {
                 let problem = format!("`{name}` has {value} twice; each value must be there once");
                 return Err(document.error(setting.value.span(), problem));
             }
@@ -84,6 +94,7 @@ pub(super) fn of_section(mut section: Section<'_>) -> Result<Case<'_>, FileError
     let document = section.document;
     let mut case = Case::only(section.span.clone());
     let label: Option<Spanned<CaseValue>> = section.optional(LABEL)?;
+    section.check_size("case")?;
     for setting in settings(document, section.rest())? {
         if label.is_none() {
             let name = column(document, &setting)?;
@@ -95,7 +106,7 @@ pub(super) fn of_section(mut section: Section<'_>) -> Result<Case<'_>, FileError
     if let Some(label) = label {
         case.span = label.span();
         let label = label.into_inner();
-        finite(document, LABEL, &label, case.span.clone())?;
+        fit(document, LABEL, &label, case.span.clone())?;
         case.values = vec![(LABEL.to_owned(), label)];
     }
     Ok(case)
@@ -104,6 +115,7 @@ pub(super) fn of_section(mut section: Section<'_>) -> Result<Case<'_>, FileError
 /// Name of the column of a setting.
 fn column(document: Document<'_>, setting: &Setting<'_>) -> Result<String, FileError> {
     let name = setting.name();
+    check_name(document, "the name of a column", &name, setting.key.span())?;
     let taken = setting.group == Group::Workload && (TAKEN.contains(&&*name) || name == LABEL);
     if taken {
         let problem = format!("`{name}` is no axis; results have a column of that name already");
@@ -123,15 +135,17 @@ fn case_value(document: Document<'_>, name: &str, setting: &Setting<'_>) -> Resu
         return Err(document.error(span, problem));
     }
     let value = document.read(name, setting.value.clone())?;
-    finite(document, name, &value, span)?;
+    fit(document, name, &value, span)?;
     Ok(value)
 }
 
-fn finite(document: Document<'_>, name: &str, value: &CaseValue, span: Span) -> Result<(), FileError> {
+/// Refuses values of cases that are no numbers, and names that are too long.
+fn fit(document: Document<'_>, name: &str, value: &CaseValue, span: Span) -> Result<(), FileError> {
     match value {
         CaseValue::Number(number) if !number.is_finite() => {
             Err(document.error(span, format!("`{name}` is {number}; it must be a finite number or a name")))
         }
-        _ => Ok(()),
+        CaseValue::Text(text) => check_name(document, &format!("`{name}`"), text, span),
+        CaseValue::Number(_) => Ok(()),
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Neighbours: `run.rs` has the outcomes, `results.rs` is what becomes of them.
 
+use std::collections::{HashMap, HashSet};
+
 use super::document::FileError;
+use super::keys::{figure_key, run_key};
 use super::plan::{Plan, Run};
-use super::published::same_case;
 use super::results::{Results, Role, Row, RunResult};
 use crate::outcome::{Metric, Outcome};
 
@@ -12,9 +14,12 @@ use crate::outcome::{Metric, Outcome};
 pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) -> Results {
     let missing = outcomes.iter().filter(|outcome| outcome.is_none()).count();
     let (mut rows, mut runs) = (Vec::new(), Vec::new());
+    let calibration = plan.calibration.as_ref().map_or(&[][..], |found| found.rows.rows());
+    let calibrated: HashSet<String> =
+        calibration.iter().map(|row| figure_key(&row.case, "", &row.metric)).collect();
     for (run, outcome) in plan.runs.iter().zip(outcomes) {
         let Some(outcome) = outcome else { continue };
-        rows.extend(outcome.metrics.iter().map(|metric| row(plan, run, metric)));
+        rows.extend(outcome.metrics.iter().map(|metric| row(plan, &calibrated, run, metric)));
         runs.push(RunResult { case: run.case.clone(), variant: run.variant.clone(), outcome });
     }
     Results {
@@ -33,10 +38,10 @@ pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) ->
     }
 }
 
-fn row(plan: &Plan, run: &Run, metric: &Metric) -> Row {
+/// `calibrated` has the keys of figures that were calibrated on, whose variant is the baseline.
+fn row(plan: &Plan, calibrated: &HashSet<String>, run: &Run, metric: &Metric) -> Row {
     let is_baseline =
         plan.variants.iter().any(|info| info.name == run.variant && info.role == Role::Baseline);
-    let calibration = plan.calibration.as_ref().filter(|_| is_baseline);
     Row {
         case: run.case.clone(),
         variant: run.variant.clone(),
@@ -44,7 +49,7 @@ fn row(plan: &Plan, run: &Run, metric: &Metric) -> Row {
         unit: metric.unit.to_owned(),
         predicted: metric.value,
         published: plan.published.find(&run.case, &run.variant, metric.name).map(|row| row.value),
-        calibrated_on: calibration.is_some_and(|found| found.rows.has(&run.case, metric.name)),
+        calibrated_on: is_baseline && calibrated.contains(&figure_key(&run.case, "", metric.name)),
     }
 }
 
@@ -67,12 +72,12 @@ impl Plan {
     /// Names of published figures of runs that were done, which no run gave.
     #[must_use]
     pub fn not_simulated(&self, results: &Results) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
+        let runs: HashMap<String, &RunResult> =
+            results.runs.iter().map(|run| (run_key(&run.case, &run.variant), run)).collect();
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
         for published in &self.published.rows {
-            let of_run =
-                |run: &&RunResult| run.variant == published.variant && same_case(&run.case, &published.case);
-            let Some(run) = results.runs.iter().find(of_run) else { continue };
-            if run.outcome.get(&published.metric).is_none() && !names.contains(&published.metric) {
+            let Some(run) = runs.get(&run_key(&published.case, &published.variant)) else { continue };
+            if run.outcome.get(&published.metric).is_none() && seen.insert(&published.metric) {
                 names.push(published.metric.clone());
             }
         }

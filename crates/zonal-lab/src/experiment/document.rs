@@ -12,6 +12,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
 use zonal_machine::Excerpt;
 
+use super::limits::{LIST_MAX, check_count};
+
 /// What is wrong with a file, in one line, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
@@ -150,19 +152,27 @@ impl<'t> Section<'t> {
         Ok(table.map(|table| Self::new(self.document, table.span(), table.into_inner())))
     }
 
-    /// Takes a list of tables out: none where the key is not there.
-    pub(super) fn sections(&mut self, key: &'static str) -> Result<Vec<Self>, FileError> {
+    /// Takes a list of tables out, `most` of them or fewer: none where the key is not there.
+    pub(super) fn sections(&mut self, key: &'static str, most: usize) -> Result<Vec<Self>, FileError> {
         let document = self.document;
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         let span = value.span();
         let DeValue::Array(items) = value.into_inner() else {
             return Err(document.error(span, format!("`{key}` is a list of tables; write [[{key}]]")));
         };
+        if let Some(excess) = items.get(most) {
+            check_count(document, key, items.len(), most, excess.span())?;
+        }
         let section = |item| {
             let table = table_of(document, key, item)?;
             Ok(Self::new(document, table.span(), table.into_inner()))
         };
         items.into_iter().map(section).collect()
+    }
+
+    /// Refuses more keys than a table may have; what it is called.
+    pub(super) fn check_size(&self, name: &str) -> Result<(), FileError> {
+        check_count(self.document, name, self.table.len(), LIST_MAX, self.span.clone())
     }
 
     /// Takes out all that is left.

@@ -2,10 +2,13 @@
 //!
 //! Neighbours: `published.rs` reads tables, `resolve.rs` calls this once the runs are known.
 
+use std::collections::HashSet;
+
 use super::document::{Document, FileError};
 use super::file::{Written, WrittenFilter};
+use super::keys::{case_key, figure_key};
 use super::plan::{Calibration, Plan};
-use super::published::{Baseline, CaseFilter, Published, PublishedRow, same_case};
+use super::published::{Baseline, CaseFilter, Published, PublishedRow};
 use super::results::Role;
 use super::source::Source;
 
@@ -28,41 +31,53 @@ pub(super) fn published(
         check_filter(document, only, &published)?;
         published.rows.retain(|row| only.filter.takes(&row.case));
     }
+    let known = Known::of(plan);
     for (at, row) in published.rows.iter().enumerate() {
-        let checked = check_row(row, plan).and_then(|()| check_twice(row, &published.rows[..at]));
+        let checked = known.check(row, plan).and_then(|()| {
+            let key = figure_key(&row.case, &row.variant, &row.metric);
+            let before = published.index.insert(key, at).map(|before| published.rows[before].line);
+            before.map_or(Ok(()), |line| {
+                Err(format!("the same figure as in line {line}; each must be there once"))
+            })
+        });
         checked.map_err(|problem| FileError { file: file.clone(), line: Some(row.line), problem })?;
     }
     Ok(published)
 }
 
-/// Errors show nothing of the row: the file may be one that the reader keeps to himself.
-fn check_row(row: &PublishedRow, plan: &Plan) -> Result<(), String> {
-    if !plan.variants.iter().any(|variant| variant.name == row.variant) {
-        let known: Vec<&str> = plan.variants.iter().map(|variant| &*variant.name).collect();
-        return Err(format!("the variant is none of {}, which has {}", plan.name, known.join(", ")));
-    }
-    let has_column =
-        |name: &String| plan.runs.iter().flat_map(|run| &run.case).any(|(known, _)| known == name);
-    if !row.case.iter().all(|(name, _)| has_column(name)) {
-        let columns = plan.columns_text();
-        return Err(format!(
-            "it has a value in a column that cases do not have; in {}, {columns}",
-            plan.name
-        ));
-    }
-    if !plan.runs.iter().any(|run| same_case(&run.case, &row.case)) {
-        return Err(format!("there is no such case; in {}, {}", plan.name, plan.columns_text()));
-    }
-    Ok(())
+/// What rows of figures can belong to.
+struct Known<'p> {
+    variants: HashSet<&'p str>,
+    columns: HashSet<&'p str>,
+    cases: HashSet<String>,
 }
 
-fn check_twice(row: &PublishedRow, before: &[PublishedRow]) -> Result<(), String> {
-    let same = |other: &&PublishedRow| {
-        other.variant == row.variant && other.metric == row.metric && same_case(&other.case, &row.case)
-    };
-    match before.iter().find(same) {
-        Some(other) => Err(format!("the same figure as in line {}; each must be there once", other.line)),
-        None => Ok(()),
+impl<'p> Known<'p> {
+    fn of(plan: &'p Plan) -> Self {
+        Self {
+            variants: plan.variants.iter().map(|variant| &*variant.name).collect(),
+            columns: plan.runs.iter().flat_map(|run| &run.case).map(|(name, _)| &**name).collect(),
+            cases: plan.runs.iter().map(|run| case_key(&run.case)).collect(),
+        }
+    }
+
+    /// Errors show nothing of the row: the file may be one that the reader keeps to himself.
+    fn check(&self, row: &PublishedRow, plan: &Plan) -> Result<(), String> {
+        if !self.variants.contains(&*row.variant) {
+            let known: Vec<&str> = plan.variants.iter().map(|variant| &*variant.name).collect();
+            return Err(format!("the variant is none of {}, which has {}", plan.name, known.join(", ")));
+        }
+        if !row.case.iter().all(|(name, _)| self.columns.contains(&**name)) {
+            let columns = plan.columns_text();
+            return Err(format!(
+                "it has a value in a column that cases do not have; in {}, {columns}",
+                plan.name
+            ));
+        }
+        if !self.cases.contains(&case_key(&row.case)) {
+            return Err(format!("there is no such case; in {}, {}", plan.name, plan.columns_text()));
+        }
+        Ok(())
     }
 }
 

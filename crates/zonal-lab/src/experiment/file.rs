@@ -5,9 +5,10 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::cases::{self, Case};
+use super::cases::{self, Case, RUNS_MAX};
 use super::document::{Document, FileError, Section, Span};
 use super::layer::{Group, Layer};
+use super::limits::{LIST_MAX, check_count, check_name};
 use super::published::CaseFilter;
 use super::results::{CaseValue, Role};
 
@@ -80,15 +81,23 @@ impl<'t> Written<'t> {
     pub(super) fn read(document: Document<'t>) -> Result<Self, FileError> {
         let mut file = document.parse()?;
         let written = Self {
-            name: file.required("name")?,
+            name: name(&mut file)?,
             title: file.required("title")?,
             source: file.or_default("source")?,
             about: file.or_default("about")?,
             assumptions: file.or_default("assumptions")?,
-            parts: file.sections("part")?.into_iter().map(part).collect::<Result<_, _>>()?,
-            variants: file.sections("variant")?.into_iter().map(variant).collect::<Result<_, _>>()?,
+            parts: file.sections("part", LIST_MAX)?.into_iter().map(part).collect::<Result<_, _>>()?,
+            variants: file
+                .sections("variant", LIST_MAX)?
+                .into_iter()
+                .map(variant)
+                .collect::<Result<_, _>>()?,
             published: file.section("published")?.map(published).transpose()?,
-            parameters: file.sections("parameter")?.into_iter().map(parameter).collect::<Result<_, _>>()?,
+            parameters: file
+                .sections("parameter", LIST_MAX)?
+                .into_iter()
+                .map(parameter)
+                .collect::<Result<_, _>>()?,
             calibration: file.section("calibration")?.map(calibration).transpose()?,
         };
         let span = file.span.clone();
@@ -102,20 +111,26 @@ impl<'t> Written<'t> {
     }
 }
 
+/// The name that a section must have.
+fn name(section: &mut Section<'_>) -> Result<Spanned<String>, FileError> {
+    let name: Spanned<String> = section.required("name")?;
+    check_name(section.document, "name", name.get_ref(), name.span())?;
+    Ok(name)
+}
+
 fn part(mut section: Section<'_>) -> Result<WrittenPart<'_>, FileError> {
-    let name = section.optional("name")?;
-    let machine = section.required("machine")?;
-    let mut layer = Layer::default();
-    for group in [Group::Hardware, Group::Config] {
-        if let Some(table) = section.table(group.name())? {
-            layer.set_all(group, table.into_inner());
-        }
+    let name: Option<Spanned<String>> = section.optional("name")?;
+    if let Some(name) = &name {
+        check_name(section.document, "name", name.get_ref(), name.span())?;
     }
+    let machine = section.required("machine")?;
+    let mut layer = layer(&mut section)?;
     let Some(mut workload) = section.section(Group::Workload.name())? else {
         return Err(section.missing("workload"));
     };
     let kind = workload.required("kind")?;
     let workload_span = workload.span.clone();
+    workload.check_size(Group::Workload.name())?;
     layer.set_all(Group::Workload, workload.rest());
     let cases = part_cases(&mut section)?;
     let span = section.span.clone();
@@ -123,10 +138,22 @@ fn part(mut section: Section<'_>) -> Result<WrittenPart<'_>, FileError> {
     Ok(WrittenPart { span, name, machine, kind, layer, workload: workload_span, cases })
 }
 
+/// The settings of a section that both parts and variants can have.
+fn layer<'t>(section: &mut Section<'t>) -> Result<Layer<'t>, FileError> {
+    let mut layer = Layer::default();
+    for group in [Group::Hardware, Group::Config] {
+        if let Some(table) = section.table(group.name())? {
+            check_count(section.document, group.name(), table.get_ref().len(), LIST_MAX, table.span())?;
+            layer.set_all(group, table.into_inner());
+        }
+    }
+    Ok(layer)
+}
+
 fn part_cases<'t>(section: &mut Section<'t>) -> Result<Vec<Case<'t>>, FileError> {
     let document = section.document;
     let axes = section.table("cases")?;
-    let list = section.sections("case")?;
+    let list = section.sections("case", RUNS_MAX)?;
     match (axes, list.is_empty()) {
         (Some(axes), false) => {
             let problem =
@@ -140,15 +167,10 @@ fn part_cases<'t>(section: &mut Section<'t>) -> Result<Vec<Case<'t>>, FileError>
 }
 
 fn variant(mut section: Section<'_>) -> Result<WrittenVariant<'_>, FileError> {
-    let name = section.required("name")?;
+    let name = name(&mut section)?;
     let role = section.required("role")?;
     let about = section.or_default("about")?;
-    let mut layer = Layer::default();
-    for group in [Group::Config, Group::Hardware] {
-        if let Some(table) = section.table(group.name())? {
-            layer.set_all(group, table.into_inner());
-        }
-    }
+    let layer = layer(&mut section)?;
     section.finish()?;
     Ok(WrittenVariant { name, role, about, layer })
 }
@@ -161,7 +183,7 @@ fn published(mut section: Section<'_>) -> Result<WrittenPublished, FileError> {
 }
 
 fn parameter(mut section: Section<'_>) -> Result<WrittenParameter, FileError> {
-    let name = section.required("name")?;
+    let name = name(&mut section)?;
     let calibrated = section.or_default("calibrated")?;
     let why = section.required("why")?;
     section.finish()?;
@@ -170,7 +192,9 @@ fn parameter(mut section: Section<'_>) -> Result<WrittenParameter, FileError> {
 
 fn calibration(mut section: Section<'_>) -> Result<WrittenCalibration, FileError> {
     let variant = section.required("variant")?;
-    let metrics = section.required("metrics")?;
+    let metrics: Spanned<Vec<Spanned<String>>> = section.required("metrics")?;
+    check_count(section.document, "metrics", metrics.get_ref().len(), LIST_MAX, metrics.span())?;
+    let metrics = metrics.into_inner();
     let only = filter(&mut section)?;
     let about = section.optional("about")?;
     section.finish()?;
@@ -188,14 +212,17 @@ enum OneOrMore {
 fn filter(section: &mut Section<'_>) -> Result<Option<WrittenFilter>, FileError> {
     let document = section.document;
     let Some(table) = section.table("only")? else { return Ok(None) };
+    check_count(document, "only", table.get_ref().len(), LIST_MAX, table.span())?;
     let (mut columns, mut spans) = (Vec::new(), Vec::new());
     for (name, value) in table.into_inner() {
-        spans.push(name.span());
+        let span = name.span();
         let name = name.into_inner().into_owned();
         let values = match document.read(&name, value)? {
             OneOrMore::One(value) => vec![value],
             OneOrMore::More(values) => values,
         };
+        check_count(document, &name, values.len(), RUNS_MAX, span.clone())?;
+        spans.push(span);
         columns.push((name, values));
     }
     Ok(Some(WrittenFilter { filter: CaseFilter(columns), spans }))

@@ -2,7 +2,7 @@
 //!
 //! An experiment is a TOML file. `document.rs` and `file.rs` read it, `layer.rs`, `cases.rs` and
 //! `choices.rs` are what it consists of, `resolve.rs` makes a checked [`Plan`] of it with the help of
-//! `parameters.rs`, `figures.rs` and `published.rs`; [`run()`] runs a plan and gives [`results`],
+//! `parameters.rs`, `figures.rs` and `published.rs`, within `limits.rs`; [`run()`] runs a plan and gives [`results`],
 //! which `json.rs` writes. A *part* is a machine with a workload; a *case* sets some of its settings; a *variant*
 //! is a way to configure the allocator that every case is run with.
 
@@ -14,7 +14,9 @@ mod document;
 mod figures;
 mod file;
 mod json;
+pub(crate) mod keys;
 mod layer;
+mod limits;
 mod parameters;
 mod plan;
 mod published;

@@ -5,15 +5,18 @@
 //! figures of other variants: what is calibrated on it cannot have seen them. Neighbours: `resolve.rs`
 //! holds tables against the cases of an experiment.
 
+use std::collections::HashMap;
+
 use super::document::FileError;
+use super::keys::figure_key;
 use super::resolve::PART;
 use super::results::{CaseValue, CaseValues};
 
 /// Columns that every table ends with.
 const COLUMNS: [&str; 4] = ["variant", "metric", "unit", "value"];
 
-/// Most figures of a table: each is compared with all before it.
-const ROWS_MAX: usize = 10_000;
+/// Most figures of a table.
+const ROWS_MAX: usize = 1 << 16;
 
 /// Which cases are meant: for each column named, the values it may have.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -67,6 +70,8 @@ pub struct Published {
     pub columns: Vec<String>,
     /// The figures.
     pub rows: Vec<PublishedRow>,
+    /// Where a figure stands among them, once they have been checked.
+    pub(super) index: HashMap<String, usize>,
 }
 
 impl Published {
@@ -93,6 +98,7 @@ impl Published {
             return Err(refused(&reader, problem));
         };
         let (mut rows, mut record) = (Vec::new(), csv::StringRecord::new());
+        let (mut lines, mut counted) = (0, 0);
         loop {
             match reader.read_record(&mut record) {
                 Ok(false) => break,
@@ -100,22 +106,24 @@ impl Published {
                 Err(error) => return Err(refused(&reader, shape(&error))),
             }
             if rows.len() == ROWS_MAX {
-                return Err(refused(&reader, format!("there are at most {ROWS_MAX} figures")));
+                return Err(refused(&reader, format!("more than {ROWS_MAX} figures; split the experiment")));
             }
-            let line = line_before(text, reader.position());
+            // Each line is looked at once: tables are long.
+            let end = reader.position().byte() as usize;
+            lines += text.get(counted..end).unwrap_or_default().matches('\n').count();
+            counted = end;
+            let trailing = text.get(..end).unwrap_or(text);
+            let line = 1 + lines - trailing[trailing.trim_end().len()..].matches('\n').count();
             rows.push(row(&record, columns, line).map_err(|problem| refused(&reader, problem))?);
         }
         let columns = columns.iter().map(|&name| name.to_owned()).collect();
-        Ok(Self { file: file.to_owned(), columns, rows })
+        Ok(Self { file: file.to_owned(), columns, rows, index: HashMap::new() })
     }
 
     /// The figure of a case in a variant.
     #[must_use]
     pub fn find(&self, case: &CaseValues, variant: &str, metric: &str) -> Option<&PublishedRow> {
-        let wanted = |row: &&PublishedRow| {
-            row.variant == variant && row.metric == metric && same_case(&row.case, case)
-        };
-        self.rows.iter().find(wanted)
+        self.index.get(&figure_key(case, variant, metric)).map(|&at| &self.rows[at])
     }
 }
 
@@ -155,11 +163,6 @@ fn shape(error: &csv::Error) -> String {
         }
         _ => "it must be cells with commas between".to_owned(),
     }
-}
-
-/// Whether two cases are the same, in whatever order their values stand.
-pub(super) fn same_case(one: &CaseValues, other: &CaseValues) -> bool {
-    one.len() == other.len() && one.iter().all(|value| other.contains(value))
 }
 
 /// A figure of the baseline.
@@ -202,11 +205,5 @@ impl Baseline {
     #[must_use]
     pub fn rows(&self) -> &[BaselineRow] {
         &self.rows
-    }
-
-    /// Whether a figure of a case is among them.
-    #[must_use]
-    pub fn has(&self, case: &CaseValues, metric: &str) -> bool {
-        self.rows.iter().any(|row| row.metric == metric && same_case(&row.case, case))
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Neighbours: `file.rs` reads, `parameters.rs` and `figures.rs` check the rest of the file.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use zonal::{Config, Layout};
@@ -13,6 +14,7 @@ use super::choices::{Choices, check_min_free, key_of};
 use super::document::{Document, FileError, Span};
 use super::figures;
 use super::file::{Written, WrittenPart, WrittenVariant};
+use super::keys::case_key;
 use super::layer::{Group, Layer};
 use super::parameters;
 use super::plan::{Plan, Run};
@@ -50,11 +52,12 @@ pub fn load(source: &Source) -> Result<Plan, FileError> {
         runs: Vec::new(),
         published: Default::default(),
     };
+    let mut seen = HashSet::new();
     for part in &parts {
         if !plan.machines.contains(&part.model.name) {
             plan.machines.push(part.model.name.clone());
         }
-        runs(document, part, &written.variants, &mut plan.runs)?;
+        runs(document, part, &written.variants, &mut seen, &mut plan.runs)?;
     }
     plan.published = figures::published(document, source, &written, &plan)?;
     plan.calibration = figures::calibration(document, &written, &plan)?;
@@ -156,6 +159,7 @@ fn runs<'t>(
     document: Document<'t>,
     part: &Part<'_, 't>,
     variants: &[WrittenVariant<'t>],
+    seen: &mut HashSet<String>,
     runs: &mut Vec<Run>,
 ) -> Result<(), FileError> {
     let count = runs.len() + part.written.cases.len() * variants.len();
@@ -172,7 +176,7 @@ fn runs<'t>(
             (PART.to_owned(), name)
         });
         let values: CaseValues = name.chain(case.values.iter().cloned()).collect();
-        if runs.iter().any(|run| run.case == values) {
+        if !seen.insert(case_key(&values)) {
             let text = case_text(&values);
             let text = if text.is_empty() { "without any value".to_owned() } else { text };
             let problem = format!("the case {text} is there twice; each must be there once");

@@ -5,6 +5,7 @@
 //! Neighbours: `frame.rs` draws what all charts share, the rooms of the charts the rest.
 
 use std::fmt::{Debug, Write as _};
+use std::ops::Add;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -68,20 +69,28 @@ impl Font {
 
     /// How wide `text` is at most, in pixels.
     pub(super) fn width(self, text: &str) -> f64 {
-        let bold = if self.weight == Weight::Bold { 1.1 } else { 1.0 };
-        printable(text).chars().map(glyph).sum::<f64>() * self.size * bold
+        self.wide(printable(text).chars().map(glyph).sum())
     }
 
     /// `text`, cut where it would be wider than `room` pixels.
     pub(super) fn fit(self, text: &str, room: f64) -> String {
-        if self.width(text) <= room {
-            return text.to_owned();
+        let (mut sum, mut cut) = (0.0, 0);
+        for (at, letter) in text.char_indices() {
+            sum = printable(letter.encode_utf8(&mut [0; 4])).chars().map(glyph).fold(sum, Add::add);
+            if self.wide(sum) > room {
+                return format!("{}…", text[..cut].trim_end());
+            }
+            if self.wide(sum) + self.width("…") <= room {
+                cut = at + letter.len_utf8();
+            }
         }
-        let mut cut: String = text.to_owned();
-        while !cut.is_empty() && self.width(&cut) + self.width("…") > room {
-            cut.pop();
-        }
-        format!("{}…", cut.trim_end())
+        text.to_owned()
+    }
+
+    /// How wide glyphs of so much in all are.
+    fn wide(self, glyphs: f64) -> f64 {
+        let bold = if self.weight == Weight::Bold { 1.1 } else { 1.0 };
+        glyphs * self.size * bold
     }
 }
 
@@ -215,4 +224,43 @@ pub(super) fn printable(text: &str) -> String {
 
 fn escape(text: &str) -> String {
     maud::html! { (printable(text)) }.into_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest beginning of a text that has room, found by leaving out letter after letter.
+    fn popped(font: Font, text: &str, room: f64) -> String {
+        if font.width(text) <= room {
+            return text.to_owned();
+        }
+        let mut cut = text.to_owned();
+        while !cut.is_empty() && font.width(&cut) + font.width("…") > room {
+            cut.pop();
+        }
+        format!("{}…", cut.trim_end())
+    }
+
+    #[test]
+    fn texts_are_cut_where_they_no_longer_fit() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let letters: Vec<char> = "aiM  W.\u{202e}\n\u{4e00}é…".chars().collect();
+        for _ in 0..2000 {
+            let text: String = (0..random.usize(..30)).map(|_| random.choice(&letters).unwrap()).collect();
+            let room = random.f64() * 250.0;
+            for font in [Font::TITLE, Font::TICK] {
+                assert_eq!(font.fit(&text, room), popped(font, &text, room), "{text:?} in {room}");
+            }
+        }
+    }
+
+    /// Each letter left out by itself, and the rest measured anew, would take hours.
+    #[test]
+    fn a_long_text_is_measured_once() {
+        let long = "variant ".repeat(1 << 18);
+        assert!(Font::LABEL.fit(&long, 100.0).ends_with('…'));
+        assert_eq!(Font::LABEL.fit(&long, f64::INFINITY), long);
+        assert!(Font::LABEL.fit(&long, Font::LABEL.width(&long) - 1.0).len() + 20 > long.len());
+    }
 }

@@ -3,8 +3,11 @@
 //! Errors are sizes of deviations from published figures; rows that were calibrated on are never mixed
 //! with rows that were predicted. Neighbours: `html.rs` puts them on the page.
 
+use std::collections::HashSet;
+
 use super::figures;
 use super::parts;
+use crate::experiment::keys::case_key;
 use crate::experiment::results::{Results, Row};
 
 /// How predictions of some rows deviate: a middle size and the worst row.
@@ -34,7 +37,7 @@ pub(super) fn sentences(results: &Results) -> Vec<String> {
         return vec!["There are no figures: no run was finished.".to_owned()];
     }
     let variants = parts::unique(rows.iter().map(|row| &row.variant)).len();
-    let cases = parts::unique(rows.iter().map(|row| &row.case)).len();
+    let cases = rows.iter().map(|row| case_key(&row.case)).collect::<HashSet<_>>().len();
     let published = rows.iter().filter(|row| row.published.is_some()).count();
     let counts = [(rows.len(), "figure"), (variants, "variant"), (cases, "case")];
     let [figures, variants, cases] = counts.map(|(number, what)| counted(number, what));

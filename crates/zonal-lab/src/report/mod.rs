@@ -25,6 +25,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use zonal_machine::output::{self, Kind, Replace, WriteError};
@@ -109,15 +110,18 @@ impl Gallery {
 
     /// Makes names of charts fit for files, and unique.
     fn name(&mut self) {
-        let mut taken: Vec<String> = Vec::new();
+        let mut taken = HashSet::new();
+        let mut numbers: HashMap<String, usize> = HashMap::new();
         let Self { scaling, bars, causes, series } = self;
         let series = series.iter_mut().flat_map(|(_, charts)| charts);
         for chart in scaling.iter_mut().chain(bars).chain(causes).chain(series) {
             let plain = slug(&chart.name);
-            let numbered = (2..).map(|number| format!("{plain}-{number}"));
-            let free = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken.contains(name));
-            chart.name = free.unwrap_or(plain);
-            taken.push(chart.name.clone());
+            let number = numbers.entry(plain.clone()).or_insert(1);
+            chart.name = plain.clone();
+            while !taken.insert(chart.name.clone()) {
+                *number += 1;
+                chart.name = format!("{plain}-{number}");
+            }
         }
     }
 

@@ -4,12 +4,15 @@
 //! published and how far these lie apart. Neighbours: `html.rs` puts them on the page, `figures.rs`
 //! writes numbers.
 
+use std::collections::HashMap;
+
 use maud::{Markup, html};
 
 use super::canvas::printable;
 use super::figures::{self, NOTHING};
 use super::lead;
 use super::parts::{self, Part, Variant};
+use crate::experiment::keys::figure_key;
 use crate::experiment::results::{CaseValues, Parameter, Results, Role, Row};
 
 /// Sizes of errors up to which a colour stands, in percent, and the class of each.
@@ -37,8 +40,7 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Markup {
         variants.iter().filter(there).map(|variant| part.columns(variant)).collect();
     let values = part.rows.iter().flat_map(|row| parts::within_part(&row.case));
     let keys = parts::unique(values.map(|(name, _)| name.as_str()));
-    let lines: Vec<Line<'_>> =
-        parts::unique(part.rows.iter().map(|row| (&row.case, row.metric.as_str(), row.unit.as_str())));
+    let lines = lines(part);
     html! {
         div.scroll role="region" tabindex="0" aria-label=(printable(&part.title("figures"))) {
             table.figures {
@@ -46,12 +48,26 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Markup {
                 (head(&keys, &columns))
                 tbody {
                     @for (at, line) in lines.iter().enumerate() {
-                        tr.case[at == 0 || lines[at - 1].0 != line.0] { (part.line(line, &keys, &columns)) }
+                        tr.case[at == 0 || lines[at - 1].0.0 != line.0.0] { (Part::line(line, &keys, &columns)) }
                     }
                 }
             }
         }
     }
+}
+
+/// The lines of a part in the order they appear, each with its rows.
+fn lines<'a>(part: &Part<'a>) -> Vec<(Line<'a>, Vec<&'a Row>)> {
+    let (mut lines, mut places) = (Vec::new(), HashMap::new());
+    for row in &part.rows {
+        let key = figure_key(&row.case, &row.unit, &row.metric);
+        let place = *places.entry(key).or_insert_with(|| {
+            lines.push(((&row.case, row.metric.as_str(), row.unit.as_str()), Vec::new()));
+            lines.len() - 1
+        });
+        lines[place].1.push(*row);
+    }
+    lines
 }
 
 fn head(keys: &[&str], columns: &[Columns<'_>]) -> Markup {
@@ -86,10 +102,11 @@ impl Part<'_> {
         Columns { variant: variant.name, published: rows.any(|row| row.published.is_some()) }
     }
 
-    fn line(&self, line: &Line<'_>, keys: &[&str], columns: &[Columns<'_>]) -> Markup {
-        let (case, metric, unit) = line;
-        let of_line = |row: &&&Row| row.case == **case && row.metric == *metric && row.unit == *unit;
-        let rows: Vec<&Row> = self.rows.iter().filter(of_line).copied().collect();
+    fn line(
+        ((case, metric, unit), rows): &(Line<'_>, Vec<&Row>),
+        keys: &[&str],
+        columns: &[Columns<'_>],
+    ) -> Markup {
         let value = |key: &str| {
             let value = parts::within_part(case).iter().find(|(name, _)| name == key);
             value.map_or_else(|| NOTHING.to_owned(), |(_, value)| parts::text(value))

@@ -3,9 +3,9 @@
 use roxmltree::{Document, Node};
 use zonal_machine::output::Replace;
 
-use super::canvas::{Font, Weight};
+use super::canvas::{Chart, Font, Weight};
 use super::samples::{self, HOSTILE, VARIANTS, num, row, run, series, text};
-use super::{charts, figures, html, parts, slug, style, table, write};
+use super::{Gallery, charts, figures, html, parts, slug, style, table, write};
 use crate::experiment::results::{CaseValue, Parameter, Results, Row};
 use crate::outcome::Series;
 
@@ -387,4 +387,35 @@ fn no_text_lies_over_another_or_outside_its_chart() {
             }
         }
     }
+}
+
+/// Trying each number from the first on for every chart would take hours.
+#[test]
+fn many_charts_of_one_name_are_numbered() {
+    let chart = |name: &str| Chart::draw(name.to_owned(), String::new(), String::new(), (1.0, 1.0), |_| ());
+    let mut gallery =
+        Gallery { bars: (0..20_000).map(|_| chart("\u{4e00} a")).collect(), ..Gallery::default() };
+    gallery.bars.insert(2, chart("a 3"));
+    gallery.name();
+    let names: Vec<&str> = gallery.bars.iter().map(|chart| &*chart.name).collect();
+    assert_eq!(names[..5], ["a", "a-2", "a-3", "a-4", "a-5"]);
+    assert_eq!(names[20_000], "a-20001");
+}
+
+/// As many runs as an experiment may have, each with figures, causes and a series.
+#[test]
+fn the_largest_report_is_written() {
+    let mut results = samples::empty();
+    for at in 0..1024 {
+        let case = vec![text("part", "a"), text("name", &format!("case {at}")), num("cpus", f64::from(at))];
+        for variant in VARIANTS {
+            for metric in 0..12 {
+                let metric = format!("metric {metric}");
+                results.rows.push(row(&case, variant, (&metric, "s"), (f64::from(at), Some(1.0))));
+            }
+            let lines = vec![series("pageset.high", "CPU 0", "frames", 10, 1.0)];
+            results.runs.push(run(&case, variant, 1.0, lines));
+        }
+    }
+    assert!(html(&results).len() > 1 << 20);
 }

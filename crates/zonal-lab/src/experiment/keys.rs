@@ -1,0 +1,57 @@
+//! Cases and figures as texts, by which maps find them: two texts are the same exactly when the cases are, in
+//! whatever order their values stand.
+//!
+//! Neighbours: `results.rs` has cases, `figures.rs` and `collect.rs` look for them.
+
+use std::fmt::Write as _;
+
+use super::results::{CaseValue, CaseValues};
+
+/// The key of a case.
+pub(crate) fn case_key(case: &CaseValues) -> String {
+    let key = |(name, value): &(String, CaseValue)| match value {
+        // Both zeros are the same number.
+        CaseValue::Number(number) => format!("{}:{name}#{:x};", name.len(), (number + 0.0).to_bits()),
+        CaseValue::Text(text) => format!("{}:{name}{}:{text}", name.len(), text.len()),
+    };
+    let mut values: Vec<String> = case.iter().map(key).collect();
+    values.sort_unstable();
+    values.concat()
+}
+
+/// The key of a run: a case in a variant.
+pub(crate) fn run_key(case: &CaseValues, variant: &str) -> String {
+    let mut key = case_key(case);
+    let _ = write!(key, "/{}:{variant}", variant.len());
+    key
+}
+
+/// The key of a figure of a run.
+pub(crate) fn figure_key(case: &CaseValues, variant: &str, metric: &str) -> String {
+    run_key(case, variant) + "/" + metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_the_same_exactly_when_cases_are() {
+        let text = |name: &str, value: &str| (name.to_owned(), CaseValue::Text(value.to_owned()));
+        let number = |name: &str, value: f64| (name.to_owned(), CaseValue::Number(value));
+        let one = vec![text("part", "a"), number("cpus", 0.0)];
+        assert_eq!(case_key(&one), case_key(&vec![number("cpus", -0.0), text("part", "a")]));
+        let others = [
+            vec![text("part", "a")],
+            vec![text("part", "a"), number("cpus", 1.0)],
+            vec![text("part", "a"), text("cpus", "0")],
+            vec![text("part", "a#0;4:cpus"), number("cpus", 0.0)],
+            vec![text("part1", ":a"), number("cpus", 0.0)],
+        ];
+        for other in others {
+            assert_ne!(case_key(&one), case_key(&other));
+        }
+        assert_ne!(run_key(&one, "a"), run_key(&one, "b"));
+        assert_ne!(figure_key(&one, "a", "wall"), figure_key(&one, "a", "sys"));
+    }
+}

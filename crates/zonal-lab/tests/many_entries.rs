@@ -1,0 +1,103 @@
+//! Experiments with very many entries are refused, or read in a time that grows with their length alone: each size
+//! here takes minutes where everything is held against everything else.
+
+use std::fmt::Write as _;
+
+use zonal_lab::experiment::{FileError, Plan, Source, load};
+
+const SMALL: &str = include_str!("data/small.toml");
+const FIGURES: &str = include_str!("data/small.csv");
+const MACHINE: &str = include_str!("data/small.json");
+
+fn load_files(experiment: &str, figures: &str) -> Result<Plan, FileError> {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [("small.toml", experiment), ("small.csv", figures), ("small.json", MACHINE)] {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    load(&Source::File(directory.path().join("small.toml")))
+}
+
+fn changed(old: &str, new: &str) -> String {
+    assert!(SMALL.contains(old), "{old}");
+    SMALL.replacen(old, new, 1)
+}
+
+fn refused(text: &str) -> String {
+    load_files(text, FIGURES).unwrap_err().problem
+}
+
+/// So many entries, each made from its number.
+fn many(count: usize, entry: impl Fn(usize) -> String) -> String {
+    (0..count).map(entry).collect()
+}
+
+#[test]
+fn lists_have_limits() {
+    let values = many(100_000, |at| format!("{at}.5, "));
+    let axis = changed("cpus = [1, 8]", &format!("fault_ns = [{values}]"));
+    assert_eq!(refused(&axis), "`fault_ns` has 100000 entries; at most 4096 can be");
+    let axes = changed("cpus = [1, 8]", &many(5000, |at| format!("a{at} = 1\n")));
+    assert_eq!(refused(&axes), "`cases` has 5001 entries; at most 256 can be");
+    let only = changed("only = { cpus = 1 }", &format!("only = {{ cpus = [{values}] }}"));
+    assert_eq!(refused(&only), "`cpus` has 100000 entries; at most 4096 can be");
+    let fields = changed("gib_each = 0.004", &many(5000, |at| format!("a{at} = 1\n")));
+    assert_eq!(refused(&fields), "`workload` has 5002 entries; at most 256 can be");
+    let metrics =
+        changed("metrics = [\"wall\"]", &format!("metrics = [{}]", many(300, |at| format!("'{at}',"))));
+    assert_eq!(refused(&metrics), "`metrics` has 300 entries; at most 256 can be");
+    // List, entries that are added, what one of them says, all entries then, and how many there can be.
+    let lists: [(&str, usize, &str, usize, usize); 4] = [
+        ("variant", 100_000, "name = 'v'\nrole = 'ours'", 100_002, 256),
+        ("parameter", 100_000, "name = 'hardware.hit_ns'\nwhy = ''", 100_002, 256),
+        ("part", 5000, "machine = 'small.json'\nname = 'p'\nworkload = { kind = 'hog' }", 5002, 256),
+        ("part.case", 100_000, "threads = 2", 100_002, 4096),
+    ];
+    for (list, count, entry, all, most) in lists {
+        let entries =
+            many(count, |at| format!("[[{list}]]\n{}\n", entry.replacen("'\n", &format!("{at}'\n"), 1)));
+        // Cases belong to the part before them.
+        let text = changed("[[variant]]", &format!("{entries}[[variant]]"));
+        let key = list.rsplit('.').next().unwrap();
+        assert_eq!(refused(&text), format!("`{key}` has {all} entries; at most {most} can be"));
+    }
+}
+
+#[test]
+fn names_have_a_limit() {
+    let long = "n".repeat(201);
+    for (old, new, field) in [
+        ("name = \"small\"", format!("name = \"{long}\""), "name"),
+        ("name = \"touch\"", format!("name = \"{long}\""), "name"),
+        ("name = \"before\"", format!("name = \"{long}\""), "name"),
+        ("name = \"hardware.memory_ns\"", format!("name = \"{long}\""), "name"),
+        ("case = \"one\"", format!("case = \"{long}\""), "`case`"),
+        ("cpus = [1, 8]", format!("cpus = [\"{long}\"]"), "`cpus`"),
+        ("cpus = [1, 8]", format!("{long} = 1"), "the name of a column"),
+    ] {
+        assert_eq!(
+            refused(&changed(old, &new)),
+            format!("{field} has 201 bytes; at most 200 can be"),
+            "{old}"
+        );
+    }
+}
+
+#[test]
+fn a_table_of_figures_is_read_once() {
+    let mut figures = FIGURES.to_owned();
+    let lines = FIGURES.lines().count();
+    for at in 0..60_000 {
+        writeln!(figures, "touch,1,on,,before,metric{at},s,1").unwrap();
+    }
+    let plan = load_files(SMALL, &figures).unwrap();
+    assert!(plan.has_published());
+    let twice = format!("{figures}touch,1,on,,before,metric7,s,1\n");
+    let error = load_files(SMALL, &twice).unwrap_err();
+    assert_eq!(error.problem, format!("the same figure as in line {}; each must be there once", lines + 8));
+    assert_eq!(error.line, Some(lines + 60_001));
+    for at in 0..6000 {
+        writeln!(figures, "touch,1,on,,before,more{at},s,1").unwrap();
+    }
+    let error = load_files(SMALL, &figures).unwrap_err();
+    assert_eq!(error.problem, "more than 65536 figures; split the experiment");
+}
