@@ -202,7 +202,7 @@ fn copy_to(root: &Path, target: &Path, mutant: Option<&Mutant>) -> Result<(), St
 }
 
 /// What belongs to the workspace, as paths below its root.
-fn files(root: &Path) -> Result<BTreeSet<PathBuf>, walkdir::Error> {
+pub(crate) fn files(root: &Path) -> Result<BTreeSet<PathBuf>, walkdir::Error> {
     let mut files = BTreeSet::new();
     for part in PARTS.map(|part| root.join(part)).into_iter().filter(|part| part.exists()) {
         let walk = WalkDir::new(part).into_iter().filter_entry(|entry| entry.file_name() != "target");
