@@ -1,9 +1,10 @@
 //! Every figure of an experiment has bounds, and a run within them needs no more memory for taking longer.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
 use zonal::Config;
-use zonal_lab::experiment::{FileError, Plan, Source, load};
+use zonal_lab::experiment::{FileError, Options, Plan, Source, load, run};
 use zonal_lab::hands::Hands;
 use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_lab::workload::{FirstTouch, Program};
@@ -89,6 +90,84 @@ fn errors_name_value_and_bounds() {
     assert_eq!(error.problem, "files: makes 11000000 files in all; at most 1e7 can be simulated");
 }
 
+/// What the allocator's own settings are taken as, it works with.
+#[test]
+fn settings_of_the_allocator_are_refused_or_work() {
+    let keys = [
+        "min_free_kbytes",
+        "watermark_scale_factor",
+        "high_fraction",
+        "reclaim_distance",
+        "min_unmapped_ratio",
+        "stat_interval",
+        "node_reclaim",
+        "counters.threshold",
+    ];
+    for (key, value) in keys.iter().flat_map(|key| {
+        ["0", "1", "255", "4294967295", "9223372036854775807", "-1"].map(|value| (key, value))
+    }) {
+        let hardware = format!("{HARDWARE}[part.config]\n{key} = {value}\n");
+        match load_tables(
+            &hardware,
+            "kind = 'first-touch'\ncpus = 1\ngib_each = 0.001\nfault_ns = 1.0\nuser_ns = 1.0",
+        ) {
+            Err(error) => {
+                let key = key.rsplit('.').next().unwrap();
+                assert!(error.problem.contains(key), "{key} = {value}: {error}");
+            }
+            Ok(plan) => {
+                let options = Options { seed: 1, jobs: NonZeroUsize::MIN, memory_bytes: u64::MAX };
+                let results = run(&plan, &options, |_| (), &AtomicBool::new(false));
+                // A machine whose memory is all in reserve has none to give.
+                let is_done = match &results {
+                    Ok(results) => results.missing == 0,
+                    Err(failure) => failure.to_string().contains("has no memory for the processes"),
+                };
+                assert!(is_done, "{key} = {value}: {results:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_has_a_most_of_operations_and_memory() {
+    let long = WORKLOADS[2].replace("seconds = 0.1", "seconds = 1e6");
+    let error = load_tables(HARDWARE, &long).unwrap_err();
+    assert_eq!(error.problem, "workload: about 5e11 page operations; at most 1e11 can be simulated");
+    let directory = tempfile::tempdir().unwrap();
+    let load_machine = |machine: &str, workload: &str| {
+        std::fs::write(directory.path().join("m.json"), machine).unwrap();
+        let file = directory.path().join("bounds.toml");
+        let text = format!("{}[part.workload]\n{workload}", FRAME.replace("quad-10-12-32", "m.json"));
+        std::fs::write(&file, text).unwrap();
+        load(&Source::File(file)).map(|_| ()).map_err(|error| error.problem)
+    };
+    let small = include_str!("data/small.json");
+    let touch = WORKLOADS[0].replace("0.1", "0.01");
+    assert_eq!(load_machine(small, &touch), Ok(()));
+    // Zones of any size: start, spanned, present and managed of the last one.
+    let zone = |start: u64, pages: u64| {
+        let old = "\"start\": 98304, \"spanned\": 32768, \"present\": 32768, \"managed\": 32256";
+        assert!(small.contains(old), "{small}");
+        small.replace(
+            old,
+            &format!("\"start\": {start}, \"spanned\": {pages}, \"present\": {pages}, \"managed\": {pages}"),
+        )
+    };
+    assert_eq!(
+        load_machine(&zone(1 << 36, 32768), &touch).unwrap_err(),
+        "machine: small has frame 68719509503; the lab has frames below 68719476736"
+    );
+    let large = load_machine(&zone(1 << 20, (1 << 36) - (1 << 20)), &touch).unwrap_err();
+    assert!(large.starts_with("machine: needs ") && large.ends_with("at most 64 GiB can be"), "{large}");
+    let files = load_machine(&zone(1 << 30, 32768), WORKLOADS[8]).unwrap_err();
+    assert_eq!(
+        files,
+        "the page cache: of machine small is for 1073774592 frames from the first to the last; \
+         at most 268435456 can be"
+    );
+}
+
 /// A second for each page, 9 hours in all: with a word for each slice of that time, 150 GiB of the host's memory.
 #[test]
 fn a_long_run_needs_no_more_memory_than_a_short_one() {
@@ -96,10 +175,10 @@ fn a_long_run_needs_no_more_memory_than_a_short_one() {
     for cpus in [1, 2] {
         let program = FirstTouch { cpus, gib_each: 0.125, fault_ns: 1e9, user_ns: 0.0 };
         program.check(&machine).unwrap();
-        let run = |sim: &zonal_lab::sim::Simulation<'_, '_>| {
+        let play = |sim: &zonal_lab::sim::Simulation<'_, '_>| {
             program.run(&Hands::new(sim), &AtomicBool::new(false)).unwrap()
         };
-        let outcome = machine.simulate(&Config::default(), 1, run).unwrap();
+        let outcome = machine.simulate(&Config::default(), 1, play).unwrap();
         assert!((32_768.0..33_000.0).contains(&outcome.seconds), "{}", outcome.seconds);
     }
 }

@@ -27,6 +27,12 @@ use crate::workload::Workload;
 pub(super) const PART: &str = "workload";
 /// Most CPUs that the lab tells apart.
 const CPUS_MAX: usize = 0xfffe;
+/// Frames of a machine lie below this one, because each has a bit: 256 TiB of pages of 4 KiB.
+const FRAMES_MAX: u64 = 1 << 36;
+/// Most of the host's memory that a run may need, in bytes.
+const HOST_BYTES_MAX: u64 = 64 << 30;
+/// Most page operations of a run: a day's work for a core.
+const OPERATIONS_MAX: f64 = 1e11;
 
 /// Reads an experiment and checks all of it.
 ///
@@ -152,6 +158,12 @@ fn machine(
             "machine: it has CPUs of larger ids; the lab has those below {CPUS_MAX}"
         )));
     }
+    let end = model.zones.iter().map(|zone| zone.start.get() + zone.spanned.get()).max().unwrap_or(0);
+    if end > FRAMES_MAX {
+        let problem =
+            format!("machine: {} has frame {}; the lab has frames below {FRAMES_MAX}", model.name, end - 1);
+        return Err(refused(problem));
+    }
     Ok(model)
 }
 
@@ -194,6 +206,13 @@ fn runs<'t>(
                 let place = place.unwrap_or_else(|| part.written.workload.clone());
                 document.error(place, format!("{}: {}", unfit.field, unfit.problem))
             })?;
+            let operations = workload.program().operations(&machine);
+            if operations > OPERATIONS_MAX {
+                let problem = format!(
+                    "workload: about {operations:.0e} page operations; at most {OPERATIONS_MAX:e} can be simulated"
+                );
+                return Err(document.error(part.written.workload.clone(), problem));
+            }
             runs.push(Run {
                 case: values.clone(),
                 case_place,
@@ -203,7 +222,7 @@ fn runs<'t>(
                 config,
                 workload: workload.clone(),
                 host_bytes,
-                operations: workload.program().operations(&machine),
+                operations,
             });
         }
     }
@@ -267,5 +286,11 @@ fn config<'t>(
     });
     let bytes = bytes.map_err(|error| refused(None, format!("machine: {error}")))?.map_err(misfit)?;
     let frames: u64 = machine.model.zones.iter().map(|zone| zone.spanned.get()).sum();
-    Ok((config, bytes + frames / 8))
+    let host_bytes = bytes + frames / 8;
+    if host_bytes > HOST_BYTES_MAX {
+        let [needed, most] = [host_bytes, HOST_BYTES_MAX].map(|bytes| bytes >> 30);
+        let problem = format!("machine: needs {needed} GiB of the host's memory; at most {most} GiB can be");
+        return Err(refused(layer.place(Group::Hardware, "cache_lines"), problem));
+    }
+    Ok((config, host_bytes))
 }

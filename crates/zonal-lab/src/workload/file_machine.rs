@@ -38,6 +38,9 @@ pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> 
     })
 }
 
+/// Most frames from the first of a machine to its last: the page cache has a page for each.
+const FRAMES_MAX: u64 = 1 << 28;
+
 /// A machine whose programs use files.
 pub(super) struct FileMachine<'h, 's, 'm> {
     pub(super) hands: &'h Hands<'s, 'm>,
@@ -59,6 +62,17 @@ pub(super) fn check_files(machine: &SimulatedMachine, settings: &CacheSettings) 
     check_figure("page_ns", settings.page_ns, WORK_NS)?;
     check_figure("scan_ns", settings.scan_ns, WORK_NS)?;
     check_figure("inode_pressure", settings.inode_pressure, 0.0..=*COUNT.end())?;
+    let ends =
+        machine.model.zones.iter().map(|zone| (zone.start.get(), zone.start.get() + zone.spanned.get()));
+    let (first, end) = ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((0, 0));
+    if end - first > FRAMES_MAX {
+        let problem = format!(
+            "of machine {} is for {} frames from the first to the last; at most {FRAMES_MAX} can be",
+            machine.model.name,
+            end - first
+        );
+        return Err(Unfit { field: "the page cache", problem });
+    }
     if bound_cpus(machine).is_empty() {
         let problem = format!("of machine {} has no CPUs for the programs", machine.model.name);
         return Err(Unfit { field: "the first node", problem });
@@ -156,10 +170,13 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
     fn look(&self, marks: &[(NodeId, Watermarks)]) -> Vec<Seen> {
         let (allocator, model) = (self.hands.sim.allocator, &self.hands.sim.machine.model);
         let zone_nodes: Vec<NodeId> = allocator.zones().map(|zone| zone.node).collect();
+        let mut in_pagesets = vec![0; model.nodes.len()];
+        for pageset in allocator.pagesets() {
+            in_pagesets[self.hands.place_of(zone_nodes[pageset.zone.index()])] += pageset.count.get();
+        }
         let mut seen = Vec::new();
         for (node, (id, marks)) in allocator.nodes().zip(marks) {
-            let kept = allocator.pagesets().filter(|pageset| zone_nodes[pageset.zone.index()] == *id);
-            let kept: u64 = kept.map(|pageset| pageset.count.get()).sum();
+            let kept = in_pagesets[self.hands.place_of(*id)];
             let taken: u64 = node.allocated.iter().map(|pages| pages.get()).sum();
             let free = model.managed_of(*id).get().saturating_sub(taken + kept);
             for (name, pages) in [

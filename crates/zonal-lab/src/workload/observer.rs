@@ -40,7 +40,7 @@ impl Observer {
         loop {
             let now = world.now();
             let seen = world.free_of_charge(&look);
-            seen.into_iter().for_each(|seen| self.note(now, seen));
+            seen.into_iter().enumerate().for_each(|(at, seen)| self.note(now, at, seen));
             looks += 1;
             if looks == LOOKS_MAX {
                 looks /= 2;
@@ -62,10 +62,12 @@ impl Observer {
         }
     }
 
-    fn note(&self, now: Time, (plot, name, unit, value): Seen) {
+    /// Notes what was seen at a place among all that was seen at once, which is mostly the same each time.
+    fn note(&self, now: Time, place: usize, (plot, name, unit, value): Seen) {
         let mut all = self.series.borrow_mut();
-        let at = all.iter().position(|series| series.plot == plot && series.name == name);
-        let at = at.unwrap_or_else(|| {
+        let is_it = |series: &Series| series.plot == plot && series.name == name;
+        let at = all.get(place).is_some_and(is_it).then_some(place);
+        let at = at.or_else(|| all.iter().position(is_it)).unwrap_or_else(|| {
             all.push(Series { plot, name, unit, points: Vec::new() });
             all.len() - 1
         });

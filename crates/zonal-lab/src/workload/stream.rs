@@ -44,6 +44,12 @@ impl Stream {
         if nodes.is_empty() {
             return Err(Unfit { field, problem: "names no node; must name at least one".to_owned() });
         }
+        let there = machine.model.nodes.len();
+        if nodes.len() > there {
+            let problem =
+                format!("names {} nodes, but machine {} has {there}", nodes.len(), machine.model.name);
+            return Err(Unfit { field, problem });
+        }
         let unfit = nodes.iter().find(|&&node| !NodeId::new(node).is_some_and(&fits));
         match unfit {
             None => Ok(()),
