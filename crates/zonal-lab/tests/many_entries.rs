@@ -100,4 +100,7 @@ fn a_table_of_figures_is_read_once() {
     }
     let error = load_files(SMALL, &figures).unwrap_err();
     assert_eq!(error.problem, "more than 65536 figures; split the experiment");
+    let columns = many(5000, |at| format!("column{at},")) + FIGURES.split_once('\n').unwrap().1;
+    let error = load_files(SMALL, &columns).unwrap_err();
+    assert_eq!(error.problem, "5004 columns of cases; at most 256 can be");
 }

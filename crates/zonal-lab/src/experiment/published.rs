@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use super::document::FileError;
 use super::keys::figure_key;
+use super::limits::LIST_MAX;
 use super::resolve::PART;
 use super::results::{CaseValue, CaseValues};
 
@@ -97,6 +98,10 @@ impl Published {
             let problem = format!("the header must be the columns of cases and then {}", COLUMNS.join(","));
             return Err(refused(&reader, problem));
         };
+        if columns.len() > LIST_MAX {
+            let problem = format!("{} columns of cases; at most {LIST_MAX} can be", columns.len());
+            return Err(refused(&reader, problem));
+        }
         let (mut rows, mut record) = (Vec::new(), csv::StringRecord::new());
         let (mut lines, mut counted) = (0, 0);
         loop {
