@@ -155,7 +155,7 @@ fn a_failed_run_is_one_line_that_names_it() {
 fn ctrl_c_keeps_what_was_done() {
     // Two more runs, which take hours.
     let endless = "[[part]]\nname = \"endless\"\nmachine = \"small.json\"\n[part.workload]\nkind = \"page-faults\"\n\
-        processes = 8\nmib_each = 1.0\nseconds = 1e6\nwarm_up = 1.0\nfault_ns = 100.0\nunmap_ns = 100.0\n\
+        processes = 8\nmib_each = 1.0\nseconds = 3e3\nwarm_up = 1.0\nfault_ns = 100.0\nunmap_ns = 100.0\n\
         lru_batch = 15\nlru_ns = 10.0\n\n[[variant]]";
     let (directory, file) = small_with("[[variant]]", endless);
     let out = directory.path().join("out");

@@ -48,7 +48,7 @@ fn lists_have_limits() {
     // List, entries that are added, what one of them says, all entries then, and how many there can be.
     let lists: [(&str, usize, &str, usize, usize); 4] = [
         ("variant", 100_000, "name = 'v'\nrole = 'ours'", 100_002, 256),
-        ("parameter", 100_000, "name = 'hardware.hit_ns'\nwhy = ''", 100_002, 256),
+        ("parameter", 50_000, "name = 'hardware.hit_ns'\nwhy = ''", 50_002, 256),
         ("part", 5000, "machine = 'small.json'\nname = 'p'\nworkload = { kind = 'hog' }", 5002, 256),
         ("part.case", 100_000, "threads = 2", 100_002, 4096),
     ];
