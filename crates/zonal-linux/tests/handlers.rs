@@ -1,18 +1,19 @@
 //! Signal handlers that take and give back frames wherever they interrupt their thread, inside the pool too. What
-//! would have to wait for that thread is refused. One test, since it handles a signal.
+//! would have to wait for that thread is refused, and no reclaimer is called. One test, since it handles signals.
 
 mod common;
 
 use std::cell::Cell;
 use std::ffi::c_int;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc;
+use std::sync::{Arc, OnceLock, mpsc};
 
 use common::{Owners, stress_rounds, thread_id, when_dropped, work_disturbed};
+use zonal::config::NodeReclaim;
 use zonal::error::{AllocError, FreeError};
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::request::Block;
-use zonal::units::Order;
+use zonal::units::{Order, PageCount};
 use zonal_linux::{Pool, PoolRequest};
 use zonal_testing::within_patience;
 
@@ -78,14 +79,14 @@ extern "C" fn on_signal(_: c_int) {
     HELD.set((held, calls + 1));
 }
 
-fn handle_signals() {
+/// Has `handler` called for `signal`.
+fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
     // SAFETY: all-zero is a valid action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    let handler: extern "C" fn(c_int) = on_signal;
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler does what the pool allows handlers to do, and touches atomics and thread locals.
-    let failed = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+    // SAFETY: handlers do what the pool allows handlers to do, and touch atomics and thread locals.
+    let failed = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     assert_eq!(failed, 0);
 }
 
@@ -166,8 +167,65 @@ fn round(used: usize, work: fn(&(Pool, Owners), u32)) {
     pool.1.check_nobody(&pool.0);
 }
 
+/// A pool with node reclaim, whose reclaimer is not to be called in handlers.
+static RECLAIMED: OnceLock<Pool> = OnceLock::new();
+static TAKEN_IN_HANDLERS: AtomicU64 = AtomicU64::new(0);
+static CALLS_IN_HANDLERS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static IS_HANDLER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Counts its calls within signal handlers.
+struct NotInHandlers;
+
+impl Reclaimer for NotInHandlers {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        CALLS_IN_HANDLERS.fetch_add(u64::from(IS_HANDLER.get()), Relaxed);
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        self.count(request);
+        PageCount::ZERO
+    }
+}
+
+/// Takes a page for good.
+extern "C" fn take_in_handler(_: c_int) {
+    let Some(pool) = RECLAIMED.get() else { return };
+    IS_HANDLER.set(true);
+    if pool.alloc_raw(&PoolRequest::page().no_wait()).is_ok() {
+        TAKEN_IN_HANDLERS.fetch_add(1, Relaxed);
+    }
+    IS_HANDLER.set(false);
+}
+
+/// Handlers take all memory of two nodes with node reclaim.
+fn handlers_call_no_reclaimer() {
+    let pool = Pool::builder().size(16 << 20).fake_nodes(2).build().unwrap();
+    pool.set_node_reclaim(NodeReclaim::ON);
+    pool.set_reclaim_distance(u8::MAX);
+    let _registration = pool.register_reclaimer(&Arc::new(NotInHandlers));
+    let pages = pool.verify().unwrap().managed.get();
+    assert!(RECLAIMED.set(pool).is_ok());
+    handle(libc::SIGUSR2, take_in_handler);
+    for _ in 0..pages {
+        // SAFETY: the signal has a handler.
+        assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0);
+    }
+    let taken = TAKEN_IN_HANDLERS.load(Relaxed);
+    assert!(taken > pages / 10 * 9, "{taken} of {pages} pages");
+    assert_eq!(
+        CALLS_IN_HANDLERS.load(Relaxed),
+        0,
+        "calls of a reclaimer in handlers that took {taken} pages"
+    );
+}
+
 #[test]
 fn handlers_wait_for_nobody() {
+    within_patience("handlers beside a reclaimer", handlers_call_no_reclaimer);
     within_patience("handlers that take and give frames", || {
         let pool = |pool: Pool| {
             let owners = Owners::new(&pool);
@@ -176,7 +234,7 @@ fn handlers_wait_for_nobody() {
         let locks = Pool::builder().size(64 << 20).without_sequences().build().unwrap();
         let pools = [Pool::builder().size(64 << 20).build().unwrap(), locks].map(pool);
         assert!(POOLS.set(pools).is_ok());
-        handle_signals();
+        handle(libc::SIGUSR1, on_signal);
         for _ in stress_rounds() {
             round(0, use_the_heap);
             round(0, work);

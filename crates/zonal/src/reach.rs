@@ -31,8 +31,7 @@ pub(crate) struct Reach<'r> {
     pub(crate) strict: bool,
     /// Whether `target` was chosen by interleaving.
     pub(crate) interleaved: bool,
-    /// Whether the caller is in a reclaimer's call.
-    pub(crate) reclaiming: bool,
+    /// Whether reclaimers may be called: the request waits, and the caller is not in a call of one already.
     pub(crate) may_reclaim: bool,
     pub(crate) may_retry: bool,
     /// Nodes that the request's cpuset leaves.
@@ -124,7 +123,6 @@ impl<P: Platform> Allocator<'_, P> {
             target: from,
             strict: request.is_strict(),
             interleaved: false,
-            reclaiming,
             may_reclaim: request.may_wait() && !reclaiming,
             may_retry: request.may_retry(),
             cpuset: request.allowed.filter(|_| urgency != Urgency::Atomic),

@@ -288,8 +288,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn try_node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
-        if reach.reclaiming {
-            return NodeReclaimOutcome::NoScan; // even to count is a call within a call
+        // Even to count is a call of the reclaimer: within one of its calls, or, for a request that does not
+        // wait, under a lock that it takes or in a signal handler. Linux counts first, since its counts are its
+        // own: there such a request marks a zone with too little to give up (`Original`), here it does not.
+        if !reach.may_reclaim {
+            return NodeReclaimOutcome::NoScan;
         }
         let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
         let request = ReclaimRequest {
@@ -303,7 +306,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.count_reclaimable(&request).get() <= too_few {
             return NodeReclaimOutcome::Full;
         }
-        if !reach.may_reclaim || (node.cpus_online() > 0 && reach.from != zone.node) {
+        if node.cpus_online() > 0 && reach.from != zone.node {
             return NodeReclaimOutcome::NoScan;
         }
         let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };

@@ -12,7 +12,8 @@ use crate::units::{NodeId, Order, PageCount, ZoneId, ZoneKind};
 /// the embedder's background worker, or from whoever called [`Allocator::reclaim_range`] or
 /// [`Allocator::shrink_caches`]. A reclaimer frees through the allocator as usual, and may allocate: such
 /// requests are served from the reserve and never reclaim. It is not called again by the thread that is
-/// in one of its calls.
+/// in one of its calls. Requests that [do not wait](crate::Request::no_wait) and frees make neither call, so
+/// that both may be made under a lock that a reclaimer takes.
 ///
 /// A reclaimer may ignore every limit of the request: the result is correct, if less useful.
 ///

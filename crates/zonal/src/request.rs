@@ -117,7 +117,7 @@ impl<'a, P: Platform> Request<'a, P> {
         Self { allowed: Some(nodes), ..self }
     }
 
-    /// The request may not reclaim.
+    /// The request may not reclaim, and calls no reclaimer, not even to count.
     #[must_use]
     pub const fn no_wait(self) -> Self {
         self.with(NO_WAIT)

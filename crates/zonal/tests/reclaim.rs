@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use common::effects::{Cache, Scripted, caching, one_cpu, order, pages, with_min};
 use common::{Plan, World, node, range, run_on};
-use zonal::config::NodeReclaim;
+use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::OnlineError;
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::reclaim::{ReclaimReason, ReclaimRequest};
@@ -369,5 +369,31 @@ fn lies_end() {
         assert!(world.allocator.alloc(&Request::new(order(of))).is_err());
         assert_eq!(liar.calls(), rounds, "order {of}");
         assert_eq!(world.zone(0).free, pages(100));
+    }
+}
+
+/// The caller of a request that does not wait may hold the lock that the reclaimer takes, or be a signal handler.
+#[test]
+fn requests_that_do_not_wait_call_no_reclaimer() {
+    use ZonelistCache::{CacheFirst, Off, On, Original, Published};
+    for mode in [On, Published, CacheFirst, Original, Off] {
+        let config = Config { zonelist_cache: mode, node_reclaim: NodeReclaim::ON, ..with_min(600) };
+        let world = one_cpu(&[2048, 1 << 14], ZoneKind::Normal).build(&config);
+        run_on(0);
+        let mut all = world.leave_free(0, 5);
+        let called = move |_: &ReclaimRequest| panic!("{mode:?}: called for a request that does not wait");
+        world.controls.set_reclaimer(Scripted::by_request(called, called));
+        let (held, events) = world.during(|| {
+            let mut held = world.take_all(&Request::new(order(3)).no_wait());
+            held.extend(world.take_all(&Request::page().no_wait()));
+            let mut more = [held[0].first; 64];
+            assert!(world.allocator.alloc_bulk(&Request::page().no_wait(), &mut more).is_err());
+            held
+        });
+        assert!(events.node_reclaim_no_scan > 0, "{mode:?}: node reclaim was not considered");
+        assert_eq!(events.node_reclaim_full + events.node_reclaim_some + events.node_reclaim_success, 0);
+        all.extend(held);
+        world.free(all);
+        world.check();
     }
 }
