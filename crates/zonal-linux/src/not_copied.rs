@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::origin::{Origin, first_in_children};
+use crate::origin::{Origin, around_forks};
 
 /// An entry of the list. Invariant: free when `start` is zero, and in use only when `bytes` is not.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl NotCopied {
     pub(crate) fn enter(start: NonNull<u8>, bytes: usize) -> Self {
         static IS_DONE: AtomicBool = AtomicBool::new(false);
         // SAFETY: it reads and writes atomics, and makes system calls.
-        unsafe { first_in_children(fill_gaps, &IS_DONE) };
+        unsafe { around_forks(None, fill_gaps, &IS_DONE) };
         let start = start.as_ptr().expose_provenance();
         // Relaxed: the exchange only makes the entry ours.
         let claim = |entry: &Entry| {

@@ -2,7 +2,8 @@
 //!
 //! A number stands in a page that the kernel fills with zeros in a child; whoever finds zero there gives itself
 //! the next number. Process ids would not do: in namespaces of their own, parent and child may both be
-//! process 1. Where the kernel has no such page, `fork` of the C library zeroes the word. Neighbours:
+//! process 1. Where the kernel has no such page, `fork` of the C library zeroes the word, after what handlers of the
+//! program do that were there before. Neighbours:
 //! `presence.rs` asks whose threads they are, `not_copied.rs` what else a child has to do first. Source: Linux `madvise(2)` (`MADV_WIPEONFORK`), `pthread_atfork(3)`.
 
 use std::ptr::null_mut;
@@ -66,8 +67,8 @@ fn word() -> &'static AtomicU64 {
 #[cold]
 fn first_word() -> &'static AtomicU64 {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
-    // SAFETY: it stores to atomics.
-    unsafe { first_in_children(forget_the_number, &IS_DONE) };
+    // SAFETY: they read and write atomics.
+    unsafe { around_forks(Some(note_the_number), forget_the_number, &IS_DONE) };
     let page = wiped_page();
     let ours = page.unwrap_or((&raw const WITHOUT_PAGE).cast_mut());
     // Release: the page is mapped. Acquire: another thread's page may be mapped before.
@@ -103,26 +104,48 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     None
 }
 
-/// Has `first` called in each child that the C library makes from now on; `is_done` remembers that it was
-/// asked for. Twice does no harm, and a lock that a child finds locked would.
+/// What the C library calls around each fork.
+type Handler = unsafe extern "C" fn();
+
+/// Has `before` called ahead of each fork of the C library from now on, and `first` in the child; `is_done`
+/// remembers that it was asked for. Twice does no harm, and a lock that a child finds locked would.
 ///
 /// # Safety
-/// `first` does only what a signal handler may, any number of times.
-pub(crate) unsafe fn first_in_children(first: unsafe extern "C" fn(), is_done: &AtomicBool) {
+/// Both do only what a signal handler may, any number of times.
+pub(crate) unsafe fn around_forks(before: Option<Handler>, first: Handler, is_done: &AtomicBool) {
     if !is_done.load(Ordering::Acquire) {
         // SAFETY: the caller's promise.
-        let failed = unsafe { libc::pthread_atfork(None, None, Some(first)) };
+        let failed = unsafe { libc::pthread_atfork(before, None, Some(first)) };
         assert!(failed == 0, "no memory to note what a child has to do: error {failed}");
         is_done.store(true, Ordering::Release); // pairs with the acquire above
     }
 }
 
-extern "C" fn forget_the_number() {
-    // Where the kernel did not.
-    WITHOUT_PAGE.store(0, Ordering::Relaxed);
+/// The number of the process that made the fork under way, or made this process by one; zero if it had none.
+static NOTED: AtomicU64 = AtomicU64::new(0);
+
+/// In a child, within its handlers: the process that made it.
+pub(crate) fn noted_parent() -> Option<Origin> {
+    // Relaxed: stored by the thread that made the fork.
+    Some(NOTED.load(Ordering::Relaxed)).filter(|&number| number != 0).map(Origin)
+}
+
+extern "C" fn note_the_number() {
     // SAFETY: null before the first number was asked for, and since then a word that stays.
+    let word = unsafe { WORD.load(Ordering::Acquire).as_ref() };
+    // Relaxed: forks of two threads at once note the same.
+    NOTED.store(word.map_or(0, |word| word.load(Ordering::Relaxed)), Ordering::Relaxed);
+}
+
+/// Where the kernel did not, as emulators of it do not. A number that an earlier handler of the child asked for is
+/// the child's own, unless there is no page: it was its parent's then, and earlier handlers must not ask.
+extern "C" fn forget_the_number() {
+    WITHOUT_PAGE.store(0, Ordering::Relaxed);
+    let noted = NOTED.load(Ordering::Relaxed);
+    // SAFETY: as in `note_the_number`.
     if let Some(word) = unsafe { WORD.load(Ordering::Acquire).as_ref() } {
-        word.store(0, Ordering::Relaxed);
+        // An error: it is not the parent's.
+        word.compare_exchange(noted, 0, Ordering::Relaxed, Ordering::Relaxed).ok();
     }
 }
 

@@ -375,8 +375,56 @@ fn explicit_huge_pages_are_not_copied() {
     drop((held, pool, reserve));
 }
 
+/// The pool that a child has from the handler that was there before the first pool.
+static OF_EARLIER_HANDLER: Mutex<Option<Pool>> = Mutex::new(None);
+/// Whether the handler builds one.
+static IS_EARLIER_HANDLER_ON: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn build_in_child() {
+    if IS_EARLIER_HANDLER_ON.load(Ordering::Relaxed) {
+        *OF_EARLIER_HANDLER.lock().unwrap() = Some(Pool::builder().size(16 << 20).build().unwrap());
+    }
+}
+
+/// Threads of pools that this process has.
+fn pool_threads() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("zonal-")).count()
+}
+
+/// A pool that a child's handler has built before those of pools ran is the child's own.
+fn an_earlier_handler_builds_a_pool() {
+    let pool = Pool::builder().size(16 << 20).build().unwrap();
+    let held = pages(&pool, 10);
+    IS_EARLIER_HANDLER_ON.store(true, Ordering::Relaxed);
+    let ended = in_a_child(
+        &pool,
+        || (),
+        || {
+            let own = OF_EARLIER_HANDLER.lock().unwrap().take().unwrap();
+            let frames = pages(&own, 10);
+            let address = frames[0].as_ptr() as usize;
+            // They have given themselves their names.
+            eventually("the threads of the child's own pool", || pool_threads() == 3);
+            drop((frames, own));
+            // The kernel lists a thread for a moment after it was joined.
+            eventually("the end of the threads", || pool_threads() == 0);
+            assert!(!is_mapped(address), "the memory of the child's own pool stayed");
+            // SAFETY: the child uses only these.
+            drop(unsafe { own_both(&pool, &held) });
+        },
+    );
+    IS_EARLIER_HANDLER_ON.store(false, Ordering::Relaxed);
+    assert_eq!(ended, Ok(()));
+    assert_eq!(pool.verify().unwrap().allocated, PageCount::new(10));
+}
+
 #[test]
 fn children() {
+    // SAFETY: the handler does what children of this test may do.
+    assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(build_in_child)) }, 0);
+    an_earlier_handler_builds_a_pool();
     a_child_of_the_same_number();
     within_patience("a child of a reclaimer", a_reclaimer_makes_a_child);
     a_child_drops_a_registration();
