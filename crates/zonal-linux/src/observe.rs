@@ -196,6 +196,10 @@ impl Pool {
 
     /// Whether pagesets are used through restartable sequences, without atomic instructions, rather
     /// than through a lock each.
+    ///
+    /// A program that denies itself the system call `membarrier` after it has built such a pool must be let onto every
+    /// CPU that uses the pool: [`verify`](Self::verify), changes of settings, and memory and CPUs that come and go
+    /// otherwise wait for the pageset of a CPU that they may not run on, until they may.
     #[must_use]
     pub fn uses_sequences(&self) -> bool {
         self.core.platform().sequences.are_used()

@@ -199,7 +199,9 @@ fn restart_sequences(cpu: CpuId) -> bool {
 /// Whether it came there.
 #[cold]
 fn visit(cpu: CpuId) -> bool {
-    let (Some(usual), Some(there)) = (CpuSet::of_this_thread(), CpuSet::one(cpu)) else { return false };
+    let Some(there) = CpuSet::one(cpu) else { return false };
+    // Where the kernel does not tell, because a filter denies it, it goes back to anywhere.
+    let usual = CpuSet::of_this_thread().unwrap_or(CpuSet::all());
     visit_by(&usual, &there, CpuSet::apply)
 }
 

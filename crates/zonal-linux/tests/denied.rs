@@ -273,6 +273,11 @@ fn barriers_refused() {
         pool.drain_pagesets();
         assert_eq!(in_pagesets(), 0);
     });
+    // Whoever is not told where it may run goes back to anywhere.
+    let no_telling = Refusal { call: libc::SYS_sched_getaffinity, when: None, error: libc::EPERM };
+    fill_pagesets();
+    no_barrier.during(|| no_telling.during(|| pool.drain_pagesets()));
+    assert_eq!(in_pagesets(), 0);
     // Without that they leave out what they cannot reach: nobody panics, and nothing is lost.
     fill_pagesets();
     no_barrier.during(|| no_visit.during(|| pool.drain_pagesets()));
