@@ -44,6 +44,7 @@ mod pool;
 mod prefault;
 mod presence;
 mod promised;
+mod range_list;
 mod reclaimers;
 mod reentrancy;
 mod resident;

@@ -430,6 +430,40 @@ pub(crate) mod tests {
         assert_eq!(of_a_child, 0);
     }
 
+    /// The end of a child that has no addresses left to fill its gap with.
+    fn child_without_addresses() -> i32 {
+        in_a_child(false, || {
+            let mapping =
+                Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap().without_copies().unwrap();
+            // SAFETY: all-zero is a valid limit.
+            let mut usual: libc::rlimit = unsafe { std::mem::zeroed() };
+            // SAFETY: writes the limit.
+            assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut usual) }, 0);
+            let set = |soft| {
+                let limit = libc::rlimit { rlim_cur: soft, ..usual };
+                // SAFETY: reads the limit, which is this child's own.
+                unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) == 0 }
+            };
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let place = mapping.base().as_ptr().cast();
+            set(0)
+                && in_a_child(false, || {
+                    // Not filled, known as a gap, and another's once it is mapped, for its own children too.
+                    let is_free = set(usual.rlim_cur) && map(place, 4096, flags).is_ok();
+                    mapping.is_gap() && is_free && in_a_child(false, || mapping.is_gap()) == 0 && {
+                        // SAFETY: the child ends without using it again.
+                        drop(unsafe { std::ptr::read(&raw const mapping) });
+                        is_mapped(place as usize)
+                    }
+                }) == 0
+        })
+    }
+
+    #[test]
+    fn children_without_addresses_live_on() {
+        assert_eq!(child_without_addresses(), 0);
+    }
+
     #[test]
     fn refuses_more_than_the_address_space() {
         assert!(Mapping::new(usize::MAX - 5, 4096, Backing::Ordinary).is_err());

@@ -32,8 +32,9 @@ pub enum HugePages {
     ///
     /// A child made by `fork` gets no copy of them: the reserve is promised to its parent alone. Any access there
     /// ends the child by `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) gives `None`, and taking frames as
-    /// memory panics. Handles may be dropped. In children made past the C library's `fork`, by the bare system
-    /// call, the addresses of frames that are held already may come to be of other memory. A handler for
+    /// memory panics. Handles may be dropped. In children made past the C library's `fork`, by `_Fork` or the
+    /// bare system call, and in those that may have no more addresses (`RLIMIT_AS` was lowered), the addresses of
+    /// frames that are held already may come to be of other memory. A handler for
     /// children that the program set up (`pthread_atfork`) before its first such pool must not map memory that it
     /// keeps: where that takes the place of the pool's, the child is ended.
     Explicit,

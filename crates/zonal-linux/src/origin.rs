@@ -21,6 +21,11 @@ impl Origin {
         Self(number())
     }
 
+    /// Its number, which is not zero.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
     /// Whether it is no child of a process that asked.
     pub(crate) fn is_first(self) -> bool {
         self.0 == 1
