@@ -107,7 +107,7 @@ pub enum PoolError {
     /// The progress callback asked to stop.
     #[error("building the pool was interrupted")]
     Interrupted,
-    /// A background thread could not be started. On Linux a `SCHED_DEADLINE` thread cannot start threads: build the
+    /// A background thread could not be started, or not without the signals of the program. On Linux a `SCHED_DEADLINE` thread cannot start threads: build the
     /// pool from another one.
     #[error("cannot start a background thread: {0}")]
     Thread(io::Error),

@@ -69,8 +69,14 @@ impl Mapping {
         let base = unsafe { start.add(head) };
         // SAFETY: `head + bytes <= room`: one past the part that is kept.
         let tail = unsafe { base.add(bytes) };
-        unmap(start, head);
-        unmap(tail, room - head - bytes);
+        let trimmed = unmap(start, head).map_err(|why| (why, start, room));
+        let trimmed =
+            trimmed.and_then(|()| unmap(tail, room - head - bytes).map_err(|why| (why, base, room - head)));
+        if let Err((why, rest, length)) = trimmed {
+            // To unmap a part may take one mapping more than the limit; all that is left takes none more than before.
+            unmap_or_empty(rest, length);
+            return Err(why);
+        }
         Ok(Self { base, bytes, backing: Backing::Ordinary, not_copied: None })
     }
 
@@ -89,7 +95,7 @@ impl Mapping {
         let mut attempt = 1;
         loop {
             let place = Self::ordinary(bytes, align)?.base;
-            match map(place.as_ptr().cast(), bytes, flags) {
+            match map_at(place, bytes, flags) {
                 Ok(base) => {
                     return Self { base, bytes, backing: Backing::Huge, not_copied: None }.without_copies();
                 }
@@ -240,7 +246,7 @@ impl Drop for Mapping {
         // Before the range goes: the next mapping of this place is not to be taken for it.
         let not_copied = self.not_copied.take();
         if !not_copied.is_some_and(|range| range.is_vacant()) {
-            unmap(self.base, self.bytes);
+            unmap_or_empty(self.base, self.bytes);
         }
     }
 }
@@ -285,12 +291,34 @@ fn map(place: *mut c_void, bytes: usize, flags: c_int) -> io::Result<NonNull<u8>
     Ok(NonNull::new(start.cast()).expect("the kernel never maps address 0 unasked"))
 }
 
+/// As [`map`], at `place` or not at all: to a kernel before 4.17 the place is a wish.
+fn map_at(place: NonNull<u8>, bytes: usize, flags: c_int) -> io::Result<NonNull<u8>> {
+    let start = map(place.as_ptr().cast(), bytes, flags)?;
+    if start == place {
+        return Ok(start);
+    }
+    unmap_or_empty(start, bytes);
+    Err(io::Error::from_raw_os_error(libc::EEXIST))
+}
+
 /// Unmaps a range that this file mapped and nobody uses.
-fn unmap(start: NonNull<u8>, bytes: usize) {
-    if bytes > 0 {
-        // SAFETY: private to this file; all callers own the range.
-        let failed = unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
-        assert!(failed == 0, "unmapping our own range: {}", io::Error::last_os_error());
+///
+/// # Errors
+/// When the kernel refuses: because the range lies within a larger mapping, the kernel has joined neighbours, and
+/// the limit of mappings is reached; or by a filter.
+fn unmap(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: private to this file; all callers own the range.
+    if bytes == 0 || unsafe { libc::munmap(start.as_ptr().cast(), bytes) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// As [`unmap`]. Where the kernel refuses, the addresses stay for good, without memory.
+fn unmap_or_empty(start: NonNull<u8>, bytes: usize) {
+    if unmap(start, bytes).is_err() {
+        // SAFETY: as there. Should this be refused too, the memory stays as well, which harms nobody else.
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
     }
 }
 
@@ -462,6 +490,25 @@ pub(crate) mod tests {
     #[test]
     fn children_without_addresses_live_on() {
         assert_eq!(child_without_addresses(), 0);
+    }
+
+    #[test]
+    fn nothing_is_mapped_elsewhere_than_asked() {
+        let taken = Mapping::new(1 << 20, 1 << 20, Backing::Ordinary).unwrap();
+        let length = || std::fs::read_to_string("/proc/self/statm").unwrap();
+        let elsewhere = || {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE; // as if the kernel knew no other
+            map_at(taken.base(), 1 << 30, flags).unwrap_err().raw_os_error()
+        };
+        // In a child, where no other thread maps anything; a first time, for what the heap takes.
+        let is_gone = || {
+            length();
+            let before = length();
+            let refused = elsewhere();
+            let pages = |text: String| text.split(' ').next().map(|pages| pages.parse::<usize>().unwrap());
+            refused == Some(libc::EEXIST) && pages(length()) == pages(before)
+        };
+        assert_eq!(in_a_child(false, is_gone), 0);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! the one CPU that their builder chose for itself. Neighbours: `workers.rs` starts them, `affinity.rs`
 //! asks where a thread may run. Source: Linux `pthread_sigmask(3)`, `sched(7)`.
 
+use std::io;
 use std::mem;
 
 use crate::affinity::CpuSet;
@@ -20,7 +21,9 @@ pub(crate) struct SignalsBlocked {
 }
 
 impl SignalsBlocked {
-    pub(crate) fn begin() -> Self {
+    /// # Errors
+    /// When the kernel refuses, which only a filter makes it do.
+    pub(crate) fn begin() -> io::Result<Self> {
         // SAFETY: a set of bits, for which zeros are valid.
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
         // SAFETY: writes the set.
@@ -29,10 +32,11 @@ impl SignalsBlocked {
             // SAFETY: changes the set; the signal exists.
             unsafe { libc::sigdelset(&raw mut all, signal) };
         }
-        // SAFETY: reads one set and writes the other. It fails only for an unknown way of changing the mask.
-        let failed = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
-        assert_eq!(failed, 0, "the way to change the mask is known");
-        Self { before }
+        // SAFETY: reads one set and writes the other.
+        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) } {
+            0 => Ok(Self { before }),
+            refused => Err(io::Error::from_raw_os_error(refused)),
+        }
     }
 }
 

@@ -106,7 +106,7 @@ impl Workers {
             _present: Present::count(&self.core.platform().presence),
         };
         // Threads begin with the signals of the one that starts them.
-        let _blocked = SignalsBlocked::begin();
+        let _blocked = SignalsBlocked::begin().map_err(PoolError::Thread)?;
         let thread = thread::Builder::new().name(name).spawn(move || worker.live(run));
         self.threads.push(thread.map_err(PoolError::Thread)?);
         Ok(())

@@ -252,6 +252,47 @@ fn names_of_mappings_refused() {
     assert_eq!(warns(&refusal, || builder().build()), builder().build().unwrap().warnings());
 }
 
+/// A limit of mappings, or a filter: what was mapped is not given back.
+#[test]
+fn unmapping_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let unmap =
+        |operator, error| Refusal { call: libc::SYS_munmap, when: Some((1, operator, POOL_BYTES)), error };
+    for error in [libc::ENOMEM, libc::EPERM] {
+        // The margin around an aligned range.
+        let text = fails(&unmap(SeccompCmpOp::Lt, error), || builder().build());
+        assert!(text.contains("refused to map 64 MiB for node 0"), "{text}");
+        // The pool's memory, when it ends: addresses stay, but no memory.
+        let before = anonymous_bytes();
+        let place = unmap(SeccompCmpOp::Ge, error).during(|| {
+            let pool = builder().build().unwrap();
+            let mut frames = pool.alloc(&PoolRequest::page()).unwrap();
+            frames.fill(1);
+            frames.as_ptr() as usize
+        });
+        assert!(anonymous_bytes() > before, "what was refused was not called");
+        let mut is_resident = 0_u8;
+        let page = std::ptr::without_provenance_mut(place);
+        // SAFETY: writes one byte for one page, and reads no memory.
+        assert_eq!(unsafe { libc::mincore(page, 4096, &raw mut is_resident) }, 0, "it is mapped still");
+        assert_eq!(is_resident & 1, 0, "the memory stayed");
+    }
+}
+
+#[test]
+fn signal_masks_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let refusal = Refusal { call: libc::SYS_rt_sigprocmask, when: None, error: libc::EPERM };
+    let text = fails(&refusal, || builder().build());
+    assert!(text.contains("cannot start a background thread"), "{text}");
+}
+
 /// Barriers for other CPUs' sequences, and the way round them, refused after the pool was built.
 #[test]
 fn barriers_refused() {
