@@ -35,7 +35,8 @@ pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
 /// [`Pool::while_still`] keeps the pool's own threads out. Its copy goes when it has dropped its handles
 /// and frames, unless other threads of its parent had some of their own, or one was in a reclaimer.
 ///
-/// The pool's threads block all signals but those of their own faults, run by the ordinary scheduling policy, and
+/// The pool's threads block all signals but those of their own faults (which, sent to the whole process from
+/// outside, may reach them), run by the ordinary scheduling policy, and
 /// wherever the thread that built the pool may run; anywhere if that is a single CPU. Dropping the last handle
 /// waits for them, but not for one that is in a reclaimer: that one ends, and lets go of the memory, when
 /// it comes back.

@@ -15,7 +15,8 @@ use crate::affinity::CpuSet;
 const OF_THE_THREAD: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// While this lives, the calling thread and those it starts take no signals but those of their own instructions.
+/// While this lives, the calling thread and those it starts take no signals but those of their own instructions,
+/// and these only if the calling thread did before: it may have some pending that it waits for later.
 pub(crate) struct SignalsBlocked {
     before: libc::sigset_t,
 }
@@ -33,7 +34,7 @@ impl SignalsBlocked {
             unsafe { libc::sigdelset(&raw mut all, signal) };
         }
         // SAFETY: reads one set and writes the other.
-        match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) } {
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut before) } {
             0 => Ok(Self { before }),
             refused => Err(io::Error::from_raw_os_error(refused)),
         }
@@ -45,6 +46,18 @@ impl Drop for SignalsBlocked {
         // SAFETY: a mask that this thread had before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut()) };
     }
+}
+
+/// Lets the calling thread take the signals of its own instructions, whatever the thread that started it blocks.
+pub(crate) fn take_own_signals() {
+    // SAFETY: a set of bits, for which zeros are valid.
+    let mut own: libc::sigset_t = unsafe { mem::zeroed() };
+    for signal in OF_THE_THREAD {
+        // SAFETY: changes the set; the signal exists.
+        unsafe { libc::sigaddset(&raw mut own, signal) };
+    }
+    // SAFETY: reads the set. Where a filter refuses it, the mask stays that of the builder.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const own, std::ptr::null_mut()) };
 }
 
 /// Gives the calling thread the default scheduling policy, and more than one CPU. What the kernel refuses stays as

@@ -19,7 +19,7 @@ use crate::platform::CLOCK_PERIOD;
 use crate::presence::Presence;
 use crate::reclaimers;
 use crate::resident::stays_in_memory;
-use crate::thread_attributes::{SignalsBlocked, reset_scheduling};
+use crate::thread_attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 
 /// How often the allocator's tick runs; part of the tuning's rules. The allocator itself knows at which ticks
 /// counters are to be folded (`Config::stat_interval`).
@@ -45,6 +45,7 @@ struct Worker {
 
 impl Worker {
     fn live(self, run: impl FnOnce(&PoolCore)) {
+        take_own_signals();
         reset_scheduling();
         reclaimers::work_for(self.core.platform().key);
         run(&self.core);
