@@ -26,11 +26,6 @@ impl Origin {
         self.0
     }
 
-    /// Whether it is no child of a process that asked.
-    pub(crate) fn is_first(self) -> bool {
-        self.0 == 1
-    }
-
     /// Whether this is still that process, and not a child of it.
     pub(crate) fn is_here(self) -> bool {
         self.0 == number()

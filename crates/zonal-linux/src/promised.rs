@@ -4,57 +4,94 @@
 //! of them do not. Neighbours: `memory.rs` counts its pool in, `builder.rs` compares and warns.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{Ordering, fence};
 
 use crate::limits::Available;
 use crate::mapping::resident_bytes;
-use crate::origin::Origin;
-use crate::sync::held;
+use crate::range_list::{Entered, RangeList};
 
-/// Addresses of all pools that live.
-static RANGES: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+/// Addresses of all pools that live, those of a parent included of which a child has copies.
+static RANGES: RangeList<()> = RangeList::new();
 
 /// Memory that a pool may use, counted while this lives.
 #[derive(Debug)]
-pub(crate) struct Promised(Vec<Range<usize>>);
+pub(crate) struct Promised {
+    _ranges: Box<[Entered<()>]>,
+}
 
 impl Promised {
     pub(crate) fn count(ranges: impl Iterator<Item = Range<usize>>) -> Self {
-        let ranges: Vec<_> = ranges.collect();
-        if let Some(mut all) = all() {
-            all.extend(ranges.iter().cloned());
-        }
-        Self(ranges)
+        let ranges = ranges.filter(|range| !range.is_empty());
+        let _ranges = ranges.map(|range| RANGES.enter(range, |()| ())).collect();
+        // Of two pools built at the same time, the one whose fence comes later finds the other's ranges.
+        fence(Ordering::SeqCst);
+        Self { _ranges }
     }
 }
 
-impl Drop for Promised {
-    fn drop(&mut self) {
-        if let Some(mut all) = all() {
-            all.retain(|range| !self.0.contains(range));
-        }
-    }
-}
-
-/// `None` in a child where a thread that it does not have holds the lock: what is left out serves a warning.
-fn all() -> Option<MutexGuard<'static, Vec<Range<usize>>>> {
-    match RANGES.try_lock() {
-        Ok(all) => Some(all),
-        Err(TryLockError::Poisoned(all)) => Some(all.into_inner()),
-        Err(TryLockError::WouldBlock) if Origin::here().is_first() => Some(held(RANGES.lock())),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-/// What all pools together may use, and what they can have in all, if that is less.
+/// What all pools together may use, and what they can have in all, if that is less. The pool that asks has been
+/// counted.
 pub(crate) fn excess(available: Available) -> Option<(u64, u64)> {
-    let all = all()?;
+    let all: Vec<Range<usize>> = RANGES.ranges().map(|(range, ())| range).collect();
     let total: usize = all.iter().map(Range::len).sum();
     if total as u64 <= available.bytes {
         return None;
     }
     // What pools have already is not among what is available.
-    let resident: usize = all.iter().map(|range| resident_bytes(range.clone())).sum();
+    let resident: usize = all.into_iter().map(resident_bytes).sum();
     let most = available.bytes.saturating_add(resident as u64);
     (total as u64 > most).then_some((total as u64, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::error::Limit;
+    use crate::origin::Origin;
+    use crate::origin::tests::in_a_child;
+
+    const THREADS: usize = 3;
+    const ROUNDS: usize = 3000;
+
+    /// Bytes promised, with those of other tests' pools.
+    fn total() -> u64 {
+        excess(Available { bytes: 0, limited_by: Limit::Machine }).map_or(0, |(total, _)| total)
+    }
+
+    /// Of ranges counted by threads at the same time, each is in the sum until it goes.
+    fn threads_count_at_once() -> bool {
+        let before = total();
+        let counts = |thread: usize| {
+            (0..ROUNDS).all(|_| {
+                // Nothing is mapped there.
+                let start = (thread + 1) << 12;
+                let bytes = 1 << thread;
+                let promised = Promised::count([start..start + bytes].into_iter());
+                let all = total();
+                drop(promised);
+                all >= before + bytes as u64 && all < before + (1 << THREADS)
+            })
+        };
+        let each = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|at| scope.spawn(move || counts(at))).collect();
+            threads.into_iter().all(|thread| thread.join().unwrap())
+        });
+        each && total() == before
+    }
+
+    #[test]
+    fn threads_of_a_child_are_all_counted() {
+        let _of_parent = Origin::here(); // as pools do
+        let own = Promised::count([1 << 12..2 << 12].into_iter());
+        // Its parent's pools are the child's too, until it lets go of its copy.
+        let of_parent = || {
+            let before = total();
+            // SAFETY: the child ends without using it again.
+            drop(unsafe { std::ptr::read(&raw const own) });
+            before == total() + (1 << 12)
+        };
+        assert_eq!(in_a_child(false, || of_parent() && threads_count_at_once()), 0);
+    }
 }
