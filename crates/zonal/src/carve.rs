@@ -152,7 +152,12 @@ impl<'m> Carver<'m> {
         values
     }
 
-    fn values_mut<T: Copy>(&mut self, len: usize, mut value: impl FnMut(usize) -> T) -> &'m mut [T] {
+    /// As [`Carver::values`], to be changed before they are shown.
+    pub(crate) fn values_mut<T: Copy>(
+        &mut self,
+        len: usize,
+        mut value: impl FnMut(usize) -> T,
+    ) -> &'m mut [T] {
         let places = self.places::<T>(len);
         for (at, place) in places.iter_mut().enumerate() {
             place.write(value(at));

@@ -225,7 +225,7 @@ impl<'a> Layout<'a> {
             let plan = self.plan(&zones[at / 2]);
             if at % 2 == 0 { plan.own } else { plan.foreign }
         });
-        let seats = carver.values(self.machine.cpu_ids(), |cpu| self.seat(cpu));
+        let seats = self.carve_seats(carver);
         let distances = carver
             .values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
         let starts = carver.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
@@ -237,14 +237,16 @@ impl<'a> Layout<'a> {
         LocalParts { regions, stacks, seats, distances, starts, memory }
     }
 
-    fn seat(&self, cpu: usize) -> Seat {
-        let cpu = CpuId::new(cpu as u32);
+    /// The seats of all CPU ids: one walk over the nodes.
+    fn carve_seats<'m>(&self, carver: &mut Carver<'m>) -> &'m [Seat] {
+        let absent = |id| Seat::absent(CpuId::new(id as u32));
+        let seats = carver.values_mut(self.machine.cpu_ids(), absent);
         for (node, description) in self.machine.nodes().iter().enumerate() {
-            if let Some(rank) = description.cpus.iter().position(|&own| own == cpu) {
-                return Seat { cpu, node: node as u16, rank: rank as u32 };
+            for (rank, &cpu) in description.cpus.iter().enumerate() {
+                seats[cpu.index()] = Seat { cpu, node: node as u16, rank: rank as u32 };
             }
         }
-        Seat::absent(cpu)
+        seats
     }
 
     /// Carves the metadata of the node at `at`, handing each zone's view to `sink`.

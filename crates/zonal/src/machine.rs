@@ -376,17 +376,24 @@ fn check_nodes(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
     Ok(())
 }
 
+/// CPU ids that are looked at together: a bit each, on the stack.
+const CPUS_AT_ONCE: usize = 1 << 13;
+
 fn check_cpus(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
-    for (at, node) in nodes.iter().enumerate() {
-        for (place, cpu) in node.cpus.iter().enumerate() {
-            if cpu.index() >= MAX_CPUS {
-                return Err(TopologyError::CpuTooLarge(*cpu));
+    let cpus = || nodes.iter().flat_map(|node| node.cpus).copied();
+    if let Some(cpu) = cpus().find(|cpu| cpu.index() >= MAX_CPUS) {
+        return Err(TopologyError::CpuTooLarge(cpu));
+    }
+    let ids = cpus().map(|cpu| cpu.index() + 1).max().unwrap_or(0);
+    for first in (0..ids).step_by(CPUS_AT_ONCE) {
+        let mut seen = [0_u64; CPUS_AT_ONCE / 64];
+        for cpu in cpus() {
+            let at = cpu.index().wrapping_sub(first);
+            let Some(word) = seen.get_mut(at / 64) else { continue };
+            if *word & 1 << (at % 64) != 0 {
+                return Err(TopologyError::CpuTwice(cpu));
             }
-            let again = node.cpus[place + 1..].contains(cpu)
-                || nodes[at + 1..].iter().any(|other| other.cpus.contains(cpu));
-            if again {
-                return Err(TopologyError::CpuTwice(*cpu));
-            }
+            *word |= 1 << (at % 64);
         }
     }
     Ok(())

@@ -2,8 +2,11 @@
 
 mod common;
 
-use common::{Plan, World, node, order, run_on};
+use std::sync::Arc;
+
+use common::{Plan, TestPlatform, World, node, order, run_on};
 use zonal::error::AllocError;
+use zonal::machine::TopologyError;
 use zonal::policy::Policy;
 use zonal::units::{CpuId, PageCount, ZoneKind};
 use zonal::{Config, NodeMask, Request};
@@ -46,6 +49,41 @@ fn unknown_cpus_are_served_past_the_pagesets() {
     assert_eq!((served_by(&world, 3), served_by(&world, 64)), (0, 1));
     assert_eq!(a.pagesets().count(), 4, "two CPUs on two zones");
     assert_eq!(a.node_of_cpu(CpuId::new(64)), Some(node(1)));
+    check_all_free(&world);
+}
+
+#[test]
+fn many_cpus_are_each_on_their_node() {
+    // By turns on two nodes; every fifth number is no CPU, and each node's highest comes first.
+    const NUMBERS: u32 = 1 << 14;
+    let node_of = |cpu: u32| (cpu % 5 != 4).then_some((cpu % 3 % 2) as u16);
+    let cpus_of = |id: u16| (0..NUMBERS).rev().filter(|&cpu| node_of(cpu) == Some(id)).collect();
+    let mut plan = Plan::even(2, 1, FRAMES);
+    plan.nodes = vec![(0, cpus_of(0)), (1, cpus_of(1))];
+    for (again, at) in [(0, 0), (1, 0), (0, 1)] {
+        let mut twice = plan.clone();
+        let cpu = plan.nodes[0].1[77];
+        twice.nodes[again].1.insert(at, cpu);
+        let error = twice.try_build(&Config::default(), TestPlatform(Arc::default())).map(drop).unwrap_err();
+        assert_eq!(error, TopologyError::CpuTwice(CpuId::new(cpu)).into(), "CPU {cpu} on node {again}");
+    }
+    let world = plan.build(&Config::default());
+    for cpu in 0..NUMBERS {
+        assert_eq!(world.allocator.node_of_cpu(CpuId::new(cpu)), node_of(cpu).map(node), "CPU {cpu}");
+    }
+    let cpus: usize = plan.nodes.iter().map(|(_, cpus)| cpus.len()).sum();
+    assert_eq!(world.allocator.pagesets().count(), 2 * cpus);
+    // No two of a node's CPUs have the same slots: what each kept last is what it has next.
+    let near = |at: u32| (at * (NUMBERS / 64)..NUMBERS).find(|&cpu| node_of(cpu) == Some(0)).unwrap();
+    let one_page = |at| {
+        run_on(near(at));
+        let block = world.allocator.alloc(&Request::page()).unwrap();
+        world.free([block]);
+        block.first
+    };
+    let kept: Vec<_> = (0..64).map(one_page).collect();
+    assert_eq!((0..64).map(one_page).collect::<Vec<_>>(), kept);
+    world.allocator.verify().unwrap();
     check_all_free(&world);
 }
 
