@@ -45,6 +45,7 @@ pub(crate) fn excess(available: Available) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::iter::once;
     use std::thread;
 
     use super::*;
@@ -68,7 +69,7 @@ mod tests {
                 // Nothing is mapped there.
                 let start = (thread + 1) << 12;
                 let bytes = 1 << thread;
-                let promised = Promised::count([start..start + bytes].into_iter());
+                let promised = Promised::count(once(start..start + bytes));
                 let all = total();
                 drop(promised);
                 all >= before + bytes as u64 && all < before + (1 << THREADS)
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn threads_of_a_child_are_all_counted() {
         let _of_parent = Origin::here(); // as pools do
-        let own = Promised::count([1 << 12..2 << 12].into_iter());
+        let own = Promised::count(once(1 << 12..2 << 12));
         // Its parent's pools are the child's too, until it lets go of its copy.
         let of_parent = || {
             let before = total();
