@@ -343,8 +343,8 @@ mod tests {
 
     #[test]
     fn a_build_out_of_time_is_not_caught() {
-        let folder = std::env::temp_dir().join(format!("zonal-builds-out-of-time-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         let outcome = |name: &str, build: &str, test: &str| {
             let phases = [("Build", build), ("Test", test)].map(|(phase, status)| {
                 format!(r#"{{"phase": "{phase}", "duration": 1.5, "process_status": {status}, "argv": []}}"#)
@@ -363,10 +363,10 @@ mod tests {
         ];
         let text = format!(r#"{{"outcomes": [{}], "total_mutants": 3}}"#, outcomes.join(","));
         std::fs::write(folder.join("outcomes.json"), text).unwrap();
-        let found = builds_out_of_time(&folder);
-        std::fs::remove_dir_all(&folder).unwrap();
+        let found = builds_out_of_time(folder);
+        std::fs::remove_file(folder.join("outcomes.json")).unwrap();
         assert_eq!(found.unwrap(), BTreeSet::from(["build".to_owned()]));
-        assert!(builds_out_of_time(&folder).is_err_and(|why| why.contains("outcomes.json")));
+        assert!(builds_out_of_time(folder).is_err_and(|why| why.contains("outcomes.json")));
 
         let verdicts = [("a", CAUGHT), ("b", TIMEOUT), ("c", BUILD_TIMEOUT), ("d", MISSED), ("e", UNVIABLE)];
         let verdicts = verdicts.map(|(name, found)| (name.to_owned(), found.to_owned()));

@@ -106,12 +106,11 @@ mod tests {
     use super::*;
 
     /// A workspace in a folder of its own, which is gone with the test.
-    struct Workspace(PathBuf);
+    struct Workspace(tempfile::TempDir);
 
     impl Workspace {
-        fn new(name: &str) -> Self {
-            let root = std::env::temp_dir().join(format!("zonal-{name}-{}", std::process::id()));
-            let workspace = Self(root);
+        fn new() -> Self {
+            let workspace = Self(tempfile::tempdir().unwrap());
             for package in ["zonal", "zonal-testing", "zonal-machine", "zonal-linux", "zonal-lab"] {
                 workspace.write(&format!("crates/{package}/src/lib.rs"), "one");
                 workspace.write(&format!("crates/{package}/tests/all.rs"), "one");
@@ -122,19 +121,13 @@ mod tests {
         }
 
         fn write(&self, file: &str, text: &str) {
-            let file = self.0.join(file);
+            let file = self.0.path().join(file);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
 
         fn states(&self) -> States {
-            States::of(&self.0, &crate::planted::files(&self.0).unwrap()).unwrap()
-        }
-    }
-
-    impl Drop for Workspace {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
+            States::of(self.0.path(), &crate::planted::files(self.0.path()).unwrap()).unwrap()
         }
     }
 
@@ -146,8 +139,8 @@ mod tests {
 
     #[test]
     fn results_hold_as_long_as_what_they_depend_on() {
-        let workspace = Workspace::new("results-hold");
-        let kept = Kept(workspace.0.join("15.txt"));
+        let workspace = Workspace::new();
+        let kept = Kept(workspace.0.path().join("15.txt"));
         let before = workspace.states();
         NAMES.iter().for_each(|name| kept.add(&before, name, "caught").unwrap());
         let held = |states: &States| {
@@ -165,12 +158,12 @@ mod tests {
             ("crates/zonal-testing/src/lib.rs", [false; 3]),
             ("Cargo.lock", [false; 3]),
         ] {
-            let old = fs::read_to_string(workspace.0.join(file)).ok();
+            let old = fs::read_to_string(workspace.0.path().join(file)).ok();
             workspace.write(file, "two");
             assert_eq!(held(&workspace.states()), expected, "{file}");
             match old {
                 Some(old) => workspace.write(file, &old),
-                None => fs::remove_file(workspace.0.join(file)).unwrap(),
+                None => fs::remove_file(workspace.0.path().join(file)).unwrap(),
             }
         }
         assert_eq!(held(&workspace.states()), [true; 3]);
@@ -178,8 +171,8 @@ mod tests {
 
     #[test]
     fn lines_without_a_state_do_not_count_until_they_have_one() {
-        let workspace = Workspace::new("lines-without-a-state");
-        let (kept, states) = (Kept(workspace.0.join("15.txt")), workspace.states());
+        let workspace = Workspace::new();
+        let (kept, states) = (Kept(workspace.0.path().join("15.txt")), workspace.states());
         let line = format!("caught\t{}\n", NAMES[2]);
         fs::write(&kept.0, &line).unwrap();
         assert_eq!(kept.read(&states).len(), 0);

@@ -1,12 +1,12 @@
 //! Huge pages of the kernel's reserve, for tests that may change it.
 //!
-//! The reserve belongs to the whole machine. Whoever raises it holds a lock on a file of the temporary folder
-//! (`flock`, which ends with the process), and has written there what the reserve was and what it is to become.
+//! The reserve belongs to the whole machine. Whoever raises it holds a lock on a file in `/run`, where
+//! only those who may raise it can write (`flock`, which ends with the process), and has written there what the reserve was and what it is to become.
 //! Where that stands although nobody holds the lock, its writer was killed: the next holder brings the reserve back.
 //!
 //! What this does not cover: a reserve that nobody takes the lock for after such a death stays raised, as does one
-//! that somebody else has changed in between; programs that do not take the lock, or have another temporary
-//! folder, are not kept out; and the reserve of a container's host is not asked for.
+//! that somebody else has changed in between; programs that do not take the lock, or have another `/run`,
+//! are not kept out; and the reserve of a container's host is not asked for.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
 use std::fs::{self, File, OpenOptions};
@@ -34,7 +34,7 @@ impl Files {
         Self {
             pages: "/proc/sys/vm/nr_hugepages".into(),
             free: "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages".into(),
-            lock: std::env::temp_dir().join("zonal-huge-page-reserve"),
+            lock: "/run/zonal-huge-page-reserve".into(),
         }
     }
 }
