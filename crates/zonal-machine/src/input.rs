@@ -275,6 +275,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_the_limit_is_read_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, limit) = (directory.path().join("name"), Limit::Setting);
+        let most = vec![b'x'; limit.bytes() as usize];
+        fs::write(&file, &most).unwrap();
+        assert_eq!(read(&file, limit).unwrap(), most);
+        fs::write(&file, [&most[..], b"x"].concat()).unwrap();
+        assert_eq!(read(&file, limit).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+
+    #[test]
     fn folders_have_an_end() {
         assert_eq!(at_most((0..3).map(Ok), 3).unwrap(), [0, 1, 2]);
         let error = at_most((0..).map(Ok), 3).unwrap_err();
