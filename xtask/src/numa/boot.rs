@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_ends_is_read_to_its_end() {
-        let text = "printf 'up\\r\\nok a\\n\\377\\nskipped b: c\\ndone\\n'";
+        let text = "printf 'up\\r\\nok a\\n\\377\\nskipped b: c\\nlog: Linux version 6\\ndone\\n'";
         let Seen { report, up, .. } = seen(text, Duration::from_secs(120));
         assert_eq!((report.verdict(), report.held, report.skipped.len()), (Ok(()), 1, 1));
         assert!(up.is_some());

@@ -12,22 +12,44 @@ const LOG: &str = "log: ";
 /// Checks that are named when several do not hold.
 const NAMED_MAX: usize = 3;
 
-/// What the kernel says of a fault of its own, or of memory that ran out.
-const FAULTS: [&str; 13] = [
-    "BUG:",
-    "kernel BUG",
+/// What a line of the kernel's log has that begins with the boot: without it, the beginning or all of it is missing.
+const FIRST: &str = "Linux version ";
+
+/// What the kernel says of a fault of its own, or of memory that ran out. Kernels say `stall` and `bug` at each boot,
+/// of what they would watch for and where to write, so these are longer, or in capitals.
+const FAULTS: [&str; 29] = [
     "WARNING:",
     "Oops",
+    "Internal error",
     "Kernel panic",
     "Call Trace",
+    "Call trace",
     "possible circular locking",
+    "possible recursive locking",
     "inconsistent lock state",
     "suspicious RCU usage",
     "general protection fault",
+    "invalid opcode",
+    "unable to handle",
+    "Unable to handle",
+    "Bad page",
+    "Corrupted page table",
+    "page dumped because",
+    "overwritten",
+    "_add corruption",
+    "_del corruption",
+    "UBSAN",
+    "detected stall",
+    "detected expedited stall",
+    "stall on CPU",
+    "stalls on CPU",
+    "soft lockup",
     "INFO: task",
     "Out of memory",
     "oom-kill",
 ];
+/// The word that begins most reports of faults, `BUG kmalloc-64` and `watchdog: BUG: soft lockup` among them.
+const BUG: &str = "BUG";
 
 /// All that was found in the output of a guest.
 #[derive(Default, Debug)]
@@ -40,6 +62,8 @@ pub(super) struct Report {
     pub(super) skipped: Vec<(String, String)>,
     /// Lines of the kernel that tell of a fault.
     faults: Vec<String>,
+    /// Whether the kernel's log came, in which faults are looked for.
+    has_log: bool,
     is_done: bool,
 }
 
@@ -56,7 +80,8 @@ impl Report {
     /// Takes note of a line.
     pub(super) fn read(&mut self, line: &str) -> Line {
         let line = line.trim_end();
-        if FAULTS.iter().any(|fault| line.contains(fault)) && !is_ours(line) {
+        self.has_log |= line.starts_with(LOG) && line.contains(FIRST);
+        if !is_ours(line) && is_fault(line) {
             self.faults.push(line.strip_prefix(LOG).unwrap_or(line).to_owned());
         } else if line == UP {
             return Line::Up;
@@ -73,8 +98,8 @@ impl Report {
         Line::Other
     }
 
-    /// Whether all is well: every check holds, there are some, the kernel has nothing to complain of, and the
-    /// guest came to its end.
+    /// Whether all is well: every check holds, there are some, the kernel's log is there from the boot on and has no
+    /// fault in it, and the guest came to its end.
     pub(super) fn verdict(&self) -> Result<(), String> {
         let mut wrong: Vec<String> = self.failed.iter().take(NAMED_MAX).cloned().collect();
         if self.failed.len() > NAMED_MAX {
@@ -86,8 +111,16 @@ impl Report {
         } else if self.held == 0 && self.failed.is_empty() {
             wrong.push("no check was made".into());
         }
+        if self.is_done && !self.has_log {
+            wrong.push("the kernel's log did not come, or not from its beginning".into());
+        }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
     }
+}
+
+fn is_fault(line: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    line.split(|c| !is_part(c)).any(|word| word == BUG) || FAULTS.iter().any(|fault| line.contains(fault))
 }
 
 /// Whether a line is output of a program, which may name what it likes.
@@ -107,10 +140,23 @@ mod tests {
         report
     }
 
+    /// What kernels of Debian print at each boot that sounds like a fault, or is a word of their command line.
+    const ORDINARY: &str = "\
+log: [    0.000000] Linux version 6.1.0-56-cloud-amd64 (debian-kernel@lists.debian.org)
+log: [    0.000000] Command line: panic=-1 oops=panic nowatchdog rcupdate.rcu_cpu_stall_suppress=1
+log: [    0.000000] calibrate_delay_direct() failed to get a good estimate for loops_per_jiffy.
+log: [    0.036000] tsc: Unable to calibrate against PIT
+log: [    0.626679] \tRCU CPU stall warnings suppressed (rcu_cpu_stall_suppress).
+log: [    0.744296] DMI not present or invalid.
+log: [    1.710500] PCI: Using host bridge windows from ACPI; if necessary, use \"pci=nocrs\" and report a bug
+log: [    1.913166] iommu: DMA domain TLB invalidation policy: lazy mode
+log: [    2.000000] DEBUG_PAGEALLOC is off
+log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zonal_linux likely on CPU 0
+";
+
     #[test]
     fn a_guest_that_says_all_is_well_is_believed() {
-        let good =
-            report("SeaBIOS\r\nup\r\nok a: 3\r\nskipped b: c: no d\nlog: please report a bug\ndone\r\n");
+        let good = report(&format!("SeaBIOS\r\nup\r\nok a: 3\r\nskipped b: c: no d\n{ORDINARY}done\r\n"));
         assert_eq!((good.held, good.verdict()), (1, Ok(())));
         assert_eq!(good.skipped, [("b: c".to_owned(), "no d".to_owned())]);
         assert_eq!(Report::default().read("up\r"), Line::Up);
@@ -118,18 +164,44 @@ mod tests {
 
     #[test]
     fn anything_else_is_not() {
-        let why = |text: &str| report(text).verdict().unwrap_err();
+        let why = |text: &str| report(&format!("{ORDINARY}{text}")).verdict().unwrap_err();
         assert!(why("up\nok a\n").contains("did not come to its end"));
         assert!(why("up\ndone\n").contains("no check was made"));
         assert_eq!(why("ok a\nnot ok b: 7 of 9 pages\ndone\n"), "b: 7 of 9 pages");
         assert!(why(&format!("{}done\n", "not ok b\n".repeat(5))).ends_with("2 more"));
-        for fault in FAULTS {
+    }
+
+    #[test]
+    fn faults_of_the_kernel_are_found_in_its_log_and_on_the_console() {
+        let why = |text: &str| report(&format!("{ORDINARY}{text}")).verdict().unwrap_err();
+        for fault in FAULTS.into_iter().chain([
+            "BUG",
+            "BUG: soft lockup - CPU#1 stuck for 22s!",
+            "watchdog: BUG soft lockup",
+            "kernel BUG at mm/page_alloc.c:1!",
+            "BUG kmalloc-64 (Not tainted): Poison overwritten",
+            "BUG: Bad page state in process guest  pfn:1",
+            "rcu: INFO: rcu_sched self-detected stall on CPU",
+            "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+            "invalid opcode: 0000 [#1] PREEMPT SMP",
+            "traps: guest[1] trap invalid opcode",
+            "unable to handle kernel paging request",
+            "Unable to handle kernel NULL pointer dereference at virtual address 0",
+        ]) {
             let line = format!("[    2.79] {fault} somewhere");
             assert!(why(&format!("ok a\n{line}\ndone\n")).ends_with(&line), "{fault}");
-            assert!(
-                why(&format!("ok a\nlog: {line}\ndone\n")).ends_with(&format!("the kernel says: {line}"))
-            );
+            let told = why(&format!("ok a\nlog: {line}\ndone\n"));
+            assert!(told.ends_with(&format!("the kernel says: {line}")), "{fault}");
         }
-        assert_eq!(report("ok a\n| thread panicked: Out of memory\ndone\n").verdict(), Ok(()));
+        let of_ours = format!("ok a\n| thread panicked: Out of memory\n{ORDINARY}done\n");
+        assert_eq!(report(&of_ours).verdict(), Ok(()));
+    }
+
+    #[test]
+    fn a_guest_without_the_whole_log_is_not_believed() {
+        for log in ["", "log: [    9.0] Run /init\n", "[    0.0] Linux version 6.1\n"] {
+            let why = report(&format!("up\nok a\n{log}done\n")).verdict().unwrap_err();
+            assert!(why.contains("the kernel's log did not come"), "{log}: {why}");
+        }
     }
 }
