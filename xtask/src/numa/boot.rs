@@ -146,16 +146,16 @@ mod tests {
 
     #[test]
     fn a_guest_that_ends_is_read_to_its_end() {
-        let text = "printf 'up\\r\\nok a\\n\\377\\nskipped b: c\\nlog: Linux version 6\\ndone\\n'";
+        let text = "printf 'up\\r\\nok a\\n\\377\\nskipped b: c\\nlog: Linux version 6\\ndone 1 0 1\\n'";
         let Seen { report, up, .. } = seen(text, Duration::from_secs(120));
-        assert_eq!((report.verdict(), report.held, report.skipped.len()), (Ok(()), 1, 1));
+        assert_eq!((report.verdict(&["b: "]), report.held, report.skipped.len()), (Ok(()), 1, 1));
         assert!(up.is_some());
     }
 
     #[test]
     fn a_guest_that_hangs_is_turned_off() {
         let Seen { report, up, .. } = seen("echo ok a; exec sleep 1000", Duration::from_millis(200));
-        let why = report.verdict().unwrap_err();
+        let why = report.verdict(&[]).unwrap_err();
         assert!(why.contains("not off after") && why.contains("did not come to its end"), "{why}");
         assert_eq!(up, None);
     }
@@ -163,6 +163,6 @@ mod tests {
     #[test]
     fn a_guest_that_ends_early_is_noticed() {
         let Seen { report, .. } = seen("echo up; echo ok a", Duration::from_secs(120));
-        assert_eq!(report.verdict(), Err("it did not come to its end".into()));
+        assert_eq!(report.verdict(&[]), Err("it did not come to its end".into()));
     }
 }

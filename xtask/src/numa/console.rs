@@ -1,11 +1,12 @@
 //! What a guest prints on its serial console, and whether that is good.
 //!
-//! Lines that begin with `ok `, `not ok ` and `skipped ` are checks; `up` and `done` frame them; lines that begin
-//! with `log: ` are the kernel's log. Everything else is output to be read by people.
+//! Lines that begin with `ok `, `not ok ` and `skipped ` are checks; `up` and `done HELD FAILED SKIPPED` frame them,
+//! the latter with how many of each the guest counted itself, because a line of the kernel may have come into the
+//! middle of one. Lines that begin with `log: ` are the kernel's log. Everything else is output to be read by people.
 
 /// Printed when the guest's own programs begin to run.
 pub(super) const UP: &str = "up";
-/// Printed last.
+/// Printed last, with three counts.
 pub(super) const DONE: &str = "done";
 /// How lines of the kernel's log begin.
 const LOG: &str = "log: ";
@@ -64,7 +65,8 @@ pub(super) struct Report {
     faults: Vec<String>,
     /// Whether the kernel's log came, in which faults are looked for.
     has_log: bool,
-    is_done: bool,
+    /// The counts of the guest itself, which it prints at its end; a text that is none if they cannot be read.
+    done: Option<Result<[usize; 3], String>>,
 }
 
 /// What a line means for how the guest goes on.
@@ -85,8 +87,8 @@ impl Report {
             self.faults.push(line.strip_prefix(LOG).unwrap_or(line).to_owned());
         } else if line == UP {
             return Line::Up;
-        } else if line == DONE {
-            self.is_done = true;
+        } else if let Some(counts) = line.strip_prefix(DONE) {
+            self.done = Some(counts_in(counts).ok_or_else(|| line.to_owned()));
         } else if line.starts_with("ok ") {
             self.held += 1;
         } else if let Some(why) = line.strip_prefix("not ok ") {
@@ -98,24 +100,44 @@ impl Report {
         Line::Other
     }
 
-    /// Whether all is well: every check holds, there are some, the kernel's log is there from the boot on and has no
-    /// fault in it, and the guest came to its end.
-    pub(super) fn verdict(&self) -> Result<(), String> {
+    /// Whether all is well: every check holds, there are some, none is skipped but those that `may_skip` has the
+    /// beginnings of, all that the guest counted came, the kernel's log is there from the boot on and has no fault in
+    /// it, and the guest came to its end.
+    pub(super) fn verdict(&self, may_skip: &[&str]) -> Result<(), String> {
         let mut wrong: Vec<String> = self.failed.iter().take(NAMED_MAX).cloned().collect();
         if self.failed.len() > NAMED_MAX {
             wrong.push(format!("{} more", self.failed.len() - NAMED_MAX));
         }
         wrong.extend(self.faults.first().map(|fault| format!("the kernel says: {fault}")));
-        if !self.is_done {
-            wrong.push("it did not come to its end".into());
-        } else if self.held == 0 && self.failed.is_empty() {
-            wrong.push("no check was made".into());
-        }
-        if self.is_done && !self.has_log {
-            wrong.push("the kernel's log did not come, or not from its beginning".into());
-        }
+        let skips = self.skipped.iter().map(|(name, why)| format!("{name}: {why}"));
+        let unexpected = skips.filter(|skip| !may_skip.iter().any(|beginning| skip.starts_with(beginning)));
+        wrong.extend(unexpected.map(|skip| format!("skipped, and must not be: {skip}")));
+        wrong.extend(self.incomplete());
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
     }
+
+    /// What of the output is missing.
+    fn incomplete(&self) -> Option<String> {
+        let came = [self.held, self.failed.len(), self.skipped.len()];
+        match &self.done {
+            None => Some("it did not come to its end".into()),
+            Some(Err(line)) => Some(format!("its last line is {line:?}, which has not three counts")),
+            Some(Ok(counted)) if *counted != came => Some(format!(
+                "of {counted:?} checks that hold, do not and were skipped, as the guest counted, {came:?} came"
+            )),
+            Some(Ok(_)) if self.held == 0 && self.failed.is_empty() => Some("no check was made".into()),
+            Some(Ok(_)) if !self.has_log => {
+                Some("the kernel's log did not come, or not from its beginning".into())
+            }
+            Some(Ok(_)) => None,
+        }
+    }
+}
+
+/// Three numbers.
+fn counts_in(text: &str) -> Option<[usize; 3]> {
+    let counts: Option<Vec<usize>> = text.split_whitespace().map(|count| count.parse().ok()).collect();
+    counts?.try_into().ok()
 }
 
 fn is_fault(line: &str) -> bool {
@@ -156,24 +178,48 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
 
     #[test]
     fn a_guest_that_says_all_is_well_is_believed() {
-        let good = report(&format!("SeaBIOS\r\nup\r\nok a: 3\r\nskipped b: c: no d\n{ORDINARY}done\r\n"));
-        assert_eq!((good.held, good.verdict()), (1, Ok(())));
+        let text = format!("SeaBIOS\r\nup\r\nok a: 3\r\nskipped b: c: no d\n{ORDINARY}done 1 0 1\r\n");
+        let good = report(&text);
+        assert_eq!((good.held, good.verdict(&["b: c: no"])), (1, Ok(())));
         assert_eq!(good.skipped, [("b: c".to_owned(), "no d".to_owned())]);
         assert_eq!(Report::default().read("up\r"), Line::Up);
     }
 
+    /// What is wrong with a guest that also prints an ordinary log.
+    fn why(text: &str) -> String {
+        report(&format!("{ORDINARY}{text}")).verdict(&["may: "]).unwrap_err()
+    }
+
     #[test]
     fn anything_else_is_not() {
-        let why = |text: &str| report(&format!("{ORDINARY}{text}")).verdict().unwrap_err();
         assert!(why("up\nok a\n").contains("did not come to its end"));
-        assert!(why("up\ndone\n").contains("no check was made"));
-        assert_eq!(why("ok a\nnot ok b: 7 of 9 pages\ndone\n"), "b: 7 of 9 pages");
-        assert!(why(&format!("{}done\n", "not ok b\n".repeat(5))).ends_with("2 more"));
+        assert!(why("up\ndone 0 0 0\n").contains("no check was made"));
+        assert_eq!(why("ok a\nnot ok b: 7 of 9 pages\ndone 1 1 0\n"), "b: 7 of 9 pages");
+        assert!(why(&format!("{}done 0 5 0\n", "not ok b\n".repeat(5))).ends_with("2 more"));
+    }
+
+    #[test]
+    fn what_is_skipped_without_leave_is_a_failure() {
+        let told = why("ok a\nskipped may: no d\nskipped must: one node only\ndone 1 0 2\n");
+        assert_eq!(told, "skipped, and must not be: must: one node only");
+        assert!(why("skipped may: no d\ndone 0 0 1\n").contains("no check was made"));
+    }
+
+    #[test]
+    fn what_the_guest_counted_must_have_come() {
+        // A line of the kernel's in the middle of one of ours.
+        let torn = why("ok a\nno[    9.1] systemd: x\nt ok b: 7 of 9 pages\ndone 1 1 0\n");
+        assert!(torn.contains("of [1, 1, 0] checks") && torn.contains("[1, 0, 0] came"), "{torn}");
+        for counts in ["2 0 0", "1 0 1", "0 0 0"] {
+            assert!(why(&format!("ok a\ndone {counts}\n")).contains("as the guest counted"), "{counts}");
+        }
+        for last in ["done", "done 1 0", "done 1 0 0 0", "done 1 0 x"] {
+            assert!(why(&format!("ok a\n{last}\n")).contains("has not three counts"), "{last}");
+        }
     }
 
     #[test]
     fn faults_of_the_kernel_are_found_in_its_log_and_on_the_console() {
-        let why = |text: &str| report(&format!("{ORDINARY}{text}")).verdict().unwrap_err();
         for fault in FAULTS.into_iter().chain([
             "BUG",
             "BUG: soft lockup - CPU#1 stuck for 22s!",
@@ -189,18 +235,18 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
             "Unable to handle kernel NULL pointer dereference at virtual address 0",
         ]) {
             let line = format!("[    2.79] {fault} somewhere");
-            assert!(why(&format!("ok a\n{line}\ndone\n")).ends_with(&line), "{fault}");
-            let told = why(&format!("ok a\nlog: {line}\ndone\n"));
+            assert!(why(&format!("ok a\n{line}\ndone 1 0 0\n")).ends_with(&line), "{fault}");
+            let told = why(&format!("ok a\nlog: {line}\ndone 1 0 0\n"));
             assert!(told.ends_with(&format!("the kernel says: {line}")), "{fault}");
         }
-        let of_ours = format!("ok a\n| thread panicked: Out of memory\n{ORDINARY}done\n");
-        assert_eq!(report(&of_ours).verdict(), Ok(()));
+        let of_ours = format!("ok a\n| thread panicked: Out of memory\n{ORDINARY}done 1 0 0\n");
+        assert_eq!(report(&of_ours).verdict(&[]), Ok(()));
     }
 
     #[test]
     fn a_guest_without_the_whole_log_is_not_believed() {
         for log in ["", "log: [    9.0] Run /init\n", "[    0.0] Linux version 6.1\n"] {
-            let why = report(&format!("up\nok a\n{log}done\n")).verdict().unwrap_err();
+            let why = report(&format!("up\nok a\n{log}done 1 0 0\n")).verdict(&[]).unwrap_err();
             assert!(why.contains("the kernel's log did not come"), "{log}: {why}");
         }
     }

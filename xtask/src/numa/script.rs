@@ -24,8 +24,17 @@ pub(super) enum Form {
 /// Checks of the short form, as words in their names.
 const PLACEMENT: &str = "placement policy 'cpuset of a request' 'nodes without' fallback refused explicit";
 
-/// Mounts what programs need, and tells how to run one: `run NAME SECONDS COMMAND...`. Each line of output is one
-/// write, so that lines of programs and of the script do not mix.
+/// What tests of `zonal-linux` leave out in guests, as skips begin: they have no Python, little memory, and are slow.
+const TESTS_MAY_SKIP: [&str; 6] = [
+    "foreign_parser: figures_as_another_parser_reads_them: jc==",
+    "huge_pages: huge_pages_leave_whole_and_say_what_stays: this kernel keeps what left in reserve",
+    "overcommitted: pools_that_fit_only_alone_say_so: this machine has less than 4 GiB",
+    "pool: large_pools_cost_nothing_until_used: this machine has less than 8 GiB",
+    "pool: presets_can_be_emulated: altix512 takes a minute",
+    "pool: presets_can_be_emulated: mesh1024 takes a minute",
+];
+
+/// Mounts what programs need.
 const BEGIN: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /usr/bin /sbin
 /bin/busybox --install -s /bin
@@ -35,7 +44,14 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mount -t cgroup2 cgroup /sys/fs/cgroup
+"#;
+
+/// Tells how to run a program: `run NAME SECONDS COMMAND...`, and one that prints checks itself:
+/// `checks SECONDS COMMAND...`. Each line of output is one write, so that lines of programs and of the script do not
+/// mix, and is kept to be counted at the end.
+const FUNCTIONS: &str = r#": > /tmp/results
 up() { cut -d' ' -f1 /proc/uptime; }
+tell() { echo "$1" | tee -a /tmp/results; }
 run() {
   name=$1 limit=$2 begin=$(up)
   shift 2
@@ -43,23 +59,25 @@ run() {
   ended=$?
   seconds=$(echo "$begin $(up)" | awk '{ printf "%.1f", $2 - $1 }')
   if [ $ended = 0 ]; then
-    echo "ok $name ($seconds s)"
+    tell "ok $name ($seconds s)"
   else
     tail -n 80 /tmp/out | sed 's/^/| /'
-    echo "not ok $name: ended with $ended after $seconds s"
+    tell "not ok $name: ended with $ended after $seconds s"
   fi
 }
 checks() {
-  timeout -s KILL "$@" 2>&1
-  ended=$?
-  [ $ended -le 1 ] || echo "not ok the checks: ended with $ended"
+  echo none > /tmp/ended
+  { timeout -s KILL "$@" 2>&1; echo $? > /tmp/ended; } | tee -a /tmp/results
+  ended=$(cat /tmp/ended)
+  [ "$ended" = 0 ] || tell "not ok the checks: ended with $ended"
 }
 "#;
 
-/// Prints what tests left out and the kernel's log, and turns the machine off.
+/// Prints what tests left out, the kernel's log and the counts of the guest.
 const END: &str = r#"
-[ ! -e /tmp/skips ] || sed 's/^SKIPPED: /skipped /' /tmp/skips | sort -u
+[ ! -e /tmp/skips ] || sed 's/^SKIPPED: /skipped /' /tmp/skips | sort -u | tee -a /tmp/results
 dmesg | sed 's/^/log: /'
+number() { grep -c "^$1 " /tmp/results; }
 "#;
 
 /// The reserve of huge pages of each node, which lets tests use some.
@@ -92,6 +110,14 @@ impl Form {
         })
     }
 
+    /// Beginnings of what may be skipped, as `NAME: WHY`; anything else is to be checked.
+    pub(super) const fn may_skip(self) -> &'static [&'static str] {
+        match self {
+            Self::Placement | Self::Everything => &[],
+            Self::Tests | Self::TestsOnAarch64 => &TESTS_MAY_SKIP,
+        }
+    }
+
     /// The script.
     pub(super) fn script(self, programs: &Programs) -> String {
         let body = match self {
@@ -99,7 +125,8 @@ impl Form {
             Self::Everything => everything(programs),
             Self::Tests | Self::TestsOnAarch64 => tests(programs),
         };
-        format!("{BEGIN}echo {UP}\n{body}{END}echo {DONE}\nsync\npoweroff -f\n")
+        let done = format!("echo {DONE} $(number ok) $(number 'not ok') $(number skipped)\n");
+        format!("{BEGIN}{FUNCTIONS}echo {UP}\n{body}{END}{done}sync\npoweroff -f\n")
     }
 }
 
@@ -142,8 +169,44 @@ mod tests {
         assert!(tests.contains("run pool 900 /tests/deps/pool\n") && !tests.contains("libx"));
         for form in [Form::Placement, Form::Everything, Form::Tests, Form::TestsOnAarch64] {
             let script = form.script(&programs);
-            let (up, done) = (script.find("echo up\n").unwrap(), script.find("echo done\n").unwrap());
+            let (up, done) = (script.find("echo up\n").unwrap(), script.find("echo done ").unwrap());
             assert!(up < done && script.ends_with("poweroff -f\n"));
         }
+    }
+
+    /// What the host makes of a script with this body, run by a shell of the host.
+    fn judged(body: &str) -> Result<(), String> {
+        let folder = tempfile::tempdir().unwrap();
+        let script = Form::Placement.script(&Programs::of(&[]));
+        let (from, to) = (script.find(FUNCTIONS).unwrap(), script.find("sync\n").unwrap());
+        let script = script[from..to].replace(
+            "checks 200 guest",
+            &format!("dmesg() {{ echo '[ 0.0] Linux version 6'; }}\n{body}\n: checks 200 guest"),
+        );
+        let script = script.replace("/tmp/", &format!("{}/", folder.path().display()));
+        let printed = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap();
+        let printed = String::from_utf8(printed.stdout).unwrap();
+        let mut report = crate::numa::console::Report::default();
+        for line in printed.lines() {
+            report.read(line);
+        }
+        report.verdict(&["t: may: "]).map_err(|why| format!("{why} in {printed}"))
+    }
+
+    #[test]
+    fn what_scripts_print_is_judged() {
+        let checks = |text: &str, ended| judged(&format!("checks 60 sh -c \"{text}; exit {ended}\""));
+        assert_eq!(checks("echo ok a; echo ok b", 0), Ok(()));
+        let skip = |what: &str| judged(&format!("run a 60 true\necho 'SKIPPED: t: {what}: c' >> /tmp/skips"));
+        assert_eq!(skip("may"), Ok(()));
+        let why = |judged: Result<(), String>| judged.unwrap_err();
+        assert!(why(skip("must")).starts_with("skipped, and must not be: t: must: c in "));
+        // A program that ends with a failure must not have to say of which check.
+        assert!(why(checks("echo ok a", 1)).starts_with("the checks: ended with 1 in "));
+        let failed = why(checks("echo ok a; echo not ok b: c", 1));
+        assert!(failed.starts_with("b: c; the checks: ended with 1 in "), "{failed}");
+        assert!(why(judged("checks 1 sleep 60")).starts_with("the checks: ended with 137 in "));
+        assert!(why(judged("run a 60 true; run b 60 false")).starts_with("b: ended with 1 after "));
+        assert!(why(judged("tell 'ok a'; echo 'ok b'")).contains("as the guest counted"));
     }
 }
