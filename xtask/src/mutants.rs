@@ -1,17 +1,22 @@
 //! Small changes that a tool makes to the code, and how many of them the tests notice.
 //!
 //! Of the core one in forty is tried; of the packages around it so many, chosen by a seed. The latter takes
-//! hours on a small machine, so it goes on where it was interrupted. A mutant whose tests run out of time is
-//! caught; one whose build does is not, because no test has seen it. Neighbours: `mutants/kept.rs` has results,
-//! `deep.rs` lists these steps.
+//! hours on a small machine, so it goes on where it was interrupted. A mutant whose tests run out of time, or die by
+//! a signal, is caught; time-outs are named, and those around the core are tried a second time first, with tests that
+//! take half of the time at most without a mutant. One whose build runs out of time is not caught, because no test
+//! has seen it. Neighbours: `mutants/kept.rs` has results, `mutants/outcomes.rs` reads what the tool wrote, `deep.rs`
+//! lists these steps.
 
 mod kept;
+mod outcomes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use self::kept::{AROUND, Kept, States};
+use self::outcomes::{builds_out_of_time, died_by_signals};
 use crate::deep::answers;
 use crate::planted;
 use crate::steps::{Outcome, cargo, succeeds, target_folder};
@@ -20,8 +25,10 @@ use crate::steps::{Outcome, cargo, succeeds, target_folder};
 const COUNT: (&str, u64) = ("ZONAL_MUTANTS_COUNT", 60);
 /// What chooses them, and the variable that says another seed.
 const SEED: (&str, u64) = ("ZONAL_MUTANTS_SEED", 15);
-/// Seconds that the tests of a mutant may take, and its build: a mutant that hangs is noticed.
-const TIMEOUTS: [&str; 4] = ["--timeout", "240", "--build-timeout", "900"];
+/// Seconds that the tests of a mutant may take: one that hangs is noticed.
+const TEST_SECONDS: u64 = 240;
+/// Seconds that its build may take.
+const BUILD_SECONDS: u64 = 900;
 /// Most of a hundred that may be missed around the core.
 const MISSED_PERCENT_MAX: usize = 15;
 
@@ -45,7 +52,9 @@ pub(crate) fn of_the_core(root: &Path) -> Outcome {
         again.missed.retain(|name| counted.missed.contains(name)); // some are selected whatever `--re` says
         again.not_built.retain(|name| counted.missed.contains(name));
         counted.caught += counted.missed.len() - again.missed.len() - again.not_built.len();
+        again.out_of_time.retain(|name| counted.missed.contains(name));
         counted.not_built.append(&mut again.not_built);
+        counted.out_of_time.append(&mut again.out_of_time);
         counted.missed = again.missed;
         Ok(counted)
     });
@@ -72,6 +81,8 @@ fn is_enough_around(missed: usize, caught: usize) -> bool {
 
 /// Mutants that are tried, and where it is written down what came of them.
 struct Sample {
+    /// How many were asked for.
+    wanted: usize,
     /// All that there are, in the order of the tool.
     all: Vec<String>,
     chosen: Vec<String>,
@@ -94,15 +105,17 @@ impl Sample {
         }
         let listed = String::from_utf8_lossy(&listed.stdout);
         let all: Vec<String> = listed.lines().map(str::to_owned).collect();
-        let chosen = sample(all.iter().map(String::as_str), seed, count as usize);
+        let wanted = count as usize;
+        let chosen = sample(all.iter().map(String::as_str), seed, wanted);
         println!("{} of {} mutants, chosen by seed {seed}", chosen.len(), all.len());
-        Ok(Self { all, chosen, copy, states, results })
+        Ok(Self { wanted, all, chosen, copy, states, results })
     }
 
     /// Tests those that were not tested before.
     fn test_all(&self, root: &Path) -> Result<Mutants, String> {
         let mut verdicts = self.results.read(&self.states);
-        verdicts.retain(|name, _| self.chosen.contains(name));
+        // A time-out that was not tried again says nothing.
+        verdicts.retain(|name, found| self.chosen.contains(name) && found != TIMEOUT);
         if verdicts.len() < self.chosen.len() {
             self.test_unchanged()?;
         }
@@ -110,24 +123,32 @@ impl Sample {
             if verdicts.contains_key(name) {
                 continue;
             }
-            let found = self.test(root, name)?;
+            let found = settled(|| self.test(root, name))?;
             println!("{found}: {name}");
             if found != BUILD_TIMEOUT {
                 self.results.add(&self.states, name, &found)?;
             }
             verdicts.insert(name.clone(), found);
         }
-        Ok(counted(&verdicts))
+        Ok(counted(&verdicts, self.wanted))
     }
 
-    /// Tests that fail without any mutant would notice all of them.
+    /// Tests that fail without any mutant would notice all of them, and so would tests that run out of time. Each
+    /// package's are timed as with a mutant: built before, and one package at a time.
     fn test_unchanged(&self) -> Result<(), String> {
-        let mut test = cargo(&self.copy, ["test", "-q", "--lib", "--tests"]);
-        test.args(AROUND.map(|(package, _)| format!("--package={package}")));
-        match succeeds(quickly_built(&mut test)) {
-            Outcome::Passed => Ok(()),
-            _ => Err("the tests fail without any mutant".to_owned()),
+        for (package, _) in AROUND {
+            let test = |more: &[&str]| {
+                let mut test = cargo(&self.copy, ["test", "-q", "--lib", "--tests", "-p", package]);
+                succeeds(quickly_built(test.args(more)))
+            };
+            let built = test(&["--no-run"]);
+            let begin = Instant::now();
+            if built != Outcome::Passed || test(&[]) != Outcome::Passed {
+                return Err(format!("the tests of {package} fail without any mutant"));
+            }
+            in_time(package, begin.elapsed())?;
         }
+        Ok(())
     }
 
     /// Tests one mutant: the only one of as many shards as there are mutants, because what `--re` selects is not
@@ -140,7 +161,8 @@ impl Sample {
         let at = self.all.iter().position(|one| one == name).ok_or("the mutant is not listed")?;
         let shard = format!("--shard={at}/{}", self.all.len());
         let mut run = of_packages(&self.copy);
-        run.args(["--in-place", "--baseline=skip", "--sharding=slice", &shard]).args(TIMEOUTS);
+        run.args(["--in-place", "--baseline=skip", "--sharding=slice", &shard]);
+        run.arg(format!("--timeout={TEST_SECONDS}")).arg(format!("--build-timeout={BUILD_SECONDS}"));
         run.args(["--cargo-arg=--lib", "--cargo-arg=--tests"]).arg("-o").arg(self.copy.with_file_name("one"));
         let ended = quickly_built(&mut run).output().map_err(|error| format!("cargo mutants: {error}"))?;
         let lists = self.copy.with_file_name("one").join("mutants.out");
@@ -151,6 +173,10 @@ impl Sample {
         let found = [CAUGHT, MISSED, TIMEOUT, UNVIABLE].into_iter().find(is_in);
         if found == Some(TIMEOUT) && builds_out_of_time(&lists)?.contains(name) {
             return Ok(BUILD_TIMEOUT.to_owned());
+        }
+        // These are in none of the lists.
+        if found.is_none() && died_by_signals(&lists).is_ok_and(|died| died.contains(name)) {
+            return Ok(CAUGHT.to_owned());
         }
         found.map(str::to_owned).ok_or_else(|| {
             format!("cargo mutants did not test {name}: {}", String::from_utf8_lossy(&ended.stderr))
@@ -163,39 +189,50 @@ const CAUGHT: &str = "caught";
 const MISSED: &str = "missed";
 const TIMEOUT: &str = "timeout";
 const UNVIABLE: &str = "unviable";
+/// A time-out of tests that came again.
+const TIMEOUT_TWICE: &str = "timeout twice";
 /// A time-out of the build, which `cargo mutants` lists with those of tests.
 const BUILD_TIMEOUT: &str = "build timeout";
 
-/// Sums verdicts of mutants by name up.
-fn counted(verdicts: &BTreeMap<String, String>) -> Mutants {
+/// What comes of a mutant that `test` tests: a time-out only if it comes again, because something else may have
+/// taken the time.
+fn settled(mut test: impl FnMut() -> Result<String, String>) -> Result<String, String> {
+    match test()? {
+        found if found == TIMEOUT => {
+            test().map(|found| if found == TIMEOUT { TIMEOUT_TWICE.to_owned() } else { found })
+        }
+        found => Ok(found),
+    }
+}
+
+/// Checks that tests without any mutant are far from their limit.
+fn in_time(package: &str, took: Duration) -> Result<(), String> {
+    if took <= Duration::from_secs(TEST_SECONDS) / 2 {
+        return Ok(());
+    }
+    let took = took.as_secs_f64();
+    Err(format!(
+        "the tests of {package} take {took:.1} s without any mutant, more than half of the {TEST_SECONDS} s that \
+         they may take with one; try again when the machine is less busy"
+    ))
+}
+
+/// Sums verdicts of mutants by name up, of which `wanted` were asked for.
+fn counted(verdicts: &BTreeMap<String, String>, wanted: usize) -> Mutants {
     let is = |wanted: &str| {
         let these = verdicts.iter().filter(|(_, found)| *found == wanted);
         these.map(|(name, _)| name.clone()).collect::<Vec<_>>()
     };
     println!("{} do not compile", is(UNVIABLE).len());
-    Mutants { caught: is(CAUGHT).len() + is(TIMEOUT).len(), missed: is(MISSED), not_built: is(BUILD_TIMEOUT) }
+    let out_of_time = is(TIMEOUT_TWICE);
+    let caught = is(CAUGHT).len() + out_of_time.len();
+    Mutants { wanted, caught, out_of_time, missed: is(MISSED), not_built: is(BUILD_TIMEOUT) }
 }
 
 /// Makes the copy what the workspace is now; gives the states of its packages.
 fn copied(root: &Path, copy: &Path) -> Result<States, String> {
     planted::copy_unchanged(root, copy)?;
     States::of(copy, &planted::files(copy).map_err(|error| error.to_string())?)
-}
-
-/// Names of mutants whose build ran out of time, of a folder that `cargo mutants` wrote.
-fn builds_out_of_time(lists: &Path) -> Result<BTreeSet<String>, String> {
-    let file = lists.join("outcomes.json");
-    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-    let text = std::fs::read_to_string(&file).map_err(|why| told(&why))?;
-    let all: serde_json::Value = serde_json::from_str(&text).map_err(|why| told(&why))?;
-    let outcomes = all["outcomes"].as_array().ok_or_else(|| told(&"has no list of outcomes"))?;
-    let ran_out = |outcome: &&serde_json::Value| {
-        let phases = outcome["phase_results"].as_array().into_iter().flatten();
-        phases.into_iter().any(|phase| phase["phase"] != "Test" && phase["process_status"] == "Timeout")
-    };
-    let name =
-        |outcome: &serde_json::Value| outcome["scenario"]["Mutant"]["name"].as_str().map(str::to_owned);
-    Ok(outcomes.iter().filter(ran_out).filter_map(name).collect())
 }
 
 /// `cargo mutants` of the packages around the core.
@@ -235,15 +272,20 @@ fn missing_tool(root: &Path) -> Option<Outcome> {
     (!is_there).then(|| Outcome::Skipped("no cargo-mutants: cargo install cargo-mutants".into()))
 }
 
-/// Says which were missed, and how many.
+/// Says which were missed, and how many. Fewer than half of what was asked for say nothing.
 fn judge(counted: Result<Mutants, String>, is_enough: impl Fn(usize, usize) -> bool) -> Outcome {
-    let Mutants { caught, missed, not_built } = match counted {
+    let Mutants { wanted, caught, out_of_time, missed, not_built } = match counted {
         Ok(counted) => counted,
         Err(reason) => return Outcome::Failed(reason),
     };
     missed.iter().for_each(|mutant| println!("missed: {mutant}"));
     not_built.iter().for_each(|mutant| println!("not tested, its build ran out of time: {mutant}"));
-    println!("{} of {} mutants missed", missed.len(), caught + missed.len());
+    out_of_time.iter().for_each(|mutant| println!("caught, because its tests ran out of time: {mutant}"));
+    let judged = caught + missed.len();
+    println!("{} of {judged} mutants missed", missed.len());
+    if judged == 0 || judged * 2 < wanted {
+        return Outcome::Failed(format!("only {judged} of {wanted} mutants were judged"));
+    }
     // What was not tested may be missed.
     if is_enough(missed.len() + not_built.len(), caught) {
         Outcome::Passed
@@ -260,7 +302,12 @@ fn named(names: &[String]) -> Vec<String> {
 
 /// What came of a run of `cargo mutants`.
 struct Mutants {
+    /// How many were asked for.
+    wanted: usize,
+    /// Those of [`Self::out_of_time`] are among them.
     caught: usize,
+    /// Those whose tests ran out of time.
+    out_of_time: Vec<String>,
     missed: Vec<String>,
     /// Those whose build ran out of time.
     not_built: Vec<String>,
@@ -289,14 +336,14 @@ impl Mutants {
             let text = std::fs::read_to_string(&list).map_err(|e| format!("{}: {e}", list.display()))?;
             Ok(text.lines().map(str::to_owned).collect())
         };
-        let (not_built, timeouts) = (builds_out_of_time(&output.join("mutants.out"))?, lines("timeout.txt")?);
-        let (not_built, timeouts): (Vec<_>, Vec<_>) =
-            timeouts.into_iter().partition(|name| not_built.contains(name));
-        Ok(Self {
-            caught: lines("caught.txt")?.len() + timeouts.len(),
-            missed: lines("missed.txt")?,
-            not_built,
-        })
+        let not_built = builds_out_of_time(&output.join("mutants.out"))?;
+        let (not_built, out_of_time): (Vec<_>, Vec<_>) =
+            lines("timeout.txt")?.into_iter().partition(|name| not_built.contains(name));
+        let died = died_by_signals(&output.join("mutants.out"))?;
+        let (caught, missed) =
+            (lines("caught.txt")?.len() + died.len() + out_of_time.len(), lines("missed.txt")?);
+        let wanted = caught + missed.len() + not_built.len() + lines("unviable.txt")?.len();
+        Ok(Self { wanted, caught, out_of_time, missed, not_built })
     }
 }
 
@@ -332,46 +379,55 @@ mod tests {
     fn what_is_missed_is_judged() {
         let names = |count| vec!["a".to_owned(); count];
         let counted = |missed, not_built, caught| {
-            let counted = Mutants { caught, missed: names(missed), not_built: names(not_built) };
+            let (missed, not_built) = (names(missed), names(not_built));
+            let counted = Mutants { wanted: 60, caught, out_of_time: Vec::new(), missed, not_built };
             judge(Ok(counted), is_enough_around)
         };
         assert_eq!(counted(9, 0, 51), Outcome::Passed);
+        assert_eq!(counted(0, 0, 30), Outcome::Passed);
+        for judged in [0, 29] {
+            let why = format!("only {judged} of 60 mutants were judged");
+            assert_eq!(counted(0, 0, judged), Outcome::Failed(why));
+        }
         assert!(matches!(counted(10, 0, 50), Outcome::Failed(why) if why.contains("10 mutants")));
-        assert!(matches!(counted(0, 60, 0), Outcome::Failed(why) if why.contains("60 not built in time")));
+        assert!(matches!(counted(0, 20, 40), Outcome::Failed(why) if why.contains("20 not built in time")));
+        assert!(matches!(counted(0, 60, 0), Outcome::Failed(_)));
+        let none = Mutants { wanted: 0, caught: 0, out_of_time: vec![], missed: vec![], not_built: vec![] };
+        assert!(matches!(judge(Ok(none), is_enough_around), Outcome::Failed(_)));
         assert!(matches!(judge(Err("no tool".into()), is_enough_around), Outcome::Failed(_)));
     }
 
     #[test]
-    fn a_build_out_of_time_is_not_caught() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        let outcome = |name: &str, build: &str, test: &str| {
-            let phases = [("Build", build), ("Test", test)].map(|(phase, status)| {
-                format!(r#"{{"phase": "{phase}", "duration": 1.5, "process_status": {status}, "argv": []}}"#)
-            });
-            let scenario = format!(r#"{{"Mutant": {{"name": "{name}", "package": "p"}}}}"#);
-            format!(
-                r#"{{"scenario": {scenario}, "summary": "Timeout", "phase_results": [{}]}}"#,
-                phases.join(",")
-            )
-        };
-        let outcomes = [
-            r#"{"scenario": "Baseline", "summary": "Timeout", "phase_results": []}"#.to_owned(),
-            outcome("tests", r#""Success""#, r#""Timeout""#),
-            outcome("build", r#""Timeout""#, r#"{"Failure": 101}"#),
-            outcome("caught", r#""Success""#, r#"{"Failure": 101}"#),
-        ];
-        let text = format!(r#"{{"outcomes": [{}], "total_mutants": 3}}"#, outcomes.join(","));
-        std::fs::write(folder.join("outcomes.json"), text).unwrap();
-        let found = builds_out_of_time(folder);
-        std::fs::remove_file(folder.join("outcomes.json")).unwrap();
-        assert_eq!(found.unwrap(), BTreeSet::from(["build".to_owned()]));
-        assert!(builds_out_of_time(folder).is_err_and(|why| why.contains("outcomes.json")));
-
-        let verdicts = [("a", CAUGHT), ("b", TIMEOUT), ("c", BUILD_TIMEOUT), ("d", MISSED), ("e", UNVIABLE)];
+    fn verdicts_are_summed_up() {
+        let verdicts =
+            [("a", CAUGHT), ("b", TIMEOUT_TWICE), ("c", BUILD_TIMEOUT), ("d", MISSED), ("e", UNVIABLE)];
         let verdicts = verdicts.map(|(name, found)| (name.to_owned(), found.to_owned()));
-        let Mutants { caught, missed, not_built } = counted(&BTreeMap::from(verdicts));
-        assert_eq!((caught, missed, not_built), (2, vec!["d".to_owned()], vec!["c".to_owned()]));
+        let counted = counted(&BTreeMap::from(verdicts), 60);
+        assert_eq!((counted.caught, counted.wanted), (2, 60));
+        let lists = [counted.out_of_time, counted.missed, counted.not_built];
+        assert_eq!(lists, ["b", "d", "c"].map(|name| vec![name.to_owned()]));
+    }
+
+    #[test]
+    fn a_time_out_counts_when_it_comes_again() {
+        let settled = |found: &[&str]| {
+            let mut found = found.iter().map(|found| Ok((*found).to_owned()));
+            let settled = settled(|| found.next().unwrap());
+            assert_eq!(found.next(), None, "tested as often as need be");
+            settled
+        };
+        for verdict in [CAUGHT, MISSED, UNVIABLE, BUILD_TIMEOUT] {
+            assert_eq!(settled(&[verdict]), Ok(verdict.to_owned()));
+            assert_eq!(settled(&[TIMEOUT, verdict]), Ok(verdict.to_owned()));
+        }
+        assert_eq!(settled(&[TIMEOUT, TIMEOUT]), Ok(TIMEOUT_TWICE.to_owned()));
+    }
+
+    #[test]
+    fn unchanged_tests_take_half_of_the_limit_at_most() {
+        assert_eq!(in_time("p", Duration::from_secs(TEST_SECONDS / 2)), Ok(()));
+        let why = in_time("p", Duration::from_secs(TEST_SECONDS / 2 + 1)).unwrap_err();
+        assert!(why.contains("tests of p take 121.0 s without any mutant"), "{why}");
     }
 
     #[test]
