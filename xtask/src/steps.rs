@@ -1,8 +1,9 @@
 //! Running steps one after another: name, output as it comes, time, and a summary at the end.
 //!
 //! A failed step does not stop the others: one run tells everything that is wrong. The last line
-//! printed begins with `N passed, N failed`, for scripts; `, N tests skipped: ...` follows where tests
-//! left something out (`skips.rs`). Neighbours: `plan.rs` makes the steps.
+//! printed begins with `N passed, N failed`, for scripts; `, N steps skipped` follows where this machine lacks what
+//! steps need, and `, N tests skipped: ...` where tests left something out (`skips.rs`). Neighbours: `plan.rs` makes
+//! the steps.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -53,15 +54,26 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     for (name, time, outcome) in &done {
         println!("{}", summary_line(name, *time, outcome));
     }
-    let count = |wanted: fn(&Outcome) -> bool| done.iter().filter(|(_, _, outcome)| wanted(outcome)).count();
-    let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
     let skipped = skips::take(root);
     for (name, why) in &skipped {
         println!("skipped             {name}: {why}");
     }
+    let outcomes = done.into_iter().map(|(_, _, outcome)| outcome).collect::<Vec<_>>();
+    println!("{}{}", last_line(&outcomes), skips::in_summary(&skipped));
+    !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)))
+}
+
+/// How many steps passed, failed and were skipped as a whole.
+fn last_line(outcomes: &[Outcome]) -> String {
+    let count = |wanted: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| wanted(outcome)).count();
     let passed = count(|outcome| *outcome == Outcome::Passed);
-    println!("{passed} passed, {failed} failed{}", skips::in_summary(&skipped));
-    failed == 0
+    let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
+    let skipped = match count(|outcome| matches!(outcome, Outcome::Skipped(_))) {
+        0 => String::new(),
+        1 => ", 1 step skipped".to_owned(),
+        several => format!(", {several} steps skipped"),
+    };
+    format!("{passed} passed, {failed} failed{skipped}")
 }
 
 fn summary_line(name: &str, time: Duration, outcome: &Outcome) -> String {
@@ -119,6 +131,15 @@ mod tests {
         assert!(run_all(root, vec![count(Outcome::Passed), count(Outcome::Skipped("tool".into()))]));
         assert!(!run_all(root, vec![count(Outcome::Failed("why".into())), count(Outcome::Passed)]));
         assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn the_last_line_tells_of_steps_that_were_skipped() {
+        let skipped = || Outcome::Skipped("no tool".into());
+        assert_eq!(last_line(&[Outcome::Passed]), "1 passed, 0 failed");
+        assert_eq!(last_line(&[Outcome::Passed, skipped()]), "1 passed, 0 failed, 1 step skipped");
+        let outcomes = [skipped(), Outcome::Failed("why".into()), skipped()];
+        assert_eq!(last_line(&outcomes), "0 passed, 1 failed, 2 steps skipped");
     }
 
     #[test]
