@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use crate::mutants;
 use crate::numa;
+use crate::skips;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
 /// The oldest compiler that is promised: `rust-version` of the workspace.
@@ -196,6 +197,7 @@ fn packages(root: &Path) -> Outcome {
 fn of_toolchain(root: &Path, toolchain: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command.current_dir(root).args(["run", toolchain, "cargo"]).args(arguments);
+    command.env(skips::VARIABLE, skips::file(root));
     // What the cargo that runs this program has set would win over the toolchain's own.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
     command
@@ -204,4 +206,19 @@ fn of_toolchain(root: &Path, toolchain: &str, arguments: &[&str]) -> Command {
 /// Whether a command is there and answers.
 pub(crate) fn answers(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_of_every_toolchain_tell_what_they_skip() {
+        let root = Path::new("/workspace");
+        for command in [cargo(root, ["test"]), of_toolchain(root, "nightly", &["miri", "test"])] {
+            let mut variables = command.get_envs();
+            let file = variables.find(|(name, _)| *name == skips::VARIABLE).and_then(|(_, file)| file);
+            assert_eq!(file.map(Path::new), Some(&*skips::file(root)), "{command:?}");
+        }
+    }
 }
