@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use crate::steps::target_folder;
@@ -25,23 +25,32 @@ pub(crate) fn file(root: &Path) -> PathBuf {
 }
 
 /// Notes that a test of `program` left something out, where it could not write to the file itself.
-pub(crate) fn add(root: &Path, program: &str, test: &str, why: &str) {
-    let line = format!("{BEGINNING}{program}: {test}: {why}\n");
-    let opened = OpenOptions::new().create(true).append(true).open(file(root));
-    if let Err(error) = opened.and_then(|mut file| file.write_all(line.as_bytes())) {
-        println!("{line}{error}");
-    }
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn add(root: &Path, program: &str, test: &str, why: &str) -> Result<(), String> {
+    let (file, line) = (file(root), format!("{BEGINNING}{program}: {test}: {why}\n"));
+    let opened = OpenOptions::new().create(true).append(true).open(&file);
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// What was left out so far, each once, in order. The file is gone then.
-pub(crate) fn take(root: &Path) -> BTreeSet<Skip> {
+///
+/// # Errors
+/// When there is a file that cannot be read, or is no text; it stays.
+pub(crate) fn take(root: &Path) -> Result<BTreeSet<Skip>, String> {
     take_from(&file(root))
 }
 
-fn take_from(file: &Path) -> BTreeSet<Skip> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    std::fs::remove_file(file).ok(); // it is there only if something was left out
-    parse(&text)
+fn take_from(file: &Path) -> Result<BTreeSet<Skip>, String> {
+    let told = |error| format!("what tests left out is not known: {}: {error}", file.display());
+    match std::fs::read_to_string(file) {
+        Ok(text) => std::fs::remove_file(file).map(|()| parse(&text)).map_err(told),
+        // It is there only if something was left out.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(error) => Err(told(error)),
+    }
 }
 
 fn parse(text: &str) -> BTreeSet<Skip> {
@@ -95,7 +104,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("skips");
         std::fs::write(&file, "SKIPPED: pool: huge: no reserve\n").unwrap();
-        assert_eq!(take_from(&file).len(), 1);
-        assert_eq!(take_from(&file).len(), 0);
+        assert_eq!(take_from(&file).unwrap().len(), 1);
+        assert_eq!(take_from(&file), Ok(BTreeSet::new()));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("skips");
+        std::fs::write(&file, b"SKIPPED: pool: huge: \xff\n").unwrap();
+        let why = take_from(&file).unwrap_err();
+        assert!(why.contains("skips") && file.exists(), "{why}");
+        let why = take_from(folder.path()).unwrap_err();
+        assert!(why.contains("what tests left out is not known"), "{why}");
     }
 }

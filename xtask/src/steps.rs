@@ -5,6 +5,7 @@
 //! steps need, and `, N tests skipped: ...` where tests left something out (`skips.rs`). Neighbours: `plan.rs` makes
 //! the steps.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,10 +52,13 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
         done.push((step.name, start.elapsed(), outcome));
     }
     println!();
+    let skipped = skips::take(root).unwrap_or_else(|why| {
+        done.push(("skips of tests".to_owned(), Duration::ZERO, Outcome::Failed(why)));
+        BTreeSet::new()
+    });
     for (name, time, outcome) in &done {
         println!("{}", summary_line(name, *time, outcome));
     }
-    let skipped = skips::take(root);
     for (name, why) in &skipped {
         println!("skipped             {name}: {why}");
     }
@@ -131,6 +135,20 @@ mod tests {
         assert!(run_all(root, vec![count(Outcome::Passed), count(Outcome::Skipped("tool".into()))]));
         assert!(!run_all(root, vec![count(Outcome::Failed("why".into())), count(Outcome::Passed)]));
         assert_eq!(seen.load(std::sync::atomic::Ordering::Relaxed), 4);
+    }
+
+    #[test]
+    fn skips_that_cannot_be_read_fail_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let step = |text: &'static [u8]| {
+            Step::new("tests", move |root| {
+                std::fs::create_dir_all(target_folder(root)).unwrap();
+                std::fs::write(skips::file(root), text).unwrap();
+                Outcome::Passed
+            })
+        };
+        assert!(run_all(folder.path(), vec![step(b"SKIPPED: pool: huge: none\n")]));
+        assert!(!run_all(folder.path(), vec![step(b"SKIPPED: pool: huge: \xff\n")]));
     }
 
     #[test]

@@ -54,12 +54,14 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Does `work` on a thread of its own and gives what it returns.
+/// Does `work` on a thread of its own and gives what it returns. The thread is called like the caller's, so that what
+/// is skipped there is skipped by the calling test.
 ///
 /// # Panics
 /// When `work` does, or when it is not done within two minutes; `what` names it. Its thread goes on then.
 pub fn within_patience<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
-    let thread = thread::Builder::new().name(what.to_owned()).spawn(work).expect("a thread can be started");
+    let caller = thread::current().name().unwrap_or(what).to_owned();
+    let thread = thread::Builder::new().name(caller).spawn(work).expect("a thread can be started");
     eventually(what, || thread.is_finished());
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -118,6 +120,7 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             skipped!("no {} here", "flux");
             skipped!("two\nlines");
+            within_patience("a label", || within_patience("another", || skipped!("elsewhere")));
             return;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -132,7 +135,8 @@ mod tests {
         assert!(child.status.success());
         let text = std::fs::read_to_string(&file).unwrap();
         let line = |why| format!("SKIPPED: zonal_testing: tests::skips_are_appended_to_the_file: {why}\n");
-        assert_eq!(text, format!("before\n{}{}", line("no flux here"), line("two lines")));
+        let lines = ["no flux here", "two lines", "elsewhere"].map(line).concat();
+        assert_eq!(text, format!("before\n{lines}"));
     }
 
     #[test]

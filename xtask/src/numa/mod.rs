@@ -155,7 +155,7 @@ fn try_run(root: &Path, series: Series, image: &Image, form: Form) -> Result<(),
     let guest = Guest::new(root, &label, image, &programs, form)?;
     let seen = guest.run(form.time_limit())?;
     for (name, why) in &seen.report.skipped {
-        skips::add(root, &format!("guest {label}"), name, why);
+        skips::add(root, &format!("guest {label}"), name, why)?;
     }
     let seconds =
         |time: Option<Duration>| time.map_or("-".into(), |time| format!("{:.1}", time.as_secs_f64()));
