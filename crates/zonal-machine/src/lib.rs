@@ -21,6 +21,7 @@ mod model;
 mod old_tree;
 pub mod output;
 mod owned;
+mod places;
 mod predict;
 mod presets;
 mod report;

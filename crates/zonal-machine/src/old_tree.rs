@@ -96,6 +96,19 @@ impl OldTree {
         self.kept.iter()
     }
 
+    /// Files and links that are to go.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = &PathBuf> {
+        self.replaced.iter()
+    }
+
+    /// Removes the folders in `root` of trees that the tree of `new` has not, and in which nothing is left.
+    pub(crate) fn remove_empty_folders(&self, root: &Path, new: &Files) {
+        for folder in self.folders.iter().rev().filter(|folder| !has_folder(new, folder)) {
+            // One in which something is left stays.
+            let _ = fs::remove_dir(root.join(folder));
+        }
+    }
+
     /// Removes what is to go from the folder, which is at `place` now, and the folder itself, if nothing is left.
     pub(crate) fn remove_from(&self, place: &Path) -> io::Result<()> {
         self.replaced.iter().try_for_each(|path| fs::remove_file(place.join(path)))?;

@@ -156,7 +156,7 @@ pub fn check_folder(path: &Path) -> Result<(), WriteError> {
     is_folder_or_free(path).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-fn is_folder_or_free(path: &Path) -> io::Result<()> {
+pub(crate) fn is_folder_or_free(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) if about.is_dir() => Ok(()),
         Ok(about) if about.is_symlink() => {
@@ -169,7 +169,7 @@ fn is_folder_or_free(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a folder whose parent is there; one that is there already must not be a link.
-fn make_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => is_folder_or_free(path),
         made => made,
@@ -247,6 +247,9 @@ fn new_file(folder: &Path, before: Option<&Metadata>) -> io::Result<(PathBuf, Fi
     with_new_name(folder, |path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))
 }
 
+/// The number of the next new name of this process.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// Makes something under a name that nothing had before.
 pub(crate) fn with_new_name<T>(
     folder: &Path,
@@ -254,7 +257,6 @@ pub(crate) fn with_new_name<T>(
 ) -> io::Result<(PathBuf, T)> {
     /// Names that are tried: each was left by a process of the same number that was killed.
     const TRIES: u32 = 1000;
-    static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut outcome = Err(ErrorKind::AlreadyExists.into());
     for _ in 0..TRIES {
         // Relaxed: all that counts is that every number is had once.
@@ -266,6 +268,42 @@ pub(crate) fn with_new_name<T>(
         }
     }
     outcome
+}
+
+/// What processes that were killed left beside `path`, where they wrote a file or a tree: files and folders under names
+/// that are no places. They may be removed once nothing in them is wanted. What processes left whose numbers others
+/// have now is not found; processes are those of the caller's namespace.
+///
+/// # Errors
+/// When the folder that `path` is in cannot be read; there need not be one.
+pub fn left_over(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(parent(path)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_of_a_dead_process) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Whether a name is one of [`with_new_name`] that no process uses any more.
+fn is_of_a_dead_process(name: &str) -> bool {
+    let parts = name.strip_prefix(".zonal-").and_then(|name| name.strip_suffix(".new")?.split_once('-'));
+    let numbers = parts.and_then(|(writer, number)| Some((writer.parse().ok()?, number.parse().ok()?)));
+    numbers.is_some_and(|(writer, number): (u32, u64)| {
+        if writer == process::id() {
+            // Another one had the number of this process. Relaxed: names of this process that others see are
+            // made after their numbers were had.
+            return number >= NEXT.load(Ordering::Relaxed);
+        }
+        !Path::new("/proc").join(writer.to_string()).exists()
+    })
 }
 
 pub(crate) fn exists(problem: &str) -> io::Error {
@@ -301,6 +339,23 @@ mod tests {
         let found = fs::symlink_metadata(&path).unwrap();
         put(&path, b"two", Some(&found)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("root");
+        // No process has the first number: it is larger than the kernel's largest. The second is an earlier one's.
+        let left = [".zonal-4194999-0.new".to_owned(), format!(".zonal-{}-{}.new", process::id(), u64::MAX)];
+        let mut left = left.map(|name| folder.path().join(name));
+        left.sort();
+        left.iter().for_each(|path| fs::create_dir(path).unwrap());
+        with_new_name(folder.path(), |path| fs::create_dir(path)).unwrap();
+        for other in [".zonal-x-0.new", ".zonal-4194999.new", "zonal-4194999-0.new", ".zonal-4194999-0.old"] {
+            fs::create_dir(folder.path().join(other)).unwrap();
+        }
+        assert_eq!(left_over(&path).unwrap(), left);
+        assert_eq!(left_over(&folder.path().join("none/root")).unwrap(), [] as [PathBuf; 0]);
     }
 
     #[test]

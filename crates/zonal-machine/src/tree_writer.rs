@@ -1,9 +1,9 @@
 //! Writes an allocator's state as files of `/proc` and `/sys`, which [`capture`](crate::capture()) reads back.
 //!
-//! What stands in them is the core's (`zonal::snapshot`); this makes a folder of it, as a whole or not at all: it is
-//! written under a new name beside its place and then exchanged for what is there. A list in the folder says which
-//! files are zonal's, and what is in them. Neighbours: `old_tree.rs` looks at what is there, `output.rs` has what
-//! files and folders share.
+//! What stands in them is the core's (`zonal::snapshot`); this makes a folder of it: it is written under a new name
+//! beside its place and then exchanged for what is there, as a whole, or file by file where something else is in the
+//! folder that is to stay. A list in the folder says which files are zonal's, and what is in them. Neighbours:
+//! `old_tree.rs` looks at what is there, `places.rs` exchanges, `output.rs` has what files and folders share.
 
 use std::fmt::{Display, Write as _};
 use std::fs::{self, DirBuilder, File};
@@ -11,20 +11,22 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 use zonal::Platform;
 use zonal::snapshot::Snapshot;
 
 use crate::old_tree::{Files, LIST, LIST_HEAD, OldTree, Print};
 use crate::output::{self, Replace, WriteError};
+use crate::places::{self, Moves};
 
 /// Writes the files of [`Snapshot::files`] below the folder `root`, which is made if it is not there, together with
 /// its parents. Beside it there must be room for a new folder.
 ///
 /// A tree that was written before is replaced as a whole; rights, owners and groups stay as for files. With
 /// [`Replace::Any`] other files and links are replaced where the tree has a file, and everything else that is in the
-/// folder stays in it.
+/// folder stays in it, at every moment: where there is such a thing, the files are replaced one by one, each as a
+/// whole. A process that is killed meanwhile leaves some of them new and the others old, and never takes anything
+/// else away; what it was to remove is left in a folder whose name begins with `.zonal-`, beside the tree
+/// ([`output::left_over`]). Only what comes into the folder while it is being replaced leaves it, until it is put back.
 ///
 /// # Errors
 /// As [`check_tree`]; for a folder in the place of a file, or anything else in the place of a folder; and what the
@@ -40,6 +42,7 @@ pub fn write_tree<P: Platform>(
         let placed = snapshot
             .files(|file: &dyn Display, text: &dyn Display| tree.add(file, &text.to_string()))
             .and_then(|()| tree.add_list())
+            .map_err(Unplaced::from)
             .and_then(|()| tree.place(root, replace));
         tree.finish(root, replace, placed)
     });
@@ -54,6 +57,20 @@ pub fn write_tree<P: Platform>(
 pub fn check_tree(root: &Path, replace: Replace) -> Result<(), WriteError> {
     let looked = output::check_place(root).and_then(|()| OldTree::look(root, &Files::new(), replace));
     looked.map(|_| ()).map_err(|source| WriteError { path: root.to_owned(), source })
+}
+
+/// Why a tree is not at its place.
+enum Unplaced {
+    /// The folder is as it was.
+    Undone(io::Error),
+    /// Some of what was in the folder is left under the new name, as the error says.
+    Left(io::Error),
+}
+
+impl From<io::Error> for Unplaced {
+    fn from(error: io::Error) -> Self {
+        Self::Undone(error)
+    }
 }
 
 /// A tree under a new name.
@@ -95,26 +112,60 @@ impl NewTree {
     }
 
     /// Puts the tree at its place; whether something was there, which has its new name then.
-    fn place(&self, root: &Path, replace: Replace) -> io::Result<bool> {
+    fn place(&self, root: &Path, replace: Replace) -> Result<bool, Unplaced> {
         let Some(old) = OldTree::look(root, &self.files, replace)? else {
-            return output::rename_to_free(&self.folder, root).map(|()| false);
+            return Ok(output::rename_to_free(&self.folder, root).map(|()| false)?);
         };
+        let is_shared = old.kept().next().is_some();
         for path in old.common() {
             let (new, before) = (self.folder.join(path), fs::symlink_metadata(root.join(path))?);
-            if new.exists() && !before.is_symlink() {
+            // The folders of a shared one stay.
+            if new.exists() && !before.is_symlink() && !(is_shared && before.is_dir()) {
                 output::inherit(&File::open(new)?, &before)?;
             }
         }
-        exchange(&self.folder, root)?;
+        if is_shared {
+            self.place_each(root, &old)?;
+        } else {
+            places::exchange(&self.folder, root)?;
+        }
         Ok(true)
+    }
+
+    /// Puts the files at their places one by one, and what zonal wrote there before and is no more under the new name.
+    /// The list comes last: it tells of all of them.
+    fn place_each(&self, root: &Path, old: &OldTree) -> Result<(), Unplaced> {
+        let mut moves = Moves::default();
+        let is_list = |path: &&PathBuf| path.as_path() == Path::new(LIST);
+        let mut files = self.files.keys().filter(|path| !is_list(path));
+        let moved = files
+            .try_for_each(|path| moves.put(&self.folder.join(path), &root.join(path)))
+            .and_then(|()| {
+                let mut gone = old.replaced().filter(|path| !self.files.contains_key(*path));
+                gone.try_for_each(|path| moves.take(&root.join(path), &self.folder.join(path)))
+            })
+            .and_then(|()| moves.put(&self.folder.join(LIST), &root.join(LIST)));
+        let Err(error) = moved else {
+            old.remove_empty_folders(root, &self.files);
+            return Ok(());
+        };
+        match moves.undo() {
+            Ok(()) => Err(Unplaced::Undone(error)),
+            Err(why) => {
+                let place = self.private.display();
+                let problem = format!("{error}; some of what was there is left in {place}: {why}");
+                Err(Unplaced::Left(io::Error::new(error.kind(), problem)))
+            }
+        }
     }
 
     /// Removes what is under the new name. Of what was at the place of the tree that is what zonal wrote and what it
     /// replaces; the rest goes back to its place, or stays and is named.
-    fn finish(self, root: &Path, replace: Replace, placed: io::Result<bool>) -> io::Result<()> {
+    fn finish(self, root: &Path, replace: Replace, placed: Result<bool, Unplaced>) -> io::Result<()> {
         let had_old = match placed {
             Ok(had_old) => had_old,
-            Err(error) => {
+            Err(Unplaced::Left(error)) => return Err(error),
+            Err(Unplaced::Undone(error)) => {
                 // The first error is the one that counts. No link is followed.
                 let _ = fs::remove_dir_all(&self.private);
                 return Err(error);
@@ -141,44 +192,97 @@ impl NewTree {
     }
 }
 
-/// Exchanges two folders.
-fn exchange(new: &Path, old: &Path) -> io::Result<()> {
-    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL | Errno::NOSYS) => exchange_in_steps(new, old),
-        exchanged => Ok(exchanged?),
-    }
-}
-
-/// [`exchange`] for file systems that cannot: nothing is at the place of `old` for a moment.
-fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
-    let beside = output::parent(old);
-    let (aside, ()) = output::with_new_name(beside, |aside| output::rename_to_free(old, aside))?;
-    let Err(error) = output::rename_to_free(new, old) else { return fs::rename(aside, new) };
-    output::rename_to_free(&aside, old).map_err(|_| {
-        let problem = format!("{error}; what was there is left in {}", aside.display());
-        io::Error::new(error.kind(), problem)
-    })?;
-    Err(error)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
-    #[test]
-    fn folders_are_exchanged_in_steps() {
+    const FORCED: Replace = Replace::Any;
+
+    /// A folder with a tree of the files `a/one` and `b/two`, and in it something of the user's.
+    fn shared() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
-        let [new, old] = ["new", "old"].map(|name| folder.path().join(name));
-        let names =
-            |path: &Path| fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
-        for path in [&new, &old] {
-            fs::create_dir(path).unwrap();
-            fs::write(path.join(path.file_name().unwrap()), "").unwrap();
+        let root = folder.path().join("root");
+        let tree = tree(folder.path(), &["a/one", "b/two"], "old");
+        let placed = tree.place(&root, Replace::Own);
+        tree.finish(&root, Replace::Own, placed).unwrap();
+        fs::write(root.join("notes"), "precious").unwrap();
+        (folder, root)
+    }
+
+    fn tree(beside: &Path, files: &[&str], text: &str) -> NewTree {
+        let mut tree = NewTree::make(beside).unwrap();
+        files.iter().for_each(|file| tree.add(file, text).unwrap());
+        tree.add_list().unwrap();
+        tree
+    }
+
+    /// What is in a folder: paths and contents.
+    fn contents(folder: &Path) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().into_string().unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                all.push((format!("{name}/"), String::new()));
+                all.extend(
+                    contents(&entry.path()).into_iter().map(|(path, text)| (format!("{name}/{path}"), text)),
+                );
+            } else if name != LIST {
+                all.push((name, fs::read_to_string(entry.path()).unwrap()));
+            }
         }
-        exchange_in_steps(&new, &old).unwrap();
-        assert_eq!((names(&new), names(&old)), (vec!["old".into()], vec!["new".into()]));
-        // Without a new folder the old one stays.
-        exchange_in_steps(&folder.path().join("missing"), &old).unwrap_err();
-        assert_eq!((names(&old), names(folder.path()).len()), (vec!["new".into()], 2));
+        all.sort();
+        all
+    }
+
+    fn expected(all: &[(&str, &str)]) -> Vec<(String, String)> {
+        all.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+    }
+
+    const NEW: [(&str, &str); 5] =
+        [("a/", ""), ("a/one", "new"), ("c/", ""), ("c/three", "new"), ("notes", "precious")];
+
+    #[test]
+    fn what_is_not_in_the_way_never_leaves_the_folder() {
+        let (folder, root) = shared();
+        let inode = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
+        let before = (inode(&root), inode(&root.join("notes")));
+        let tree = tree(folder.path(), &["a/one", "c/three"], "new");
+        // A process that is killed here does no more.
+        assert!(matches!(tree.place(&root, FORCED), Ok(true)));
+        assert_eq!(contents(&root), expected(&NEW));
+        assert_eq!((inode(&root), inode(&root.join("notes"))), before);
+        assert_eq!(output::left_over(&root).unwrap(), [] as [PathBuf; 0], "its process runs");
+        tree.finish(&root, FORCED, Ok(true)).unwrap();
+        assert_eq!((contents(&root), contents(folder.path()).len()), (expected(&NEW), NEW.len() + 1));
+        // What it wrote is its own again, once nothing else is there.
+        fs::remove_file(root.join("notes")).unwrap();
+        check_tree(&root, Replace::Own).unwrap();
+    }
+
+    #[test]
+    fn what_comes_meanwhile_is_put_back() {
+        let (folder, root) = shared();
+        fs::remove_file(root.join("notes")).unwrap();
+        let tree = tree(folder.path(), &["a/one", "c/three"], "new");
+        assert!(matches!(tree.place(&root, FORCED), Ok(true)));
+        fs::write(tree.folder.join("notes"), "precious").unwrap();
+        tree.finish(&root, FORCED, Ok(true)).unwrap();
+        assert_eq!(contents(&root), expected(&NEW));
+    }
+
+    #[test]
+    fn a_tree_that_cannot_be_placed_changes_nothing() {
+        let (folder, root) = shared();
+        let tree = tree(folder.path(), &["a/one", "c/three"], "new");
+        let old = OldTree::look(&root, &tree.files, FORCED).unwrap().unwrap();
+        fs::write(root.join("c"), "in the way").unwrap();
+        let before = contents(&root);
+        let placed = tree.place_each(&root, &old).map(|()| true);
+        assert!(matches!(placed, Err(Unplaced::Undone(_))));
+        assert_eq!(contents(&root), before);
+        tree.finish(&root, FORCED, placed).unwrap_err();
+        assert_eq!(contents(folder.path()).len(), before.len() + 1);
     }
 }

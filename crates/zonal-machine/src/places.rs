@@ -1,0 +1,110 @@
+//! Exchanges files and folders, so that there is always one at its place.
+//!
+//! Neighbours: `tree_writer.rs` replaces trees with it, `output.rs` has names that nothing had before.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::output;
+
+/// Exchanges two files or folders.
+pub(crate) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
+    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+        Err(Errno::INVAL | Errno::NOSYS) => exchange_in_steps(new, old),
+        exchanged => Ok(exchanged?),
+    }
+}
+
+/// [`exchange`] for file systems that cannot: nothing is at the place of `old` for a moment.
+fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
+    let beside = output::parent(old);
+    let (aside, ()) = output::with_new_name(beside, |aside| output::rename_to_free(old, aside))?;
+    let Err(error) = output::rename_to_free(new, old) else { return fs::rename(aside, new) };
+    output::rename_to_free(&aside, old).map_err(|_| {
+        let problem = format!("{error}; what was there is left in {}", aside.display());
+        io::Error::new(error.kind(), problem)
+    })?;
+    Err(error)
+}
+
+/// How something came to its place.
+enum Move {
+    /// It was exchanged for what is at the other place now.
+    Exchanged(PathBuf, PathBuf),
+    /// It was moved from the one place to the other, where nothing was.
+    Moved(PathBuf, PathBuf),
+    /// A folder was made.
+    Made(PathBuf),
+}
+
+/// Moves that can be undone.
+#[derive(Default)]
+pub(crate) struct Moves(Vec<Move>);
+
+impl Moves {
+    /// Puts the file `new` at its place; what is there goes to the place of `new`.
+    pub(crate) fn put(&mut self, new: &Path, place: &Path) -> io::Result<()> {
+        match exchange(new, place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.take(new, place),
+            exchanged => {
+                exchanged?;
+                self.0.push(Move::Exchanged(new.to_owned(), place.to_owned()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves a file to a place where nothing is.
+    pub(crate) fn take(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.make_folders(output::parent(to))?;
+        output::rename_to_free(from, to)?;
+        self.0.push(Move::Moved(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    /// Makes a folder and those above it, where they are not there.
+    fn make_folders(&mut self, folder: &Path) -> io::Result<()> {
+        if fs::symlink_metadata(folder).is_ok() {
+            return output::is_folder_or_free(folder);
+        }
+        self.make_folders(output::parent(folder))?;
+        output::make_folder(folder)?;
+        self.0.push(Move::Made(folder.to_owned()));
+        Ok(())
+    }
+
+    /// Undoes all moves, the last first.
+    pub(crate) fn undo(self) -> io::Result<()> {
+        self.0.into_iter().rev().try_for_each(|one| match one {
+            Move::Exchanged(new, place) => exchange(&new, &place),
+            Move::Moved(from, to) => output::rename_to_free(&to, &from),
+            Move::Made(folder) => fs::remove_dir(folder),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_exchanged_in_steps() {
+        let folder = tempfile::tempdir().unwrap();
+        let [new, old] = ["new", "old"].map(|name| folder.path().join(name));
+        let names =
+            |path: &Path| fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
+        for path in [&new, &old] {
+            fs::create_dir(path).unwrap();
+            fs::write(path.join(path.file_name().unwrap()), "").unwrap();
+        }
+        exchange_in_steps(&new, &old).unwrap();
+        assert_eq!((names(&new), names(&old)), (vec!["old".into()], vec!["new".into()]));
+        // Without a new folder the old one stays.
+        exchange_in_steps(&folder.path().join("missing"), &old).unwrap_err();
+        assert_eq!((names(&old), names(folder.path()).len()), (vec!["new".into()], 2));
+    }
+}
