@@ -1,7 +1,8 @@
 //! Writes files as a whole or not at all, never through a link, and never over what zonal did not write.
 //!
-//! A file is written under a new name beside its place and then renamed: a reader sees the old file or the new
-//! one, and a link planted at the place is replaced or refused, not followed. Each kind of file begins with a
+//! A file is written under a new name beside its place and then exchanged for what is there: a reader sees the old
+//! file or the new one, a link planted at the place is replaced or refused, not followed, and what came there after
+//! the look is put back. Each kind of file begins with a
 //! mark by which zonal knows its own. Neighbours: `export.rs` and `tree_writer.rs` write machines with it, the
 //! lab its results, the command line its charts.
 
@@ -77,13 +78,16 @@ pub enum Replace {
 ///
 /// # Errors
 /// As [`check`], also when something appears at `path` meanwhile, and what the file system says; there is nothing
-/// new at `path` then.
+/// new at `path` then, unless the error says so. Where the file system cannot exchange files (`RENAME_EXCHANGE`), what
+/// comes to `path` between the look and the renaming is replaced without a look.
 ///
 /// # Panics
 /// When `text` has not the mark.
 pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     assert!(kind.is_marked(text.as_bytes()), "a file of kind {kind:?} begins with its mark");
-    let written = look(path, kind, replace).and_then(|found| put(path, text.as_bytes(), found.as_ref()));
+    let written = look(path, kind, replace).and_then(|found| {
+        put(path, text.as_bytes(), found.as_ref(), |held| may_go(held, found.as_ref(), kind, replace))
+    });
     written.map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
@@ -176,24 +180,76 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Puts a file in the place of `found`, or where nothing was found and nothing may be.
-fn put(path: &Path, bytes: &[u8], found: Option<&Metadata>) -> io::Result<()> {
+/// Whether what was at the place of a file, and is at `held` now, may be removed: it is zonal's own of the kind, or with
+/// [`Replace::Any`] what was found there at first, unchanged. A file that came later is nobody's to replace.
+fn may_go(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Replace) -> bool {
+    let is_found = |found: &Metadata| {
+        // A file that came later may have the number of one that is gone.
+        let unchanged = |about: &Metadata| (identity(about), about.mtime(), about.mtime_nsec(), about.len());
+        fs::symlink_metadata(held).is_ok_and(|about| unchanged(&about) == unchanged(found))
+    };
+    look(held, kind, Replace::Own).is_ok_and(|own| own.is_some())
+        || (replace == Replace::Any && found.is_some_and(is_found))
+}
+
+/// Puts a file in the place of `found`, if `may_go` says so of what was there in the end, or where nothing was found
+/// and nothing may be.
+fn put(
+    path: &Path,
+    bytes: &[u8],
+    found: Option<&Metadata>,
+    may_go: impl Fn(&Path) -> bool,
+) -> io::Result<()> {
     let folder = parent(path);
     let before = found.filter(|found| found.is_file());
     let (new, mut file) = new_file(folder, before)?;
+    let ours = identity(&file.metadata()?);
     let placed = before
         .map_or(Ok(()), |before| inherit(&file, before))
         .and_then(|()| file.write_all(bytes))
         .and_then(|()| file.sync_all())
-        .and_then(|()| if found.is_some() { fs::rename(&new, path) } else { rename_to_free(&new, path) });
+        .and_then(
+            |()| if found.is_some() { replace(&new, path, may_go) } else { rename_to_free(&new, path) },
+        );
     if placed.is_err() {
-        // The first error is the one that counts.
-        let _ = fs::remove_file(&new);
+        // The first error is the one that counts. Whatever else has the name now stays.
+        if fs::symlink_metadata(&new).is_ok_and(|about| identity(&about) == ours) {
+            let _ = fs::remove_file(&new);
+        }
         return placed;
     }
     // Some file systems cannot; the file is there and whole all the same.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
+}
+
+/// Puts the file `new` in the place of what is at `path`, and removes that if `may_go` says so; else it goes back.
+fn replace(new: &Path, path: &Path, may_go: impl Fn(&Path) -> bool) -> io::Result<()> {
+    let ours = identity(&fs::symlink_metadata(new)?);
+    match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
+        // What was there is gone.
+        Err(Errno::NOENT) => return rename_to_free(new, path),
+        Err(Errno::INVAL | Errno::NOSYS) => return fs::rename(new, path),
+        exchanged => exchanged?,
+    }
+    let left = |problem: &str| {
+        let left = Excerpt::name(new.display());
+        io::Error::new(ErrorKind::AlreadyExists, format!("{problem}; what was there is left in {left}"))
+    };
+    if may_go(new) {
+        return fs::remove_file(new).map_err(|error| left(&format!("the file is there, but {error}")));
+    }
+    let back = renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE);
+    // Something else may have come there again.
+    if back.is_ok() && fs::symlink_metadata(new).is_ok_and(|about| identity(&about) == ours) {
+        return Err(exists("something appeared there meanwhile; choose another name"));
+    }
+    Err(left("something appeared there meanwhile"))
+}
+
+/// What tells a file from all others as long as it is there.
+fn identity(about: &Metadata) -> (u64, u64) {
+    (about.dev(), about.ino())
 }
 
 /// Gives a new file or folder the owner, group and rights of the one that it replaces, as far as this process may:
@@ -328,8 +384,8 @@ mod tests {
     fn what_appears_meanwhile_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        put(&path, b"one", None).unwrap();
-        let error = put(&path, b"two", None).unwrap_err();
+        put(&path, b"one", None, |_| true).unwrap();
+        let error = put(&path, b"two", None, |_| true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         assert!(error.to_string().contains("appeared there meanwhile"), "{error}");
         assert_eq!(
@@ -337,8 +393,61 @@ mod tests {
             (b"one".to_vec(), vec!["file".to_owned()])
         );
         let found = fs::symlink_metadata(&path).unwrap();
-        put(&path, b"two", Some(&found)).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"two");
+        put(&path, b"two", Some(&found), |_| true).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"two".to_vec(), 1));
+        // What is gone in the end need not be replaced.
+        fs::remove_file(&path).unwrap();
+        put(&path, b"three", Some(&found), |_| false).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"three".to_vec(), 1));
+    }
+
+    /// Whether a drawing is written where `first` was found, and `later` is in the end; then what is there.
+    fn raced(first: &str, later: impl Fn(&Path), replace: Replace) -> (bool, PathBuf, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, first).unwrap();
+        let found = look(&path, Kind::Drawing, replace).unwrap();
+        later(&path);
+        let may_go = |held: &Path| may_go(held, found.as_ref(), Kind::Drawing, replace);
+        let written = put(&path, b"new", found.as_ref(), may_go);
+        if let Err(error) = &written {
+            assert!(error.to_string().contains("appeared there meanwhile"), "{error}");
+        }
+        assert_eq!(names(folder.path()), ["file"]);
+        (written.is_ok(), path, folder)
+    }
+
+    #[test]
+    fn what_comes_to_the_place_after_the_look_is_put_back() {
+        let renamed = |text: &'static str| {
+            move |path: &Path| {
+                let other = path.with_extension("other");
+                fs::write(&other, text).unwrap();
+                fs::rename(other, path).unwrap();
+            }
+        };
+        for (first, replace) in
+            [(DRAWING_MARK, Replace::Own), (DRAWING_MARK, Replace::Any), ("old", Replace::Any)]
+        {
+            let (is_written, path, _folder) = raced(first, renamed("precious"), replace);
+            assert_eq!((is_written, fs::read_to_string(path).unwrap()), (false, "precious".to_owned()));
+            let folder = |path: &Path| {
+                fs::remove_file(path).unwrap();
+                fs::create_dir(path).unwrap();
+            };
+            let (is_written, path, _folder) = raced(first, folder, replace);
+            assert!(!is_written && path.is_dir());
+            // Another run of zonal is no one's loss.
+            let (is_written, path, _folder) = raced(first, renamed(DRAWING_MARK), replace);
+            assert_eq!((is_written, fs::read_to_string(path).unwrap()), (true, "new".to_owned()));
+        }
+        let changed = |path: &Path| fs::write(path, "precious").unwrap();
+        for replace in [Replace::Own, Replace::Any] {
+            let (is_written, path, _folder) = raced(DRAWING_MARK, changed, replace);
+            assert_eq!((is_written, fs::read_to_string(path).unwrap()), (false, "precious".to_owned()));
+        }
+        let (is_written, ..) = raced("old", |_| (), Replace::Any);
+        assert!(is_written, "nothing came");
     }
 
     #[test]
