@@ -164,6 +164,10 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     if let Some(root) = &args.export_tree {
         write_tree(pool.snapshot(), root, args.force.replace()).map_err(Failure::failed)?;
         tell(format_args!("wrote {}", root.display()));
+        for path in zonal_machine::output::left_over(root).unwrap_or_default() {
+            let path = zonal_machine::Excerpt::name(path.display());
+            tell(format_args!("warning: {path} is left of a run that was killed; look what is in it, and remove it"));
+        }
     }
     print(&rendered(args, &pool, &report))?;
     judge(&report, &interrupted)

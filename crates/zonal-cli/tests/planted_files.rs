@@ -316,6 +316,19 @@ fn what_is_no_file_of_a_tree_is_left_alone() {
     }
 }
 
+/// What a run that was killed left may be wanted: it is named and stays.
+#[test]
+fn what_a_killed_run_left_of_a_tree_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    // No process has this number: kernels give none above 2^22.
+    let left = folder.path().join(".zonal-4194305-0.new");
+    fs::create_dir(&left).unwrap();
+    let (code, errors) = TREE.write(&folder, &[]);
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains(".zonal-4194305-0.new is left of a run that was killed"), "{errors}");
+    assert!(left.exists());
+}
+
 /// Whoever is in the old folder goes on seeing the old tree or nothing, never a part of the new one.
 #[test]
 fn a_tree_is_replaced_as_a_whole() {
