@@ -141,6 +141,9 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         report::check(out, &plan.name, args.force.replace()).map_err(Failure::bad_input)?;
     }
     let options = options(args)?;
+    for plan in &plans {
+        plan.check_memory(options.memory_bytes).map_err(Failure::failed)?;
+    }
     let stop = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
     experiment::silence_faults();
@@ -241,7 +244,7 @@ fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results,
     bar.finish_and_clear();
     results.map_err(|failure| match failure {
         experiment::Failure::File(error) => Failure::bad_input(error),
-        failed @ experiment::Failure::Run { .. } => Failure::failed(failed),
+        failed => Failure::failed(failed),
     })
 }
 

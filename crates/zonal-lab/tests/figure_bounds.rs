@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
 use zonal::Config;
-use zonal_lab::experiment::{FileError, Options, Plan, Source, load, run};
+use zonal_lab::experiment::{Failure, FileError, Options, Plan, Source, load, run};
 use zonal_lab::hands::Hands;
 use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_lab::workload::{FirstTouch, Program};
@@ -181,4 +181,69 @@ fn a_long_run_needs_no_more_memory_than_a_short_one() {
         let outcome = machine.simulate(&Config::default(), 1, play).unwrap();
         assert!((32_768.0..33_000.0).contains(&outcome.seconds), "{}", outcome.seconds);
     }
+}
+
+/// A machine of one zone of so many frames, beside an experiment with a workload.
+fn load_on(frames: u64, workload: &str) -> Result<Plan, FileError> {
+    let directory = tempfile::tempdir().unwrap();
+    let machine = format!(
+        r#"{{"schema":"zonal.machine-file.v1","name":"m","page_bytes":4096,
+        "nodes":[{{"id":0,"cpus":[0,1],"distances":{{"0":10}}}}],
+        "zones":[{{"node":0,"kind":"Normal","start":0,"spanned":{frames},"present":{frames},"managed":{frames}}}]}}"#
+    );
+    std::fs::write(directory.path().join("m.json"), machine).unwrap();
+    let file = directory.path().join("bounds.toml");
+    let text = format!("{}[part.workload]\n{workload}", FRAME.replace("quad-10-12-32", "m.json"));
+    std::fs::write(&file, text).unwrap();
+    load(&Source::File(file))
+}
+
+/// Programs that hold nearly all of a machine, each with what they add to the bytes of its run: 16 for each block.
+#[test]
+fn what_programs_hold_counts_as_memory_of_the_host() {
+    const MOST: u64 = 1 << 20;
+    let gib = |workload: usize, old: &str, new: &str| {
+        assert!(WORKLOADS[workload].contains(old), "{old}");
+        WORKLOADS[workload].replacen(old, new, 1)
+    };
+    let small = [
+        gib(1, "mem_gb = 0.1", "mem_gb = 0.001"),
+        gib(2, "mib_each = 1.0", "mib_each = 0.01"),
+        gib(3, "job_mib = 1.0", "job_mib = 0.01"),
+        gib(5, "array_mib = 1.0", "array_mib = 0.1"),
+    ];
+    let large = [
+        gib(1, "mem_gb = 0.1", "mem_gb = 3.99"),
+        gib(2, "mib_each = 1.0", "mib_each = 4000"),
+        gib(3, "job_mib = 1.0", "job_mib = 4000"),
+        gib(5, "array_mib = 1.0", "array_mib = 1300"),
+    ];
+    for (small, large) in small.iter().zip(large) {
+        let bytes = [small, &large].map(|workload| load_on(MOST, workload).unwrap().runs[0].host_bytes);
+        let held = bytes[1] - bytes[0];
+        assert!((MOST * 15..=MOST * 16).contains(&held), "{held}: {large}");
+    }
+    // A cache has a page for each frame, and a list of those of each file.
+    let cache = load_on(MOST, WORKLOADS[8]).unwrap().runs[0].host_bytes;
+    let touch = load_on(MOST, &WORKLOADS[0].replace("0.1", "0.001")).unwrap().runs[0].host_bytes;
+    assert!(cache > touch + MOST * 20, "{cache}, {touch}");
+    let vast = gib(1, "mem_gb = 0.1", "mem_gb = 16000");
+    let error = load_on(1 << 32, &vast).unwrap_err();
+    assert!(error.problem.starts_with("workload: needs "), "{error}");
+    assert!(error.problem.ends_with("GiB of the host's memory; at most 64 GiB can be"), "{error}");
+}
+
+#[test]
+fn a_run_that_the_host_has_no_memory_for_is_not_started() {
+    let plan = load_on(1 << 20, &WORKLOADS[1].replace("mem_gb = 0.1", "mem_gb = 0.5")).unwrap();
+    let needed = plan.runs[0].host_bytes;
+    let run_within = |memory_bytes| {
+        let options = Options { seed: 1, jobs: NonZeroUsize::MIN, memory_bytes };
+        run(&plan, &options, |_| (), &AtomicBool::new(false))
+    };
+    assert_eq!(run_within(needed).unwrap().missing, 0);
+    let failure = run_within(needed - 1).unwrap_err();
+    let Failure::Memory { experiment, run, needed: told, available } = &failure else { panic!("{failure}") };
+    assert_eq!((&**experiment, &**run, *told, *available), ("bounds", "ours", needed, needed - 1));
+    assert!(failure.to_string().contains("of this host's memory"), "{failure}");
 }

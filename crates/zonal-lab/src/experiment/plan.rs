@@ -64,7 +64,7 @@ pub struct Run {
     pub config: Config,
     /// What runs.
     pub workload: Workload,
-    /// Bytes of host memory that the machine takes, at most.
+    /// Bytes of host memory that the machine and its program take, at most.
     pub host_bytes: u64,
     /// About how many page operations there will be.
     pub operations: f64,

@@ -18,16 +18,15 @@ pub(super) struct Queue<'p> {
 struct State {
     /// Places of runs, longest first.
     waiting: Vec<usize>,
-    running: usize,
     used: u64,
 }
 
 impl<'p> Queue<'p> {
-    /// All runs wait; together they may use so much memory, but one alone always runs.
+    /// All runs wait; together they may use so much memory, as each of them alone does.
     pub(super) fn new(runs: &'p [Run], memory_bytes: u64) -> Self {
         let mut waiting: Vec<usize> = (0..runs.len()).collect();
         waiting.sort_by(|&a, &b| runs[b].operations.total_cmp(&runs[a].operations));
-        let state = Mutex::new(State { waiting, running: 0, used: 0 });
+        let state = Mutex::new(State { waiting, used: 0 });
         Self { runs, memory_bytes, state, changed: Condvar::new() }
     }
 
@@ -44,10 +43,9 @@ impl<'p> Queue<'p> {
                 return None;
             }
             let room = self.memory_bytes.saturating_sub(state.used);
-            let fits = |&place: &usize| state.running == 0 || self.runs[place].host_bytes <= room;
+            let fits = |&place: &usize| self.runs[place].host_bytes <= room;
             if let Some(at) = state.waiting.iter().position(fits) {
                 let place = state.waiting.remove(at);
-                state.running += 1;
                 state.used += self.runs[place].host_bytes;
                 return Some(place);
             }
@@ -58,7 +56,6 @@ impl<'p> Queue<'p> {
     /// A run has ended.
     pub(super) fn give_back(&self, place: usize) {
         let mut state = self.state();
-        state.running -= 1;
         state.used -= self.runs[place].host_bytes;
         self.changed.notify_all();
     }

@@ -30,7 +30,7 @@ const CPUS_MAX: usize = 0xfffe;
 /// Frames of a machine lie below this one, because each has a bit: 256 TiB of pages of 4 KiB.
 const FRAMES_MAX: u64 = 1 << 36;
 /// Most of the host's memory that a run may need, in bytes.
-const HOST_BYTES_MAX: u64 = 64 << 30;
+const HOST_BYTES_MAX: f64 = (64_u64 << 30) as f64;
 /// Most page operations of a run: a day's work for a core.
 const OPERATIONS_MAX: f64 = 1e11;
 
@@ -200,7 +200,7 @@ fn runs<'t>(
         for variant in variants {
             let layer = layer.under(&variant.layer);
             machine.hardware = hardware(document, part.written, &layer)?;
-            let (config, host_bytes) = config(document, part.written, &machine, &layer)?;
+            let (config, machine_bytes) = config(document, part.written, &machine, &layer)?;
             workload.program().check(&machine).map_err(|unfit| {
                 let place = layer.place(Group::Workload, unfit.field);
                 let place = place.unwrap_or_else(|| part.written.workload.clone());
@@ -213,6 +213,7 @@ fn runs<'t>(
                 );
                 return Err(document.error(part.written.workload.clone(), problem));
             }
+            let host_bytes = host_bytes(document, part.written, &layer, machine_bytes, &workload, &machine)?;
             runs.push(Run {
                 case: values.clone(),
                 case_place,
@@ -258,6 +259,31 @@ fn hardware<'t>(
     Ok(hardware)
 }
 
+/// The host's memory that a run needs, in bytes: for the machine, and for what the program holds.
+fn host_bytes<'t>(
+    document: Document<'t>,
+    part: &WrittenPart<'t>,
+    layer: &Layer<'t>,
+    machine_bytes: u64,
+    workload: &Workload,
+    machine: &SimulatedMachine,
+) -> Result<u64, FileError> {
+    let refused = |what: &str, place: Span, bytes: f64| {
+        let [needed, most] = [bytes, HOST_BYTES_MAX].map(|bytes| (bytes / f64::from(1 << 30)).ceil());
+        let problem = format!("{what}: needs {needed} GiB of the host's memory; at most {most} GiB can be");
+        Err(document.error(place, problem))
+    };
+    if machine_bytes as f64 > HOST_BYTES_MAX {
+        let place = layer.place(Group::Hardware, "cache_lines").unwrap_or_else(|| part.machine.span());
+        return refused("machine", place, machine_bytes as f64);
+    }
+    let bytes = machine_bytes as f64 + workload.program().held_bytes(machine);
+    if bytes > HOST_BYTES_MAX {
+        return refused("workload", part.workload.clone(), bytes);
+    }
+    Ok(bytes as u64)
+}
+
 /// The configuration, and the host's memory that the machine takes with it.
 fn config<'t>(
     document: Document<'t>,
@@ -286,11 +312,5 @@ fn config<'t>(
     });
     let bytes = bytes.map_err(|error| refused(None, format!("machine: {error}")))?.map_err(misfit)?;
     let frames: u64 = machine.model.zones.iter().map(|zone| zone.spanned.get()).sum();
-    let host_bytes = bytes + frames / 8;
-    if host_bytes > HOST_BYTES_MAX {
-        let [needed, most] = [host_bytes, HOST_BYTES_MAX].map(|bytes| bytes >> 30);
-        let problem = format!("machine: needs {needed} GiB of the host's memory; at most {most} GiB can be");
-        return Err(refused(layer.place(Group::Hardware, "cache_lines"), problem));
-    }
-    Ok((config, host_bytes))
+    Ok((config, bytes + frames / 8))
 }

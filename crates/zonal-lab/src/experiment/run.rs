@@ -22,6 +22,7 @@ use super::results::Results;
 use crate::checks::{Fault, panic_text};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
+use crate::report::figures::quantity;
 use crate::sim::{RunError, SimulateError};
 
 /// Between two looks at the stop flag.
@@ -34,7 +35,7 @@ pub struct Options {
     pub seed: u64,
     /// Host threads.
     pub jobs: NonZeroUsize,
-    /// Host memory that runs may use at the same time; one alone may use more.
+    /// Host memory that runs may use at the same time, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -66,9 +67,46 @@ pub enum Failure {
         /// What went wrong.
         reason: String,
     },
+    /// The host has not the memory that a run needs: none was started.
+    #[error(
+        "experiment {}, {}: needs {} of this host's memory, of which {} may be used; give it a smaller machine or a smaller workload",
+        Escaped(experiment), Escaped(run), size(*needed), size(*available)
+    )]
+    Memory {
+        /// Name of the experiment.
+        experiment: String,
+        /// Case and variant.
+        run: String,
+        /// Bytes that the run needs, at most.
+        needed: u64,
+        /// Bytes that runs may use.
+        available: u64,
+    },
     /// Its figures cannot be compared.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+fn size(bytes: u64) -> String {
+    quantity((bytes >> 20) as f64, "MiB")
+}
+
+impl Plan {
+    /// Checks that each run alone fits into so many bytes of the host's memory.
+    ///
+    /// # Errors
+    /// [`Failure::Memory`] with the run that needs the most.
+    pub fn check_memory(&self, available: u64) -> Result<(), Failure> {
+        match self.runs.iter().max_by_key(|run| run.host_bytes) {
+            Some(run) if run.host_bytes > available => Err(Failure::Memory {
+                experiment: self.name.clone(),
+                run: run.text(),
+                needed: run.host_bytes,
+                available,
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Keeps [`Fault`]s off standard error: whoever runs the plan is told of them. Other panics go on as
@@ -96,13 +134,15 @@ enum Event {
 /// Runs all of a plan, or until `stop` becomes true: then results hold what was done by then.
 ///
 /// # Errors
-/// The first run that failed; the others are stopped.
+/// A run that needs more memory than there is, before any is started; else the first run that failed, and the others
+/// are stopped.
 pub fn run(
     plan: &Plan,
     options: &Options,
     mut progress: impl FnMut(&Progress),
     stop: &AtomicBool,
 ) -> Result<Results, Failure> {
+    plan.check_memory(options.memory_bytes)?;
     let queue = &Queue::new(&plan.runs, options.memory_bytes);
     let halt = &AtomicBool::new(false);
     let mut state = Running::new(plan, options.seed);

@@ -41,6 +41,9 @@ pub(super) struct Files {
 }
 
 impl Files {
+    /// Of the host's memory, for each file without its pages.
+    pub(super) const FILE_BYTES: usize = size_of::<File>();
+
     /// A new file, which its maker has open.
     pub(super) fn create(&mut self) -> FileId {
         self.files.push(File { users: 1, ..File::default() });

@@ -68,19 +68,33 @@ pub struct PageCache<'h, 's, 'm> {
     managed: u64,
 }
 
+impl PageCache<'_, '_, '_> {
+    /// The host's bytes for each frame of the machine, cached or not.
+    pub(crate) const FRAME_BYTES: f64 = Table::PAGE_BYTES as f64;
+    /// The host's bytes for each file, in a list that doubles.
+    pub(crate) const FILE_BYTES: f64 = 2.0 * Files::FILE_BYTES as f64;
+    /// The host's bytes for each page of a file, cached or dirty, in lists that double.
+    pub(crate) const FILE_PAGE_BYTES: f64 = 4.0 * size_of::<u32>() as f64;
+}
+
 impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// An empty cache of the machine.
+    ///
+    /// # Panics
+    /// With a [`Fault`](crate::checks::Fault) when the host has no memory for it.
     #[must_use]
     pub fn new(hands: &'h Hands<'s, 'm>, settings: &CacheSettings) -> Self {
         let (world, model) = (hands.sim.world, &hands.sim.machine.model);
         let hardware = world.hardware();
         let cpus = model.nodes.iter().flat_map(|node| &node.cpus);
         let ids = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
+        let table = Table::new(model)
+            .unwrap_or_else(|_| hands.fault("the host has no memory for the page cache".to_owned()));
         Self {
             hands,
             settings: settings.clone(),
             disk: Disk::new(hardware.disk_mb_s, Time::from_ns(hardware.disk_request_ms * 1e6)),
-            table: RefCell::new(Table::new(model)),
+            table: RefCell::new(table),
             files: RefCell::default(),
             locks: model
                 .zones

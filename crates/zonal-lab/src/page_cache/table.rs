@@ -5,6 +5,7 @@
 //! `struct zone`.
 //! Neighbours: `files.rs` knows pages by file, `reclaim.rs` walks the lists from their tails.
 
+use std::collections::TryReserveError;
 use std::ops::Add;
 
 use zonal::Block;
@@ -114,7 +115,12 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(machine: &MachineModel) -> Self {
+    /// Of the host's memory, for each frame.
+    pub(super) const PAGE_BYTES: usize = size_of::<Page>();
+
+    /// # Errors
+    /// When the host has no memory for it.
+    pub(super) fn new(machine: &MachineModel) -> Result<Self, TryReserveError> {
         let first = machine.zones.iter().map(|zone| zone.start).min().unwrap_or_default();
         let end = machine.zones.iter().map(|zone| zone.start.get() + zone.spanned.get()).max();
         let none =
@@ -131,7 +137,10 @@ impl Table {
             lists: [empty; 2],
             tally: Tally::default(),
         });
-        Self { first, pages: vec![none; (end.unwrap_or(0) - first.get()) as usize], zones: zones.collect() }
+        let (mut pages, count) = (Vec::new(), (end.unwrap_or(0) - first.get()) as usize);
+        pages.try_reserve_exact(count)?;
+        pages.resize(count, none);
+        Ok(Self { first, pages, zones: zones.collect() })
     }
 
     /// A frame that was just allocated becomes a page of a file; returns its number here. It goes to the

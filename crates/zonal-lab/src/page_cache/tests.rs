@@ -115,7 +115,7 @@ fn states(cache: &PageCache<'_, '_, '_>, file: FileId) -> Vec<State> {
 #[test]
 fn lists_are_as_those_of_a_naive_model() {
     let model = small();
-    let mut table = Table::new(&model);
+    let mut table = Table::new(&model).unwrap();
     // By node: inactive and active, head first.
     let mut lists: [[VecDeque<u32>; 2]; 3] = Default::default();
     let mut random = fastrand::Rng::with_seed(7);

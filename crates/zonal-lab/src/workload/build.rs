@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::Request;
 
+use super::held::{bytes_of_blocks, room};
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
@@ -76,6 +77,10 @@ impl Program for Build {
         2.0 * self.jobs as f64 * self.seconds * 1e9 / page_ns
     }
 
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        bytes_of_blocks(machine, self.jobs as f64 * 1.5 * self.job_pages(machine))
+    }
+
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (sim, world) = (hands.sim, hands.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
@@ -112,14 +117,19 @@ impl Program for Build {
 }
 
 impl Build {
+    /// Pages of a job, on average.
+    fn job_pages(&self, machine: &SimulatedMachine) -> f64 {
+        self.job_mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
+    }
+
     fn job(&self, yard: &Yard<'_, '_, '_>, random: &mut fastrand::Rng) {
         let (hands, sim) = (yard.hands, yard.hands.sim);
         let world = sim.world;
         let page_bytes = f64::from(sim.machine.model.page_bytes);
-        let size = self.job_mib * f64::from(1 << 20) / page_bytes * (0.5 + random.f64());
+        let size = (self.job_pages(sim.machine) * (0.5 + random.f64())) as usize;
         let (fault, compute) = (Time::from_ns(self.fault_ns), Time::from_ns(self.compute_ns));
-        let mut blocks = Vec::new();
-        for _ in 0..(size as usize).max(1) {
+        let mut blocks = room(hands, size.max(1));
+        for _ in 0..size.max(1) {
             if world.now() >= yard.span.end {
                 break;
             }

@@ -9,7 +9,8 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
 
-use super::file_machine::{FILE_MIB_MAX, FileMachine, check_count, check_files};
+use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
+use super::held::room;
 use super::{Program, Unfit, check_figure};
 use crate::bounds::{COUNT, MB_S};
 use crate::hands::Hands;
@@ -52,6 +53,11 @@ impl Program for Copies {
         2.0 * mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
     }
 
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        let pages = self.file_mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes);
+        bytes_of_files(machine, self.files as f64 * (self.copies as f64 + 1.0), pages)
+    }
+
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let machine = FileMachine::new(hands, &self.settings());
         let phases = [const { Cell::new(Time::ZERO) }; 3];
@@ -83,7 +89,7 @@ impl Copies {
         let page_bytes = f64::from(machine.hands.sim.machine.model.page_bytes);
         let pages = (self.file_mib * f64::from(1 << 20) / page_bytes) as u32;
         let arrival = page_bytes / (self.network_mb_s * 1e6);
-        let mut files = Vec::new();
+        let mut files = room(machine.hands, self.files * (self.copies + 1));
         for at in 0..self.files {
             files.push(write(machine, pages, |index| {
                 world.sleep_until(Time::from_seconds(

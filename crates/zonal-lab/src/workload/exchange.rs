@@ -13,6 +13,7 @@ use serde::Deserialize;
 use zonal::request::PageKind;
 use zonal::{Block, Request};
 
+use super::held::{bytes_of_blocks, room};
 use super::measured::{Latencies, LockTime};
 use super::observer::run_watching_pagesets;
 use super::page_faults::check_span;
@@ -75,6 +76,11 @@ impl Program for Exchange {
         2.0 * self.pairs as f64 * self.seconds * 1e9 / page_ns.max(1.0)
     }
 
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        // One burst is on its way while the next one is taken.
+        bytes_of_blocks(machine, 2.0 * self.pairs as f64 * 1.5 * self.burst as f64)
+    }
+
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (sim, world) = (hands.sim, hands.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
@@ -135,7 +141,7 @@ impl Exchange {
         let mut since = world.now();
         while world.now() < floor.span.end {
             let count = (self.burst as f64 * (0.5 + random.f64())) as usize;
-            let mut burst = Vec::with_capacity(count);
+            let mut burst = room(hands, count.max(1));
             for _ in 0..count.max(1) {
                 let taken = floor.alloc.of(world, || floor.taking.of(hands, || hands.alloc(&request)));
                 let Ok(block) = taken else {

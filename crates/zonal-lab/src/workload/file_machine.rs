@@ -56,20 +56,34 @@ pub(super) fn bound_cpus(machine: &SimulatedMachine) -> Vec<usize> {
     nodes.first().map(|node| node.cpus.iter().map(|cpu| cpu.index()).collect()).unwrap_or_default()
 }
 
+/// The host's bytes for so many files of so many pages, at most, and for the page cache itself.
+pub(super) fn bytes_of_files(machine: &SimulatedMachine, files: f64, pages: f64) -> f64 {
+    let frames = frames_from_first_to_last(machine) as f64;
+    // A file without cached pages has no list of them.
+    files * PageCache::FILE_BYTES
+        + frames * PageCache::FRAME_BYTES
+        + files.min(frames) * pages * PageCache::FILE_PAGE_BYTES
+}
+
+/// Frames for which the page cache has a page.
+fn frames_from_first_to_last(machine: &SimulatedMachine) -> u64 {
+    let ends =
+        machine.model.zones.iter().map(|zone| (zone.start.get(), zone.start.get() + zone.spanned.get()));
+    let (first, end) = ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((0, 0));
+    end - first
+}
+
 /// Refuses settings out of bounds, and machines whose first node has no CPUs to run programs.
 pub(super) fn check_files(machine: &SimulatedMachine, settings: &CacheSettings) -> Result<(), Unfit> {
     check_figure("metadata_kib", settings.metadata_kib, 0.0..=*COUNT.end())?;
     check_figure("page_ns", settings.page_ns, WORK_NS)?;
     check_figure("scan_ns", settings.scan_ns, WORK_NS)?;
     check_figure("inode_pressure", settings.inode_pressure, 0.0..=*COUNT.end())?;
-    let ends =
-        machine.model.zones.iter().map(|zone| (zone.start.get(), zone.start.get() + zone.spanned.get()));
-    let (first, end) = ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1))).unwrap_or((0, 0));
-    if end - first > FRAMES_MAX {
+    let frames = frames_from_first_to_last(machine);
+    if frames > FRAMES_MAX {
         let problem = format!(
-            "of machine {} is for {} frames from the first to the last; at most {FRAMES_MAX} can be",
-            machine.model.name,
-            end - first
+            "of machine {} is for {frames} frames from the first to the last; at most {FRAMES_MAX} can be",
+            machine.model.name
         );
         return Err(Unfit { field: "the page cache", problem });
     }

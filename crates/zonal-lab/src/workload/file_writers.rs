@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Deserialize;
 
-use super::file_machine::{FILE_MIB_MAX, FileMachine, check_count, check_files};
+use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
 use super::{Program, Unfit, check_figure};
 use crate::bounds::{COUNT, PAUSE_MS};
 use crate::hands::Hands;
@@ -58,6 +58,11 @@ impl Program for FileWriters {
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
         let kib = self.threads as f64 * self.files as f64 * self.loops as f64 * f64::from(self.file_kib);
         2.0 * kib * 1024.0 / f64::from(machine.model.page_bytes)
+    }
+
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        let pages = f64::from(self.file_kib) * 1024.0 / f64::from(machine.model.page_bytes);
+        bytes_of_files(machine, self.threads as f64 * self.files as f64 * self.loops as f64, pages)
     }
 
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {

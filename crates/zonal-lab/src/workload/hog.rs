@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::{Block, Request};
 
+use super::held::{bytes_of_blocks, room};
 use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_bytes};
 use crate::bounds::WORK_NS;
 use crate::hands::Hands;
@@ -65,6 +66,10 @@ impl Program for Hog {
         2.0 * self.mem_gb * f64::from(1 << 30) / f64::from(machine.model.page_bytes)
     }
 
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        bytes_of_blocks(machine, self.operations(machine) / 2.0)
+    }
+
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (world, machine) = (hands.sim.world, hands.sim.machine);
         let page_bytes = u64::from(machine.model.page_bytes);
@@ -106,7 +111,7 @@ impl Hog {
         let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
         let stores = page_bytes.div_ceil(self.stride);
         let fault = Time::from_ns(self.fault_ns);
-        held.reserve_exact(pages as usize);
+        *held = room(hands, pages as usize);
         for _ in 0..pages {
             if self.shared_map == 1 {
                 map[0].modify(world);

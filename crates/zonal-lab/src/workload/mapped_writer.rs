@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::NodeMask;
 
-use super::file_machine::{FILE_MIB_MAX, FileMachine, check_files};
+use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_files};
 use super::{Program, Unfit, check_figure};
 use crate::bounds::SECONDS;
 use crate::hands::Hands;
@@ -58,6 +58,10 @@ impl Program for MappedWriter {
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
         2.0 * self.simulated_gib * f64::from(1 << 30) / f64::from(machine.model.page_bytes)
+    }
+
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        bytes_of_files(machine, 1.0, self.operations(machine) / 2.0)
     }
 
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {

@@ -11,6 +11,7 @@ mod fallback_list;
 mod file_machine;
 mod file_writers;
 mod first_touch;
+mod held;
 mod hog;
 mod lru_lists;
 mod mapped_writer;
@@ -59,6 +60,11 @@ pub trait Program {
 
     /// About how many pages it takes and gives: what a run costs the host, 0 where that is not known.
     fn operations(&self, _machine: &SimulatedMachine) -> f64 {
+        0.0
+    }
+
+    /// Bytes of the host's memory for what it holds at once, at most, beside the machine itself.
+    fn held_bytes(&self, _machine: &SimulatedMachine) -> f64 {
         0.0
     }
 

@@ -15,8 +15,9 @@ use zonal::units::Order;
 use zonal::{Block, Request};
 use zonal_machine::NodeModel;
 
+use super::held::{bytes_of_blocks, push, room};
 use super::page_faults::check_span;
-use super::{Program, Unfit, check_figure};
+use super::{Program, Unfit, check_figure, memory_bytes};
 use crate::bounds::{COUNT, PAUSE_MS, STEP_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
@@ -79,6 +80,13 @@ impl Program for Overflow {
         // Filling a node takes about a thousand blocks.
         1e3 * self.nodes as f64
             + 2.0 * (self.burst_pages as f64 * bursts + self.breath_pages as f64 * breaths)
+    }
+
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        // Single pages that are given back in breaths, and what else fills the nodes: larger blocks, mostly.
+        let breaths = self.nodes as f64 * self.breath_pages as f64;
+        let frames = memory_bytes(machine) / f64::from(machine.model.page_bytes);
+        bytes_of_blocks(machine, self.burst_pages as f64 + breaths + frames / 256.0)
     }
 
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
@@ -158,9 +166,11 @@ impl Overflow {
             hands.free(&block);
             None
         };
-        held.extend((0..self.breath_pages).map_while(|_| take(Order::PAGE)));
+        let singles = (0..self.breath_pages).map_while(|_| take(Order::PAGE));
+        singles.for_each(|block| push(hands, held, block));
         let orders = (0..=Order::DEFAULT_MAX.get()).rev().filter_map(Order::new);
-        orders.for_each(|order| held.extend(std::iter::from_fn(|| take(order))));
+        let blocks = orders.flat_map(|order| std::iter::from_fn(move || take(order)));
+        blocks.for_each(|block| push(hands, held, block));
     }
 
     /// The process; `far` is the node that is not full.
@@ -168,7 +178,7 @@ impl Overflow {
         let (hands, world) = (stage.hands, stage.hands.sim.world);
         let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
         stage.full.wait(world);
-        let mut burst = Vec::with_capacity(self.burst_pages);
+        let mut burst = room(hands, self.burst_pages);
         while world.now() < stage.taken.span.end {
             for _ in 0..self.burst_pages {
                 world.spend(Time::from_ns(self.fault_ns));

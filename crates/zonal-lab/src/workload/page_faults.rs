@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::Request;
 
+use super::held::{bytes_of_blocks, room};
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
@@ -62,6 +63,10 @@ impl Program for PageFaults {
         2.0 * self.processes as f64 * self.seconds * 1e9 / page_ns
     }
 
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        bytes_of_blocks(machine, self.processes as f64 * self.pages(machine) as f64)
+    }
+
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (sim, world) = (hands.sim, hands.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
@@ -102,12 +107,18 @@ struct Kernel<'h, 's, 'm> {
 }
 
 impl PageFaults {
+    /// Pages that a process maps at a time.
+    fn pages(&self, machine: &SimulatedMachine) -> usize {
+        let bytes = (self.mib_each * f64::from(1 << 20)) as u64;
+        (bytes / u64::from(machine.model.page_bytes)).max(1) as usize
+    }
+
     fn process(&self, kernel: &Kernel<'_, '_, '_>) {
         let (hands, sim) = (kernel.hands, kernel.hands.sim);
         let world = sim.world;
         let page_bytes = u64::from(sim.machine.model.page_bytes);
-        let pages = ((self.mib_each * f64::from(1 << 20)) as u64 / page_bytes).max(1) as usize;
-        let mut blocks = Vec::with_capacity(pages);
+        let pages = self.pages(sim.machine);
+        let mut blocks = room(hands, pages);
         while world.now() < kernel.span.end {
             while blocks.len() < pages && world.now() < kernel.span.end {
                 world.spend(Time::from_ns(self.fault_ns));

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use zonal::units::NodeId;
 use zonal::{NodeMask, Request};
 
+use super::held::{bytes_of_blocks, room};
 use super::{Program, Unfit, check_figure, memory_mib};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
@@ -34,6 +35,12 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Pages of an array.
+    fn pages(&self, machine: &SimulatedMachine) -> usize {
+        let bytes = (self.array_mib * f64::from(1 << 20)) as u64;
+        (bytes / u64::from(machine.model.page_bytes)).max(1) as usize
+    }
+
     fn check_nodes(
         machine: &SimulatedMachine,
         field: &'static str,
@@ -74,6 +81,12 @@ impl Program for Stream {
         Self::check_nodes(machine, "memory_nodes", &self.memory_nodes, "with memory", has_memory)
     }
 
+    fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
+        let nodes = machine.model.online_nodes().filter(|node| self.cpu_nodes.contains(&node.id.get()));
+        let threads: usize = nodes.map(|node| node.cpus.len()).sum();
+        bytes_of_blocks(machine, (threads * ARRAYS * self.pages(machine)) as f64)
+    }
+
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (world, model) = (hands.sim.world, &hands.sim.machine.model);
         let allowed: NodeMask = self.memory_nodes.iter().filter_map(|&node| NodeId::new(node)).collect();
@@ -84,8 +97,7 @@ impl Program for Stream {
             .flat_map(|node| &node.cpus)
             .map(|cpu| cpu.index())
             .collect();
-        let pages =
-            ((self.array_mib * f64::from(1 << 20)) as u64 / u64::from(model.page_bytes)).max(1) as usize;
+        let pages = self.pages(hands.sim.machine);
         let gates: Vec<Gate> = (0..=KERNELS.len()).map(|_| Gate::new(mine.len())).collect();
         let mut threads = Threads::new();
         for &cpu in &mine {
@@ -121,7 +133,12 @@ fn allocate(hands: &Hands<'_, '_>, allowed: &NodeMask, pages: usize) -> Vec<Vec<
         hands.checkpoint();
         hands.place_of(block.node)
     };
-    (0..ARRAYS).map(|_| (0..pages).map(|_| page()).collect()).collect()
+    let array = |_| {
+        let mut array = room(hands, pages);
+        array.extend((0..pages).map(|_| page()));
+        array
+    };
+    (0..ARRAYS).map(array).collect()
 }
 
 fn stream(hands: &Hands<'_, '_>, arrays: &[Vec<usize>]) {
