@@ -1,11 +1,12 @@
 //! Results for people: a table with a row for each case and figure, and a column for each variant.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use zonal_lab::experiment::Plan;
-use zonal_lab::experiment::results::{CaseValues, Results, Row, case_text};
+use zonal_lab::experiment::results::{Results, Row, case_text};
 use zonal_machine::Escaped;
 
 pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf]) -> String {
@@ -38,12 +39,25 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf]) -> Strin
 }
 
 /// A line of the table: one figure of one case.
-fn lines(results: &Results) -> Vec<(&CaseValues, &str, &str)> {
-    let mut lines: Vec<(&CaseValues, &str, &str)> = Vec::new();
+struct Line<'r> {
+    /// Any of its rows.
+    first: &'r Row,
+    /// By place of the variant.
+    rows: Vec<Option<&'r Row>>,
+}
+
+/// All lines, in the order in which their figures come first.
+fn lines(results: &Results) -> Vec<Line<'_>> {
+    let infos = results.variants.iter().enumerate();
+    let places: HashMap<&str, usize> = infos.map(|(place, info)| (&*info.name, place)).collect();
+    let (mut lines, mut known) = (Vec::<Line<'_>>::new(), HashMap::new());
     for row in &results.rows {
-        let line = (&row.case, &*row.metric, &*row.unit);
-        if !lines.contains(&line) {
-            lines.push(line);
+        let at = *known.entry(row.figure_key()).or_insert(lines.len());
+        if at == lines.len() {
+            lines.push(Line { first: row, rows: vec![None; places.len()] });
+        }
+        if let Some(&place) = places.get(&*row.variant) {
+            lines[at].rows[place].get_or_insert(row);
         }
     }
     lines
@@ -51,26 +65,17 @@ fn lines(results: &Results) -> Vec<(&CaseValues, &str, &str)> {
 
 /// Names of the columns of cases.
 fn columns(results: &Results) -> Vec<&str> {
-    let mut columns: Vec<&str> = Vec::new();
-    for (name, _) in results.rows.iter().flat_map(|row| &row.case) {
-        if !columns.contains(&&**name) {
-            columns.push(name);
-        }
-    }
-    columns
-}
-
-fn of_variant<'r>(results: &'r Results, variant: &'r str) -> impl Iterator<Item = &'r Row> {
-    results.rows.iter().filter(move |row| row.variant == variant)
+    let mut seen = HashSet::new();
+    let names = results.rows.iter().flat_map(|row| &row.case).map(|(name, _)| &**name);
+    names.filter(|name| seen.insert(*name)).collect()
 }
 
 fn table(results: &Results) -> String {
     let columns = columns(results);
     // Each variant, and whether it has anything to be compared with.
-    let variants = results.variants.iter().map(|info| {
-        let has_published = of_variant(results, &info.name).any(|row| row.published.is_some());
-        (&*info.name, has_published)
-    });
+    let compared = results.rows.iter().filter(|row| row.published.is_some());
+    let compared: HashSet<&str> = compared.map(|row| &*row.variant).collect();
+    let variants = results.variants.iter().map(|info| (&*info.name, compared.contains(&*info.name)));
     let variants: Vec<(&str, bool)> = variants.collect();
     let mut header = [&columns[..], &["figure", "unit"]].concat();
     for &(name, has_published) in &variants {
@@ -80,14 +85,12 @@ fn table(results: &Results) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.into_iter().map(|cell| Escaped(cell).to_string()));
-    for (case, metric, unit) in lines(results) {
-        let value = |name: &&str| case.iter().find(|(column, _)| column == name);
+    for Line { first, rows } in lines(results) {
+        let value = |name: &&str| first.case.iter().find(|(column, _)| column == name);
         let mut cells: Vec<String> =
             columns.iter().map(|name| value(name).map_or_else(String::new, |(_, v)| v.to_string())).collect();
-        cells.extend([metric, unit].map(str::to_owned));
-        for &(name, has_published) in &variants {
-            let row = of_variant(results, name)
-                .find(|row| row.case == *case && row.metric == metric && row.unit == unit);
+        cells.extend([&first.metric, &first.unit].map(Clone::clone));
+        for (&(_, has_published), row) in variants.iter().zip(rows) {
             cells.push(cell(row.map(|row| row.predicted), figure));
             if has_published {
                 cells.push(cell(row.and_then(|row| row.published), figure));
@@ -130,4 +133,57 @@ fn worst<'r>(what: &str, rows: impl Iterator<Item = &'r Row>) -> Option<String> 
     let case = if case.is_empty() { case } else { format!("{case}, ") };
     let figure = Escaped(format_args!("{case}{}, {}", row.variant, row.metric)).to_string();
     Some(format!("{what}: {} ({figure})\n", percent(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use zonal_lab::experiment::results::{CaseValue, Role, VariantInfo};
+
+    use super::*;
+
+    /// As many figures as experiments can have, each of a case of its own, in two variants.
+    fn many(cases: usize) -> Results {
+        let names = ["before", "after"];
+        let row = |at: usize, variant: &str| Row {
+            case: (0..11)
+                .map(|column| (format!("c{column}"), CaseValue::Number((at * (column / 10)) as f64)))
+                .collect(),
+            variant: variant.to_owned(),
+            metric: "wall".to_owned(),
+            unit: "s".to_owned(),
+            predicted: at as f64,
+            published: (variant == "after").then_some(1.0),
+            calibrated_on: false,
+        };
+        let info = |name: &str| VariantInfo { name: name.to_owned(), role: Role::Ours, about: String::new() };
+        Results {
+            experiment: "many".to_owned(),
+            title: String::new(),
+            source: String::new(),
+            assumptions: Vec::new(),
+            seed: 1,
+            machines: Vec::new(),
+            parameters: Vec::new(),
+            calibrated_on: String::new(),
+            variants: names.map(info).into(),
+            rows: (0..cases).flat_map(|at| names.map(|name| row(at, name))).collect(),
+            runs: Vec::new(),
+            missing: 0,
+        }
+    }
+
+    /// The time of a table grows with its rows: with their square it would be many minutes here.
+    #[test]
+    fn a_long_table_is_laid_out_at_once() {
+        let (sender, laid_out) = mpsc::channel();
+        std::thread::spawn(move || sender.send(table(&many(50_000))));
+        let text = laid_out.recv_timeout(Duration::from_secs(60)).expect("a table in a minute");
+        assert_eq!(text.lines().count(), 50_001);
+        let words = |line: usize| text.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
+        assert_eq!(words(0)[9..], ["c9", "c10", "figure", "unit", "before", "after", "published", "error"]);
+        assert_eq!(words(50_000)[9..15], ["0", "49999", "wall", "s", "49999", "49999"]);
+    }
 }

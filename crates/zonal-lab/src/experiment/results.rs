@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::keys::figure_key;
 use crate::outcome::Outcome;
 
 /// What sets a case apart from the others of its experiment: names and values, in the order of the file.
@@ -110,6 +111,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// A text that two rows share exactly when they are the same figure, in whatever variants.
+    #[must_use]
+    pub fn figure_key(&self) -> String {
+        figure_key(&self.case, &self.unit, &self.metric)
+    }
+
     /// How far the prediction lies from the published figure, in percent of that.
     #[must_use]
     pub fn error_pct(&self) -> Option<f64> {
