@@ -2,6 +2,8 @@
 //! here takes minutes where everything is held against everything else.
 
 use std::fmt::Write as _;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use zonal_lab::experiment::{FileError, Plan, Source, load};
 
@@ -15,6 +17,14 @@ fn load_files(experiment: &str, figures: &str) -> Result<Plan, FileError> {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
     load(&Source::File(directory.path().join("small.toml")))
+}
+
+/// Does `work` on a thread of its own; fails where it takes longer than a minute, far longer than any work here whose
+/// time grows with the length of what is read.
+fn in_time<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (sender, done) = mpsc::channel();
+    std::thread::spawn(move || sender.send(work()));
+    done.recv_timeout(Duration::from_secs(60)).expect("it ends within a minute, without a panic")
 }
 
 fn changed(old: &str, new: &str) -> String {
@@ -33,6 +43,10 @@ fn many(count: usize, entry: impl Fn(usize) -> String) -> String {
 
 #[test]
 fn lists_have_limits() {
+    in_time(try_lists_have_limits);
+}
+
+fn try_lists_have_limits() {
     let values = many(100_000, |at| format!("{at}.5, "));
     let axis = changed("cpus = [1, 8]", &format!("fault_ns = [{values}]"));
     assert_eq!(refused(&axis), "`fault_ns` has 100000 entries; at most 4096 can be");
@@ -64,6 +78,10 @@ fn lists_have_limits() {
 
 #[test]
 fn names_have_a_limit() {
+    in_time(try_names_have_a_limit);
+}
+
+fn try_names_have_a_limit() {
     let long = "n".repeat(201);
     for (old, new, field) in [
         ("name = \"small\"", format!("name = \"{long}\""), "name"),
@@ -84,6 +102,10 @@ fn names_have_a_limit() {
 
 #[test]
 fn a_table_of_figures_is_read_once() {
+    in_time(try_a_table_of_figures_is_read_once);
+}
+
+fn try_a_table_of_figures_is_read_once() {
     let mut figures = FIGURES.to_owned();
     let lines = FIGURES.lines().count();
     for at in 0..60_000 {
@@ -103,4 +125,48 @@ fn a_table_of_figures_is_read_once() {
     let columns = many(5000, |at| format!("column{at},")) + FIGURES.split_once('\n').unwrap().1;
     let error = load_files(SMALL, &columns).unwrap_err();
     assert_eq!(error.problem, "5004 columns of cases; at most 256 can be");
+}
+
+/// A machine file of so many bytes, nearly all of which are blanks.
+fn machine_of(bytes: usize) -> String {
+    MACHINE.replacen('{', &format!("{{{}", " ".repeat(bytes - MACHINE.len())), 1)
+}
+
+/// An experiment of parts whose machines are called so.
+fn parts(machines: impl IntoIterator<Item = String>) -> String {
+    let (head, _) = SMALL.split_once("[[part]]").unwrap();
+    let variant = "[[variant]]\nname = 'v'\nrole = 'ours'\n";
+    let part = |(at, machine): (usize, String)| {
+        format!(
+            "[[part]]\nname = 'p{at}'\nmachine = '{machine}'\n[part.workload]\nkind = 'first-touch'\ncpus = 1\n\
+             gib_each = 0.001\nfault_ns = 1.0\nuser_ns = 1.0\n"
+        )
+    };
+    head.to_owned() + &machines.into_iter().enumerate().map(part).collect::<String>() + variant
+}
+
+#[test]
+fn a_machine_file_is_read_once_however_it_is_spelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    let load_file = || load(&Source::File(directory.path().join("small.toml")));
+    write("m.json", &machine_of(40 << 20));
+    write(
+        "small.toml",
+        &parts(
+            (0..128).flat_map(|at| {
+                [format!("{}m.json", "./".repeat(at)), format!(".{}m.json", "/".repeat(at + 1))]
+            }),
+        ),
+    );
+    assert_eq!(load_file().unwrap().runs.len(), 256);
+    // Names of their own have no end, bytes do.
+    write("n.json", &machine_of(30 << 20));
+    write("small.toml", &parts(["m.json", "n.json"].map(str::to_owned)));
+    let error = load_file().unwrap_err();
+    assert!(
+        error.problem.ends_with("n.json: with it the machine files of the experiment have more than 64 MiB"),
+        "{error}"
+    );
+    assert_eq!(error.line, Some(18));
 }

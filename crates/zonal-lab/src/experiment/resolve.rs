@@ -3,7 +3,9 @@
 //!
 //! Neighbours: `file.rs` reads, `parameters.rs` and `figures.rs` check the rest of the file.
 
-use std::collections::HashSet;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use zonal::{Config, Layout};
@@ -19,7 +21,7 @@ use super::layer::{Group, Layer};
 use super::parameters;
 use super::plan::{Plan, Run};
 use super::results::{CaseValue, CaseValues, VariantInfo, case_text};
-use super::source::Source;
+use super::source::{MACHINE_BYTES_MAX, MACHINE_FILE, Source};
 use crate::sim::{Hardware, Lab, SimulatedMachine};
 use crate::workload::Workload;
 
@@ -118,6 +120,8 @@ fn parts<'w, 't>(
     written: &'w Written<'t>,
 ) -> Result<Vec<Part<'w, 't>>, FileError> {
     let mut parts: Vec<Part<'w, 't>> = Vec::new();
+    // By name of a preset or path of a file, however it is spelled.
+    let (mut models, mut bytes_left) = (HashMap::new(), MACHINE_BYTES_MAX);
     for part in &written.parts {
         match &part.name {
             None if written.parts.len() > 1 => {
@@ -133,10 +137,11 @@ fn parts<'w, 't>(
             }
             _ => {}
         }
-        let known = parts.iter().find(|other| other.written.machine == part.machine);
-        let model = match known {
-            Some(other) => Arc::clone(&other.model),
-            None => Arc::new(machine(document, source, part)?),
+        let model = match models.entry(plain(part.machine.get_ref())) {
+            Entry::Occupied(known) => Arc::clone(known.get()),
+            Entry::Vacant(new) => {
+                Arc::clone(new.insert(Arc::new(machine(document, source, part, &mut bytes_left)?)))
+            }
         };
         let hardware = part.layer.read(document, Group::Hardware, part.span.clone())?;
         parts.push(Part { written: part, model, hardware });
@@ -144,14 +149,23 @@ fn parts<'w, 't>(
     Ok(parts)
 }
 
+/// A path without what leads nowhere: `./a//b.json` is `a/b.json`. Names of presets stay as they are.
+fn plain(path: &str) -> PathBuf {
+    if !path.ends_with(MACHINE_FILE) {
+        return path.into();
+    }
+    Path::new(path).components().filter(|part| *part != Component::CurDir).collect()
+}
+
 fn machine(
     document: Document<'_>,
     source: &Source,
     part: &WrittenPart<'_>,
+    bytes_left: &mut usize,
 ) -> Result<MachineModel, FileError> {
     let refused = |problem| document.error(part.machine.span(), problem);
-    let model =
-        source.machine(part.machine.get_ref()).map_err(|error| refused(format!("machine: {error}")))?;
+    let model = source.machine(part.machine.get_ref(), bytes_left);
+    let model = model.map_err(|error| refused(format!("machine: {error}")))?;
     let cpus = model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index() + 1).max().unwrap_or(0);
     if cpus > CPUS_MAX {
         return Err(refused(format!(

@@ -5,13 +5,16 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use zonal_machine::input::{self, Folder, Limit};
-use zonal_machine::{MachineModel, preset};
+use zonal_machine::{Excerpt, MachineModel, preset};
 
 use super::built_in::BuiltIn;
 use super::document::FileError;
 
 /// Ending of machine files, by which they are told from presets.
-const MACHINE_FILE: &str = ".json";
+pub(super) const MACHINE_FILE: &str = ".json";
+
+/// Most bytes of all machine files of an experiment.
+pub(super) const MACHINE_BYTES_MAX: usize = 64 << 20;
 
 /// An experiment's file.
 #[derive(Clone, Debug)]
@@ -70,13 +73,21 @@ impl Source {
         }
     }
 
-    /// The machine of a preset or of a machine file; the error is what is wrong, in one line.
-    pub(super) fn machine(&self, name: &str) -> Result<MachineModel, String> {
+    /// The machine of a preset or of a machine file, whose bytes are taken from `left`; the error is what is wrong, in
+    /// one line.
+    pub(super) fn machine(&self, name: &str, left: &mut usize) -> Result<MachineModel, String> {
         if !name.ends_with(MACHINE_FILE) {
             return preset(name)
                 .map_err(|error| format!("{error}; or name a machine file, as in my-machine{MACHINE_FILE}"));
         }
         let (file, text) = self.companion(name, MACHINE_FILE).map_err(|error| error.to_string())?;
+        *left = left.checked_sub(text.len()).ok_or_else(|| {
+            let most = MACHINE_BYTES_MAX >> 20;
+            format!(
+                "{}: with it the machine files of the experiment have more than {most} MiB",
+                Excerpt::name(&file)
+            )
+        })?;
         MachineModel::from_json(&text, &file).map_err(|error| error.without_contents())
     }
 }
