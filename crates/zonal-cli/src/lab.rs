@@ -158,8 +158,12 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
             output::folder(Path::new(""), OUT_DEFAULT).map_err(Failure::failed)?;
         }
         let files = write_files(out, &results, args.force.replace())?;
-        for name in plan.not_simulated(&results) {
-            tell(format_args!("note: {}: {name} was published, but is not simulated", plan.name));
+        let missing = plan.not_simulated(&results);
+        if let Some(first) = missing.first() {
+            let (name, count) = (&plan.name, missing.len());
+            tell(format_args!(
+                "note: {name}: {count} published figures are not simulated, the first of them in line {first} of their table"
+            ));
         }
         if !args.json {
             print(&text::render(plan, &results, &files))?;

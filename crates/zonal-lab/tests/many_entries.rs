@@ -170,3 +170,50 @@ fn a_machine_file_is_read_once_however_it_is_spelled() {
     );
     assert_eq!(error.line, Some(18));
 }
+
+#[test]
+fn a_filter_is_held_against_a_table_in_one_pass() {
+    let columns = 24;
+    let names = many(columns, |at| format!("c{at},"));
+    let row = format!("{}before,m,s,1\n", "0,".repeat(columns));
+    let table = format!("{names}variant,metric,unit,value\n") + &row.repeat(60_000);
+    let zeros = |count: usize| "0,".repeat(count);
+    let only = |zeros: &str| {
+        format!("only = {{ {} }}", many(columns, |at| format!("c{at} = [{zeros}1],")).trim_end_matches(','))
+    };
+    let filter = changed("only = { workload = [\"touch\", \"hog\"] }", &only(&zeros(169)));
+    let figures = table.clone();
+    let error = in_time(move || load_files(&filter, &figures)).unwrap_err();
+    assert!(error.problem.starts_with("it has a value in a column that cases do not have"), "{error}");
+    let filter = changed("only = { workload = [\"touch\", \"hog\"] }", &only(&zeros(170)));
+    assert_eq!(
+        load_files(&filter, &table).unwrap_err().problem,
+        "`only` has 4104 entries; at most 4096 can be"
+    );
+}
+
+#[test]
+fn names_in_tables_have_a_limit() {
+    let long = "n".repeat(201);
+    for (at, name) in ["variant", "metric", "unit"].into_iter().enumerate() {
+        let mut cells = ["before", "wall", "s"];
+        cells[at] = &long;
+        let table = format!("{FIGURES}touch,1,off,,{},0.02\n", cells.join(","));
+        let error = load_files(SMALL, &table).unwrap_err();
+        assert_eq!(error.problem, format!("the {name} has 201 bytes; at most 200 can be"));
+    }
+    let metrics = changed("metrics = [\"wall\"]", &format!("metrics = [\"{long}\"]"));
+    assert_eq!(refused(&metrics), "a name in `metrics` has 201 bytes; at most 200 can be");
+}
+
+/// Names that differ in their last letters alone: the work is that of comparing them.
+#[test]
+fn metrics_are_held_against_a_table_in_one_pass() {
+    let name = |at: usize| format!("{}{at:05}", "m".repeat(40));
+    let rows = many(60_000, |at| format!("touch,1,on,,before,{},s,1\n", name(at)));
+    let table = FIGURES.replace("touch,1,on,,before,wall,s,0.02\n", "") + &rows;
+    let metrics = many(256, |at| format!("'touch.{}',", name(59_999 - at)));
+    let text = changed("metrics = [\"wall\"]", &format!("metrics = [{metrics}]"));
+    let plan = in_time(move || load_files(&text, &table)).unwrap();
+    assert_eq!(plan.calibration.unwrap().rows.rows().len(), 256);
+}

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use super::document::FileError;
 use super::keys::{figure_key, run_key};
 use super::plan::{Plan, Run};
+use super::published::PublishedRow;
 use super::results::{Results, Role, Row, RunResult};
 use crate::outcome::{Metric, Outcome};
 
@@ -69,18 +70,15 @@ pub(super) fn check_units(plan: &Plan, run: &Run, outcome: &Outcome) -> Result<(
 }
 
 impl Plan {
-    /// Names of published figures of runs that were done, which no run gave.
+    /// Lines of published figures of runs that were done, which no run gave.
     #[must_use]
-    pub fn not_simulated(&self, results: &Results) -> Vec<String> {
+    pub fn not_simulated(&self, results: &Results) -> Vec<usize> {
         let runs: HashMap<String, &RunResult> =
             results.runs.iter().map(|run| (run_key(&run.case, &run.variant), run)).collect();
-        let (mut names, mut seen) = (Vec::new(), HashSet::new());
-        for published in &self.published.rows {
-            let Some(run) = runs.get(&run_key(&published.case, &published.variant)) else { continue };
-            if run.outcome.get(&published.metric).is_none() && seen.insert(&published.metric) {
-                names.push(published.metric.clone());
-            }
-        }
-        names
+        let is_missing = |row: &&PublishedRow| {
+            let run = runs.get(&run_key(&row.case, &row.variant));
+            run.is_some_and(|run| run.outcome.get(&row.metric).is_none())
+        };
+        self.published.rows.iter().filter(is_missing).map(|row| row.line).collect()
     }
 }

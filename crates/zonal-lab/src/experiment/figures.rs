@@ -2,6 +2,7 @@
 //!
 //! Neighbours: `published.rs` reads tables, `resolve.rs` calls this once the runs are known.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::document::{Document, FileError};
@@ -29,7 +30,8 @@ pub(super) fn published(
     let mut published = Published::read(&text, &file)?;
     if let Some(only) = &named.only {
         check_filter(document, only, &published)?;
-        published.rows.retain(|row| only.filter.takes(&row.case));
+        let filter = only.filter.ready();
+        published.rows.retain(|row| filter.takes(&row.case));
     }
     let known = Known::of(plan);
     for (at, row) in published.rows.iter().enumerate() {
@@ -123,10 +125,11 @@ pub(super) fn calibration(
             return Err(refused(format!("unknown variant `{name}`; there are {}", known.join(", "))));
         }
     }
+    let rows = plan.published.rows.iter().filter(|row| row.variant == *name);
+    let names: HashSet<Cow<'_, str>> = rows.flat_map(PublishedRow::names).collect();
     for metric in &calibration.metrics {
         let wanted = metric.get_ref();
-        let mut rows = plan.published.rows.iter().filter(|row| row.variant == *name);
-        if !rows.any(|row| row.is_called(wanted)) {
+        if !names.contains(&**wanted) {
             let problem = format!("no figure `{wanted}` of variant `{name}` is published here");
             return Err(document.error(metric.span(), problem));
         }

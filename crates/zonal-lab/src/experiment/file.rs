@@ -195,6 +195,9 @@ fn calibration(mut section: Section<'_>) -> Result<WrittenCalibration, FileError
     let metrics: Spanned<Vec<Spanned<String>>> = section.required("metrics")?;
     check_count(section.document, "metrics", metrics.get_ref().len(), LIST_MAX, metrics.span())?;
     let metrics = metrics.into_inner();
+    for metric in &metrics {
+        check_name(section.document, "a name in `metrics`", metric.get_ref(), metric.span())?;
+    }
     let only = filter(&mut section)?;
     let about = section.optional("about")?;
     section.finish()?;
@@ -213,7 +216,7 @@ fn filter(section: &mut Section<'_>) -> Result<Option<WrittenFilter>, FileError>
     let document = section.document;
     let Some(table) = section.table("only")? else { return Ok(None) };
     check_count(document, "only", table.get_ref().len(), LIST_MAX, table.span())?;
-    let (mut columns, mut spans) = (Vec::new(), Vec::new());
+    let (mut columns, mut spans, mut all) = (Vec::new(), Vec::new(), 0);
     for (name, value) in table.into_inner() {
         let span = name.span();
         let name = name.into_inner().into_owned();
@@ -221,7 +224,8 @@ fn filter(section: &mut Section<'_>) -> Result<Option<WrittenFilter>, FileError>
             OneOrMore::One(value) => vec![value],
             OneOrMore::More(values) => values,
         };
-        check_count(document, &name, values.len(), RUNS_MAX, span.clone())?;
+        all += values.len();
+        check_count(document, if all == values.len() { &name } else { "only" }, all, RUNS_MAX, span.clone())?;
         spans.push(span);
         columns.push((name, values));
     }

@@ -19,6 +19,21 @@ pub(crate) fn case_key(case: &CaseValues) -> String {
     values.concat()
 }
 
+/// A value of a case as sets find it: the bits of a number, or a text.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) enum ValueKey<'v> {
+    Number(u64),
+    Text(&'v str),
+}
+
+/// The key of a value: two values that are the same have the same.
+pub(crate) fn value_key(value: &CaseValue) -> ValueKey<'_> {
+    match value {
+        CaseValue::Number(number) => ValueKey::Number((number + 0.0).to_bits()),
+        CaseValue::Text(text) => ValueKey::Text(text),
+    }
+}
+
 /// The key of a run: a case in a variant.
 pub(crate) fn run_key(case: &CaseValues, variant: &str) -> String {
     let mut key = case_key(case);

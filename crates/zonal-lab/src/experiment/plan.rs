@@ -116,6 +116,7 @@ impl Plan {
                 return Err(format!("{name} has no variant `{wanted}`; it has {known}"));
             }
         }
+        let cases = cases.ready();
         let is_kept = |name: &String| variants.is_empty() || variants.contains(name);
         if !self.runs.iter().any(|run| cases.takes(&run.case)) {
             return Err(format!("{} has no such case; {}", self.name, self.columns_text()));

@@ -5,11 +5,12 @@
 //! figures of other variants: what is calibrated on it cannot have seen them. Neighbours: `resolve.rs`
 //! holds tables against the cases of an experiment.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use super::document::FileError;
-use super::keys::figure_key;
-use super::limits::LIST_MAX;
+use super::keys::{ValueKey, figure_key, value_key};
+use super::limits::{LIST_MAX, NAME_BYTES_MAX};
 use super::resolve::PART;
 use super::results::{CaseValue, CaseValues};
 
@@ -24,12 +25,23 @@ const ROWS_MAX: usize = 1 << 16;
 pub struct CaseFilter(pub Vec<(String, Vec<CaseValue>)>);
 
 impl CaseFilter {
+    /// Made ready to look at many cases.
+    pub(super) fn ready(&self) -> ReadyFilter<'_> {
+        let columns = self.0.iter();
+        ReadyFilter(columns.map(|(name, values)| (&**name, values.iter().map(value_key).collect())).collect())
+    }
+}
+
+/// A [`CaseFilter`] whose values are found at once.
+pub(super) struct ReadyFilter<'f>(Vec<(&'f str, HashSet<ValueKey<'f>>)>);
+
+impl ReadyFilter<'_> {
     /// Whether a case is among them.
-    #[must_use]
-    pub fn takes(&self, case: &CaseValues) -> bool {
-        self.0
-            .iter()
-            .all(|(name, values)| case.iter().any(|(column, value)| column == name && values.contains(value)))
+    pub(super) fn takes(&self, case: &CaseValues) -> bool {
+        let has = |name: &str, values: &HashSet<ValueKey<'_>>| {
+            case.iter().any(|(column, value)| column == name && values.contains(&value_key(value)))
+        };
+        self.0.iter().all(|(name, values)| has(name, values))
     }
 }
 
@@ -51,14 +63,11 @@ pub struct PublishedRow {
 }
 
 impl PublishedRow {
-    /// Whether it is what a calibration calls `name`: its metric, or PART.METRIC.
-    pub(super) fn is_called(&self, name: &str) -> bool {
-        let of_part = |(part, metric)| {
-            let part = CaseValue::Text(part);
-            metric == self.metric && self.case.iter().any(|(column, value)| column == PART && *value == part)
-        };
-        name == self.metric
-            || name.split_once('.').map(|(part, metric)| (part.to_owned(), metric)).is_some_and(of_part)
+    /// What a calibration may call it: its metric, and PART.METRIC.
+    pub(super) fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let parts = self.case.iter().filter(|(column, _)| column == PART);
+        let of_part = parts.map(|(_, part)| format!("{part}.{}", self.metric).into());
+        std::iter::once(Cow::from(&self.metric)).chain(of_part)
     }
 }
 
@@ -141,6 +150,9 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
         if text.is_empty() {
             return Err(format!("the {name} is missing"));
         }
+        if text.len() > NAME_BYTES_MAX {
+            return Err(format!("the {name} has {} bytes; at most {NAME_BYTES_MAX} can be", text.len()));
+        }
     }
     let number = value.parse().ok().filter(|value: &f64| value.is_finite());
     // Not what stands there, as with the header.
@@ -193,9 +205,11 @@ impl Baseline {
     /// The figures of the variant `baseline` alone, of some metrics and cases; all others are dropped.
     #[must_use]
     pub fn of(published: &Published, baseline: &str, metrics: &[String], cases: &CaseFilter) -> Self {
+        let (metrics, cases) =
+            (metrics.iter().map(|metric| &**metric).collect::<HashSet<&str>>(), cases.ready());
         let wanted = |row: &&PublishedRow| {
-            let named = metrics.iter().any(|metric| row.is_called(metric));
-            row.variant == baseline && named && cases.takes(&row.case)
+            let is_named = || row.names().any(|name| metrics.contains(&*name));
+            row.variant == baseline && is_named() && cases.takes(&row.case)
         };
         let rows = published.rows.iter().filter(wanted).map(|row| BaselineRow {
             case: row.case.clone(),
