@@ -217,3 +217,43 @@ fn metrics_are_held_against_a_table_in_one_pass() {
     let plan = in_time(move || load_files(&text, &table)).unwrap();
     assert_eq!(plan.calibration.unwrap().rows.rows().len(), 256);
 }
+
+/// A machine file of so many nodes, each with a zone and a CPU.
+fn wide_machine(nodes: usize) -> String {
+    let distances = |from: usize| many(nodes, |to| format!("\"{to}\":{},", if from == to { 10 } else { 20 }));
+    let node = |id: usize| {
+        format!("{{\"id\":{id},\"cpus\":[{id}],\"distances\":{{{}}}}},", distances(id).trim_end_matches(','))
+    };
+    let zone = |id: usize| {
+        let start = id * 4096;
+        format!(
+            "{{\"node\":{id},\"kind\":\"Normal\",\"start\":{start},\"spanned\":4096,\"present\":4096,\"managed\":4096}},"
+        )
+    };
+    let (nodes, zones) = (many(nodes, node), many(nodes, zone));
+    format!(
+        "{{\"schema\":\"zonal.machine-file.v1\",\"name\":\"w\",\"page_bytes\":4096,\"nodes\":[{}],\"zones\":[{}]}}",
+        nodes.trim_end_matches(','),
+        zones.trim_end_matches(',')
+    )
+}
+
+/// As many runs as there can be on a machine of many nodes; what a run needs depends on its own choices all the same.
+#[test]
+fn a_machine_is_made_ready_once_for_all_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let axes = format!(
+        "[part.cases]\nfault_ns = [{}]\nhardware.cache_lines = [64, 128]\n",
+        many(1024, |at| format!("{at}.5,"))
+    );
+    let other = "[[variant]]\nname = 'w'\nrole = 'ours'\n[variant.config]\ntuning = 'depth-published'\nregions = 'one'\n";
+    let text = parts(["w.json".to_owned()]).replace("[[variant]]", &format!("{axes}{other}[[variant]]"));
+    std::fs::write(directory.path().join("w.json"), wide_machine(512)).unwrap();
+    std::fs::write(directory.path().join("small.toml"), text).unwrap();
+    let file = directory.path().join("small.toml");
+    let plan = in_time(move || load(&Source::File(file))).unwrap();
+    let bytes: Vec<u64> = plan.runs[..4].iter().map(|run| run.host_bytes).collect();
+    assert_eq!(plan.runs.len(), 4096);
+    assert_ne!(bytes[0], bytes[1], "settings of pagesets decide the metadata");
+    assert_eq!([bytes[2] - bytes[0], bytes[3] - bytes[1]], [512 * 64 * 8; 2]);
+}

@@ -8,7 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use zonal::{Config, Layout};
+use zonal::error::ConfigError;
+use zonal::{Config, Layout, Machine};
 use zonal_machine::{MachineModel, OwnedMachine};
 
 use super::cases::RUNS_MAX;
@@ -181,8 +182,22 @@ fn machine(
     Ok(model)
 }
 
+/// The runs of a part, whose machine is made ready for the allocator once: it is far larger than what cases change.
 fn runs<'t>(
     document: Document<'t>,
+    part: &Part<'_, 't>,
+    variants: &[WrittenVariant<'t>],
+    seen: &mut HashSet<String>,
+    runs: &mut Vec<Run>,
+) -> Result<(), FileError> {
+    let ready = OwnedMachine::from(&*part.model);
+    let done = ready.with(|described| runs_on(document, described, part, variants, seen, runs));
+    done.unwrap_or_else(|error| Err(document.error(part.written.machine.span(), format!("machine: {error}"))))
+}
+
+fn runs_on<'t>(
+    document: Document<'t>,
+    described: &Machine<'_>,
     part: &Part<'_, 't>,
     variants: &[WrittenVariant<'t>],
     seen: &mut HashSet<String>,
@@ -194,6 +209,7 @@ fn runs<'t>(
             format!("{count} runs of cases and variants up to this part; at most {RUNS_MAX} can be");
         return Err(document.error(part.written.span.clone(), problem));
     }
+    let mut sizes = Sizes { described, bytes: HashMap::new() };
     let mut machine =
         SimulatedMachine { model: MachineModel::clone(&part.model), hardware: part.hardware.clone() };
     for case in &part.written.cases {
@@ -214,7 +230,7 @@ fn runs<'t>(
         for variant in variants {
             let layer = layer.under(&variant.layer);
             machine.hardware = hardware(document, part.written, &layer)?;
-            let (config, machine_bytes) = config(document, part.written, &machine, &layer)?;
+            let (config, machine_bytes) = config(document, part.written, &machine, &layer, &mut sizes)?;
             workload.program().check(&machine).map_err(|unfit| {
                 let place = layer.place(Group::Workload, unfit.field);
                 let place = place.unwrap_or_else(|| part.written.workload.clone());
@@ -298,33 +314,49 @@ fn host_bytes<'t>(
     Ok(bytes as u64)
 }
 
+/// How much metadata the allocator has on a machine, by what that depends on.
+struct Sizes<'d, 'm> {
+    described: &'d Machine<'m>,
+    /// By the choices that decide it; others of a machine are the same in all runs.
+    bytes: HashMap<String, usize>,
+}
+
+impl Sizes<'_, '_> {
+    /// In bytes.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the machine.
+    fn metadata(&mut self, config: &Config) -> Result<usize, ConfigError> {
+        let layout = Layout::new(self.described, config)?;
+        let choices = format!("{:?} {:?}", config.tuning, config.region_min);
+        let bytes = self.bytes.entry(choices);
+        Ok(*bytes.or_insert_with(|| layout.requests::<Lab>().map(|request| request.bytes).sum()))
+    }
+}
+
 /// The configuration, and the host's memory that the machine takes with it.
 fn config<'t>(
     document: Document<'t>,
     part: &WrittenPart<'t>,
     machine: &SimulatedMachine,
     layer: &Layer<'t>,
+    sizes: &mut Sizes<'_, '_>,
 ) -> Result<(Config, u64), FileError> {
     let choices: Choices = layer.read(document, Group::Config, part.span.clone())?;
     let config = choices.config(&machine.model);
     let refused = |place: Option<Span>, problem: String| {
         document.error(place.unwrap_or_else(|| part.machine.span()), problem)
     };
-    let misfit = |error: zonal::error::ConfigError| {
+    let misfit = |error: ConfigError| {
         let key = key_of(&error);
         let place = key.and_then(|key| layer.place(Group::Config, key));
         refused(place, format!("{}: {error}", key.unwrap_or("config")))
     };
     check_min_free(&config, &machine.model).map_err(misfit)?;
-    let owned = OwnedMachine::from(&machine.model);
-    let bytes = owned.with(|described| {
-        let layout = Layout::new(described, &config)?;
-        let metadata: usize = layout.requests::<Lab>().map(|request| request.bytes).sum();
-        // The directory has 16 bytes for each line of 64, caches a word for each of theirs.
-        let caches = described.cpu_ids() * machine.hardware.cache_lines * size_of::<u64>();
-        Ok((metadata + metadata / 4 + caches) as u64)
-    });
-    let bytes = bytes.map_err(|error| refused(None, format!("machine: {error}")))?.map_err(misfit)?;
+    // The directory has 16 bytes for each line of 64, caches a word for each of theirs.
+    let metadata = sizes.metadata(&config).map_err(misfit)?;
+    let caches = sizes.described.cpu_ids() * machine.hardware.cache_lines * size_of::<u64>();
+    let bytes = (metadata + metadata / 4 + caches) as u64;
     let frames: u64 = machine.model.zones.iter().map(|zone| zone.spanned.get()).sum();
     Ok((config, bytes + frames / 8))
 }
