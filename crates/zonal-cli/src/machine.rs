@@ -5,11 +5,13 @@
 
 mod text;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
+use zonal_machine::output::WriteError;
 use zonal_machine::{
     Capture, Excerpt, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError,
     capture, capture_live, explain, preset,
@@ -21,6 +23,8 @@ use crate::values::rules::NodeLoadArg;
 
 /// A check differs.
 const DIFFERS: u8 = 1;
+/// A file was not written.
+const FAILED: u8 = 1;
 /// Bad usage or bad input.
 const BAD_INPUT: u8 = 2;
 
@@ -107,7 +111,7 @@ fn presets_help() -> String {
 }
 
 /// Explains the machine asked for. Exits with 0; with 1 if asked to check and a value differs that was not
-/// computed at boot from fewer frames; with 2 if there is no such machine.
+/// computed at boot from fewer frames, or a file could not be written that may be; with 2 if there is no such machine.
 pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     match report(args) {
         Ok((model, rules, report)) => {
@@ -117,9 +121,9 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
             }
             if fails(args, &report) { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
         }
-        Err(message) => {
+        Err((code, message)) => {
             tell(format_args!("machine: {message}"));
-            ExitCode::from(BAD_INPUT)
+            ExitCode::from(code)
         }
     }
 }
@@ -142,8 +146,9 @@ fn json(report: &Report) -> String {
     serde_json::to_string(&document).expect("numbers and names are always JSON") + "\n"
 }
 
-fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), String> {
-    let model = machine(&args.source).map_err(|error| error.to_string())?;
+/// The report, or an exit code and why there is none.
+fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, String)> {
+    let model = machine(&args.source).map_err(|error| (BAD_INPUT, error.to_string()))?;
     let observed = model.observed.as_ref().and_then(|observed| observed.kernel);
     let mut rules = Rules::of(match args.rules {
         RulesChoice::Of(version) => version,
@@ -155,17 +160,30 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), String> {
     let report = explain(&model, &rules);
     if args.check && report.checks.is_empty() {
         let name = Excerpt::name(&model.name);
-        return Err(format!("nothing to check: \"{name}\" has no value that its kernel reported"));
+        let problem = format!("nothing to check: \"{name}\" has no value that its kernel reported");
+        return Err((BAD_INPUT, problem));
     }
     match &args.export {
         Some(file) if !fails(args, &report) => {
-            model.write(file, args.force.replace()).map_err(|error| error.to_string())?;
+            model.write(file, args.force.replace()).map_err(|error| (code_of(&error), error.to_string()))?;
             tell(format_args!("wrote {}", file.display()));
         }
         Some(file) => tell(format_args!("did not write {}: a check differs", file.display())),
         None => {}
     }
     Ok((model, rules, report))
+}
+
+/// A name that is no place for a file is bad input; a disk that refuses it is not.
+fn code_of(error: &WriteError) -> u8 {
+    match error.source.kind() {
+        ErrorKind::AlreadyExists
+        | ErrorKind::InvalidInput
+        | ErrorKind::NotADirectory
+        | ErrorKind::NotFound
+        | ErrorKind::PermissionDenied => BAD_INPUT,
+        _ => FAILED,
+    }
 }
 
 fn machine(source: &Source) -> Result<MachineModel, MachineError> {

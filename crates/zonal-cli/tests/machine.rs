@@ -176,3 +176,16 @@ fn this_machine_is_the_default() {
     let nodes = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).unwrap()["nodes"].clone();
     assert_eq!(nodes(&silent), nodes(&live));
 }
+
+/// Files of no byte at all can be made, as on a full disk: no fault of whoever named the file.
+#[test]
+fn a_disk_that_refuses_an_export_is_no_bad_input() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("machine.json");
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" machine --preset desktop --export \"$1\"";
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", script, env!("CARGO_BIN_EXE_zonal")]).arg(&file).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), file.exists()), (Some(1), false), "{errors}");
+    assert!(errors.contains("cannot write ") && errors.lines().count() == 1, "{errors}");
+}
