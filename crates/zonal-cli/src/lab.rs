@@ -21,7 +21,7 @@ use zonal_lab::experiment::{
 };
 use zonal_lab::report;
 use zonal_machine::Escaped;
-use zonal_machine::output::{self, Replace};
+use zonal_machine::output;
 
 use crate::interrupt;
 use crate::outcome::{Failure, print, tell};
@@ -147,17 +147,16 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
     let stop = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
     experiment::silence_faults();
-    let mut all = Vec::new();
+    let (mut all, mut unwritten) = (Vec::new(), None);
     for plan in &plans {
         let results = run_one(plan, &options, &stop)?;
         if results.runs.is_empty() {
             break;
         }
-        if args.out.is_none() {
-            // Whoever names a folder means what it leads to; nobody named this one.
-            output::folder(Path::new(""), OUT_DEFAULT).map_err(Failure::failed)?;
-        }
-        let files = write_files(out, &results, args.force.replace())?;
+        let files = write_files(args, out, &results).unwrap_or_else(|failure| {
+            unwritten = Some(failure);
+            Vec::new()
+        });
         let missing = plan.not_simulated(&results);
         if let Some(first) = missing.first() {
             let (name, count) = (&plan.name, missing.len());
@@ -170,7 +169,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         }
         all.push(results);
         // Relaxed: nothing but the flag itself is read.
-        if stop.load(Ordering::Relaxed) {
+        if unwritten.is_some() || stop.load(Ordering::Relaxed) {
             break;
         }
     }
@@ -178,7 +177,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         let documents: Vec<ResultDocument<'_>> = all.iter().map(ResultDocument).collect();
         print(&(serde_json::to_string(&documents).expect("names and numbers are always JSON") + "\n"))?;
     }
-    judge(&plans, &all)
+    unwritten.map_or_else(|| judge(&plans, &all), Err)
 }
 
 /// Everything that is asked for, fit to run.
@@ -246,14 +245,16 @@ fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results,
     };
     let results = experiment::run(plan, options, show, stop);
     bar.finish_and_clear();
-    results.map_err(|failure| match failure {
-        experiment::Failure::File(error) => Failure::bad_input(error),
-        failed => Failure::failed(failed),
-    })
+    results.map_err(Failure::failed)
 }
 
 /// Everything that becomes of results on disk.
-fn write_files(directory: &Path, results: &Results, replace: Replace) -> Result<Vec<PathBuf>, Failure> {
+fn write_files(args: &RunArgs, directory: &Path, results: &Results) -> Result<Vec<PathBuf>, Failure> {
+    if args.out.is_none() {
+        // Whoever names a folder means what it leads to; nobody named this one.
+        output::folder(Path::new(""), OUT_DEFAULT).map_err(Failure::failed)?;
+    }
+    let replace = args.force.replace();
     let mut written = vec![experiment::write(directory, results, replace).map_err(Failure::failed)?];
     written.extend(report::write(directory, results, replace).map_err(Failure::failed)?);
     Ok(written)

@@ -1,5 +1,7 @@
 //! `zonal lab` as people and scripts call it: bad input, the JSON documents, files, Ctrl-C.
 
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -197,4 +199,100 @@ fn the_example_is_an_experiment() {
     assert_eq!(printed[0]["experiment"], "example");
     let rows = printed[0]["rows"].as_array().unwrap();
     assert_eq!(rows.iter().filter(|row| row["metric"] == "wall").count(), 2);
+}
+
+/// `zonal lab run` within limits that the shell sets.
+fn zonal_within(limits: &str, arguments: &[&str]) -> Output {
+    let script = format!("{limits}; exec \"$0\" lab run \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_zonal")]).args(arguments).output().unwrap()
+}
+
+/// A machine of a terabyte, on which a program holds a list of 4 GiB.
+#[test]
+fn a_program_that_holds_too_much_ends_with_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let machine = r#"{"schema":"zonal.machine-file.v1","name":"m","page_bytes":4096,
+        "nodes":[{"id":0,"cpus":[0,1],"distances":{"0":10}}],"zones":[{"node":0,"kind":"Normal","start":0,
+        "spanned":268435456,"present":268435456,"managed":268435456}]}"#;
+    std::fs::write(directory.path().join("m.json"), machine).unwrap();
+    let head =
+        "name = 'held'\ntitle = 't'\n[[variant]]\nname = 'v'\nrole = 'ours'\n[[part]]\nmachine = 'm.json'\n";
+    let hog = "kind = 'hog'\nthreads = 1\nmem_gb = 1000\nrounds = 1\nshared_map = 0\nfault_ns = 200.0\n\
+               stride = 4096\nstore_ns = 1.0\nunmap_ns = 1.0\n";
+    let faults = "kind = 'page-faults'\nprocesses = 1\nmib_each = 1000000\nseconds = 1e3\nwarm_up = 1\n\
+                  fault_ns = 1.0\nunmap_ns = 1.0\nlru_batch = 15\nlru_ns = 0.0\n";
+    for workload in [hog, faults] {
+        let file = directory.path().join("held.toml");
+        std::fs::write(&file, format!("{head}[part.workload]\n{workload}")).unwrap();
+        let out = directory.path().join("out");
+        let output =
+            zonal_within("ulimit -v 3000000", &[file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+        let errors = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert!(errors.starts_with("zonal: experiment held, v") && errors.contains("memory"), "{errors}");
+    }
+}
+
+/// Files of no byte at all can be made, as on a full disk.
+#[test]
+fn results_that_cannot_be_written_are_printed() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let full = "trap '' XFSZ; ulimit -f 0";
+    let run = [&small(), "--variant", "after", "--case", "cpus=1", "--out", out];
+    let output = zonal_within(full, &run);
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), stderr(&output));
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("cannot write ") && errors.contains("result.json"), "{errors}");
+    assert!(text.contains("wall") && !text.contains("written to"), "{text}");
+    let output = zonal_within(full, &[&run[..], &["--json"]].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), document[0]["experiment"].as_str()), (Some(1), Some("small")));
+}
+
+/// By another user where this one may write into every folder.
+#[test]
+fn nothing_runs_whose_results_no_folder_takes() {
+    const NOBODY: u32 = 65_534;
+    let (directory, file) = small_with("", "");
+    let out = directory.path().join("closed");
+    std::fs::create_dir(&out).unwrap();
+    for (path, mode) in [(&out, 0o555), (&directory.path().to_owned(), 0o755)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let is_superuser = std::fs::write(out.join("any"), "").is_ok();
+    for place in [out.clone(), out.join("deeper/still")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+        command.args(["lab", "run"]).args([&*file, Path::new("--out"), &place]);
+        if is_superuser {
+            command.uid(NOBODY);
+        }
+        let output = match command.output() {
+            Err(error) if is_superuser => {
+                return zonal_testing::skipped!("nobody else can run zonal: {error}");
+            }
+            output => output.unwrap(),
+        };
+        let errors = stderr(&output);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{errors}");
+        assert!(errors.contains("cannot write ") && errors.contains("Permission denied"), "{errors}");
+    }
+}
+
+#[test]
+fn figures_that_no_run_gives_are_one_note() {
+    let (directory, file) = small_with("", "");
+    let table = file.with_file_name("small.csv");
+    let more: String = (0..1000).map(|at| format!("touch,1,off,,after,hunter{at},s,1\n")).collect();
+    let before = std::fs::read_to_string(&table).unwrap();
+    std::fs::write(&table, format!("{before}{more}")).unwrap();
+    let out = directory.path().join("out");
+    let output = zonal(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    let first = before.lines().count() + 1;
+    let note = format!(
+        "zonal: note: small: 1000 published figures are not simulated, the first of them in line {first} of their table"
+    );
+    assert_eq!((stderr(&output).trim_end(), output.status.code()), (&*note, Some(0)));
 }

@@ -26,7 +26,10 @@ mod table;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::process;
 
 use zonal_machine::output::{self, Kind, Replace, WriteError};
 
@@ -58,16 +61,30 @@ pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Ve
     written.collect()
 }
 
-/// Checks, before an experiment is run, that its results and its page may be written: names of charts are known
-/// only afterwards.
+/// Checks, before an experiment is run, that its results and its page may be written, and that a file can be made
+/// where they go: names of charts are known only afterwards, and whether the disk has room.
 ///
 /// # Errors
-/// When something is there that may not be replaced.
+/// When something is there that may not be replaced, or the file system refuses a file.
 pub fn check(directory: &Path, experiment: &str, replace: Replace) -> Result<(), WriteError> {
     let directory = directory.join(experiment);
     output::check_folder(&directory)?;
     output::check(&directory.join(RESULT_FILE), Kind::Results, replace)?;
-    output::check(&directory.join(PAGE_FILE), Kind::Page, replace)
+    output::check(&directory.join(PAGE_FILE), Kind::Page, replace)?;
+    check_makes_files(&directory).map_err(|source| WriteError { path: directory, source })
+}
+
+/// Makes an empty file in the folder, or in the one that it will be made in, and takes it away again.
+fn check_makes_files(directory: &Path) -> io::Result<()> {
+    let there = directory.ancestors().find(|folder| folder.exists());
+    let there = there.filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let path = there.join(format!(".zonal-{}.check", process::id()));
+    match OpenOptions::new().write(true).create_new(true).open(&path) {
+        Ok(_) => fs::remove_file(path),
+        // Somebody could make a file here; whether this process can shows at the end then.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The page, with its charts within.
