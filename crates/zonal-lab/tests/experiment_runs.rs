@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde_json::Value;
 use zonal_lab::experiment::results::{Results, case_text};
 use zonal_lab::experiment::{
-    CaseFilter, Failure, Options, Plan, Progress, ResultDocument, Source, load, run, silence_faults, write,
+    CaseFilter, Failure, FileError, Options, Plan, Progress, ResultDocument, Source, load, run,
+    silence_faults, write,
 };
 use zonal_machine::output::Replace;
 
@@ -22,6 +23,10 @@ fn small() -> Plan {
 
 /// The small experiment with one thing changed in its file and in its figures.
 fn small_with(experiment: (&str, &str), figures: (&str, &str)) -> Plan {
+    try_small_with(experiment, figures).unwrap()
+}
+
+fn try_small_with(experiment: (&str, &str), figures: (&str, &str)) -> Result<Plan, FileError> {
     let directory = tempfile::tempdir().unwrap();
     let texts = [
         ("small.toml", include_str!("data/small.toml"), experiment),
@@ -32,7 +37,7 @@ fn small_with(experiment: (&str, &str), figures: (&str, &str)) -> Plan {
         assert!(text.contains(old), "{old}");
         std::fs::write(directory.path().join(name), text.replacen(old, new, 1)).unwrap();
     }
-    load(&Source::File(directory.path().join("small.toml"))).unwrap()
+    load(&Source::File(directory.path().join("small.toml")))
 }
 
 fn options(seed: u64, jobs: usize) -> Options {
@@ -193,12 +198,10 @@ fn a_fault_ends_the_experiment_and_names_its_run() {
 }
 
 #[test]
-fn figures_of_another_unit_are_not_compared() {
-    let plan = small_with(("", ""), ("after,wall,s,", "after,wall,ms,"));
-    let failure = run(&plan, &options(1, 2), |_| (), &AtomicBool::new(false)).unwrap_err();
-    let Failure::File(error) = &failure else { panic!("{failure}") };
+fn figures_of_another_unit_are_refused_before_anything_runs() {
+    let error = try_small_with(("", ""), ("after,wall,s,", "after,wall,hunter2,")).unwrap_err();
     assert_eq!((error.line, error.file.ends_with("small.csv")), (Some(5), true));
-    assert_eq!(error.problem, "the unit of wall is ms; wall is simulated in s");
+    assert_eq!(error.problem, "the unit of this figure must be s");
 }
 
 #[test]

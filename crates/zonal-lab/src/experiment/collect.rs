@@ -4,7 +4,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::document::FileError;
 use super::keys::{figure_key, run_key};
 use super::plan::{Plan, Run};
 use super::published::PublishedRow;
@@ -41,6 +40,8 @@ pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) ->
 
 /// `calibrated` has the keys of figures that were calibrated on, whose variant is the baseline.
 fn row(plan: &Plan, calibrated: &HashSet<String>, run: &Run, metric: &Metric) -> Row {
+    let unit = run.workload.unit_of(metric.name);
+    assert_eq!(unit, Some(metric.unit), "tables are held against this unit of {}", metric.name);
     let is_baseline =
         plan.variants.iter().any(|info| info.name == run.variant && info.role == Role::Baseline);
     Row {
@@ -52,21 +53,6 @@ fn row(plan: &Plan, calibrated: &HashSet<String>, run: &Run, metric: &Metric) ->
         published: plan.published.find(&run.case, &run.variant, metric.name).map(|row| row.value),
         calibrated_on: is_baseline && calibrated.contains(&figure_key(&run.case, "", metric.name)),
     }
-}
-
-/// Refuses to compare figures of different units.
-pub(super) fn check_units(plan: &Plan, run: &Run, outcome: &Outcome) -> Result<(), FileError> {
-    for metric in &outcome.metrics {
-        let Some(row) = plan.published.find(&run.case, &run.variant, metric.name) else { continue };
-        if row.unit != metric.unit {
-            let problem = format!(
-                "the unit of {} is {}; {} is simulated in {}",
-                metric.name, row.unit, metric.name, metric.unit
-            );
-            return Err(FileError { file: plan.published.file.clone(), line: Some(row.line), problem });
-        }
-    }
-    Ok(())
 }
 
 impl Plan {

@@ -3,15 +3,16 @@
 //! Neighbours: `published.rs` reads tables, `resolve.rs` calls this once the runs are known.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::document::{Document, FileError};
 use super::file::{Written, WrittenFilter};
-use super::keys::{case_key, figure_key};
+use super::keys::{case_key, figure_key, run_key};
 use super::plan::{Calibration, Plan};
 use super::published::{Baseline, CaseFilter, Published, PublishedRow};
 use super::results::Role;
 use super::source::Source;
+use crate::workload::Workload;
 
 /// Ending of tables of published figures.
 const TABLE: &str = ".csv";
@@ -52,6 +53,7 @@ struct Known<'p> {
     variants: HashSet<&'p str>,
     columns: HashSet<&'p str>,
     cases: HashSet<String>,
+    runs: HashMap<String, &'p Workload>,
 }
 
 impl<'p> Known<'p> {
@@ -60,6 +62,7 @@ impl<'p> Known<'p> {
             variants: plan.variants.iter().map(|variant| &*variant.name).collect(),
             columns: plan.runs.iter().flat_map(|run| &run.case).map(|(name, _)| &**name).collect(),
             cases: plan.runs.iter().map(|run| case_key(&run.case)).collect(),
+            runs: plan.runs.iter().map(|run| (run_key(&run.case, &run.variant), &run.workload)).collect(),
         }
     }
 
@@ -79,7 +82,11 @@ impl<'p> Known<'p> {
         if !self.cases.contains(&case_key(&row.case)) {
             return Err(format!("there is no such case; in {}, {}", plan.name, plan.columns_text()));
         }
-        Ok(())
+        let workload = self.runs.get(&run_key(&row.case, &row.variant));
+        match workload.and_then(|workload| workload.unit_of(&row.metric)) {
+            Some(unit) if unit != row.unit => Err(format!("the unit of this figure must be {unit}")),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -25,6 +25,12 @@ const ROWS_MAX: usize = 1 << 16;
 pub struct CaseFilter(pub Vec<(String, Vec<CaseValue>)>);
 
 impl CaseFilter {
+    /// Whether a case is among them.
+    #[must_use]
+    pub fn takes(&self, case: &CaseValues) -> bool {
+        self.ready().takes(case)
+    }
+
     /// Made ready to look at many cases.
     pub(super) fn ready(&self) -> ReadyFilter<'_> {
         let columns = self.0.iter();

@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use zonal_machine::Escaped;
 
-use super::collect::{check_units, collect};
-use super::document::FileError;
+use super::collect::collect;
 use super::plan::{Plan, Run};
 use super::queue::Queue;
 use super::results::Results;
@@ -82,9 +81,6 @@ pub enum Failure {
         /// Bytes that runs may use.
         available: u64,
     },
-    /// Its figures cannot be compared.
-    #[error(transparent)]
-    File(#[from] FileError),
 }
 
 fn size(bytes: u64) -> String {
@@ -233,15 +229,7 @@ impl<'p> Running<'p> {
             Event::Begun(place) => self.running.push(place),
             Event::Ended(place, outcome) => {
                 self.running.retain(|&running| running != place);
-                let checked = outcome.and_then(|outcome| {
-                    check_units(self.plan, &self.plan.runs[place], &outcome).map(|()| outcome).map_err(
-                        |error| {
-                            self.failure.get_or_insert(error.into());
-                            Stopped::Interrupted
-                        },
-                    )
-                });
-                match checked {
+                match outcome {
                     Ok(outcome) => {
                         self.outcomes[place] = Some(outcome);
                         self.done += 1;

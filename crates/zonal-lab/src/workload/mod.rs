@@ -119,6 +119,35 @@ impl Workload {
         "overflow",
     ];
 
+    /// Unit of a figure that the program gives; nothing for others.
+    #[must_use]
+    pub fn unit_of(&self, metric: &str) -> Option<&'static str> {
+        let unit = match metric {
+            "throughput" if matches!(self, Self::PageFaults(_)) => "GB/s",
+            "throughput" | "copy" | "scale" | "add" | "triad" => "MB/s",
+            "wall" | "min_wall" | "sys" | "user" | "total_cpu" | "real" | "build_time" | "elapsed_s"
+            | "download_tar_s" | "dd_source_files_s" | "delete_source_s" => "s",
+            "zone_lock_contention" | "rmqueue" | "free_unref_page_list" | "lruvec_lock" => "% of cycles",
+            "cpu_idle" => "%",
+            "runnable" => "processes",
+            "alloc_p99" | "free_p99" => "us",
+            "node" => "id",
+            "files_per_s_min" | "files_per_s_mean" | "files_per_s_stddev" | "files_per_s_max" => "files/s",
+            "written_mib_s" => "MiB/s",
+            "slowest_store_ms" => "ms",
+            "alloc" | "breath_alloc" => "ns/page",
+            "nearer" | "breath_home" => "% of pages",
+            "direct_pages_scanned"
+            | "direct_pages_reclaimed"
+            | "kswapd_pages_scanned"
+            | "kswapd_pages_reclaimed"
+            | "pages_dropped_with_files" => "pages",
+            "page_outs_kib" => "KiB",
+            _ => return None,
+        };
+        Some(unit)
+    }
+
     /// The program.
     #[must_use]
     pub fn program(&self) -> &dyn Program {
