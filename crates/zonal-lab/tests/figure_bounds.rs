@@ -247,3 +247,17 @@ fn a_run_that_the_host_has_no_memory_for_is_not_started() {
     assert_eq!((&**experiment, &**run, *told, *available), ("bounds", "ours", needed, needed - 1));
     assert!(failure.to_string().contains("of this host's memory"), "{failure}");
 }
+
+/// Tables are held against these units before anything runs.
+#[test]
+fn units_of_figures_are_known_before_a_run() {
+    for workload in WORKLOADS {
+        let plan = load_tables("", workload).unwrap();
+        let options = Options { seed: 1, jobs: NonZeroUsize::MIN, memory_bytes: u64::MAX };
+        let results = run(&plan, &options, |_| (), &AtomicBool::new(false)).unwrap();
+        assert!(!results.rows.is_empty(), "{workload}");
+        for row in &results.rows {
+            assert_eq!(plan.runs[0].workload.unit_of(&row.metric), Some(&*row.unit), "{}", row.metric);
+        }
+    }
+}

@@ -248,12 +248,12 @@ fn a_machine_is_made_ready_once_for_all_runs() {
     );
     let other = "[[variant]]\nname = 'w'\nrole = 'ours'\n[variant.config]\ntuning = 'depth-published'\nregions = 'one'\n";
     let text = parts(["w.json".to_owned()]).replace("[[variant]]", &format!("{axes}{other}[[variant]]"));
-    std::fs::write(directory.path().join("w.json"), wide_machine(512)).unwrap();
+    std::fs::write(directory.path().join("w.json"), wide_machine(1024)).unwrap();
     std::fs::write(directory.path().join("small.toml"), text).unwrap();
     let file = directory.path().join("small.toml");
     let plan = in_time(move || load(&Source::File(file))).unwrap();
     let bytes: Vec<u64> = plan.runs[..4].iter().map(|run| run.host_bytes).collect();
     assert_eq!(plan.runs.len(), 4096);
     assert_ne!(bytes[0], bytes[1], "settings of pagesets decide the metadata");
-    assert_eq!([bytes[2] - bytes[0], bytes[3] - bytes[1]], [512 * 64 * 8; 2]);
+    assert_eq!([bytes[2] - bytes[0], bytes[3] - bytes[1]], [1024 * 64 * 8; 2]);
 }
