@@ -218,11 +218,15 @@ fn metrics_are_held_against_a_table_in_one_pass() {
     assert_eq!(plan.calibration.unwrap().rows.rows().len(), 256);
 }
 
-/// A machine file of so many nodes, each with a zone and a CPU.
+/// A machine file of so many nodes, each with a zone and four CPUs.
 fn wide_machine(nodes: usize) -> String {
     let distances = |from: usize| many(nodes, |to| format!("\"{to}\":{},", if from == to { 10 } else { 20 }));
     let node = |id: usize| {
-        format!("{{\"id\":{id},\"cpus\":[{id}],\"distances\":{{{}}}}},", distances(id).trim_end_matches(','))
+        let cpus: Vec<usize> = (4 * id..4 * id + 4).collect();
+        format!(
+            "{{\"id\":{id},\"cpus\":{cpus:?},\"distances\":{{{}}}}},",
+            distances(id).trim_end_matches(',')
+        )
     };
     let zone = |id: usize| {
         let start = id * 4096;
@@ -255,5 +259,5 @@ fn a_machine_is_made_ready_once_for_all_runs() {
     let bytes: Vec<u64> = plan.runs[..4].iter().map(|run| run.host_bytes).collect();
     assert_eq!(plan.runs.len(), 4096);
     assert_ne!(bytes[0], bytes[1], "settings of pagesets decide the metadata");
-    assert_eq!([bytes[2] - bytes[0], bytes[3] - bytes[1]], [1024 * 64 * 8; 2]);
+    assert_eq!([bytes[2] - bytes[0], bytes[3] - bytes[1]], [4096 * 64 * 8; 2]);
 }
