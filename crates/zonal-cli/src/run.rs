@@ -166,7 +166,9 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         tell(format_args!("wrote {}", root.display()));
         for path in zonal_machine::output::left_over(root).unwrap_or_default() {
             let path = zonal_machine::Excerpt::name(path.display());
-            tell(format_args!("warning: {path} is left of a run that was killed; look what is in it, and remove it"));
+            tell(format_args!(
+                "warning: {path} is left of a run that was killed; look what is in it, and remove it"
+            ));
         }
     }
     print(&rendered(args, &pool, &report))?;
