@@ -70,7 +70,8 @@ extern "C" fn fill_gaps() {
     let Some(parent) = noted_parent() else { return };
     for (range, gap) in RANGES.ranges() {
         // Relaxed here and below: of this thread alone, or shown with the range.
-        if gap.owner.load(Ordering::Relaxed) != parent.number() {
+        // Filled already: two threads may have registered this handler at once.
+        if gap.owner.load(Ordering::Relaxed) != parent.number() || gap.is_filled.load(Ordering::Relaxed) {
             continue;
         }
         let start = std::ptr::with_exposed_provenance_mut::<c_void>(range.start);
@@ -97,6 +98,21 @@ mod tests {
     use super::*;
     use crate::mapping::{Backing, Mapping};
     use crate::origin::tests::in_a_child;
+
+    #[test]
+    fn gaps_are_filled_once_however_often_the_handler_runs() {
+        let mapping = Mapping::new(4096, 4096, Backing::Ordinary).unwrap();
+        // SAFETY: the mapping is the test's; its child has none there.
+        let denied =
+            unsafe { libc::madvise(mapping.base().as_ptr().cast(), mapping.bytes(), libc::MADV_DONTFORK) };
+        assert_eq!(denied, 0);
+        let not_copied = NotCopied::enter(mapping.base(), mapping.bytes());
+        let of_child = in_a_child(false, || {
+            fill_gaps();
+            not_copied.is_gap() && !not_copied.is_vacant()
+        });
+        assert_eq!(of_child, 0);
+    }
 
     #[test]
     fn what_an_earlier_handler_of_a_child_enters_is_no_gap() {

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::callback::contained;
 use crate::error::PoolError;
 use crate::memory::{PoolMemory, ZoneMemory};
-use crate::thread_attributes::{SignalsBlocked, reset_scheduling};
+use crate::thread_attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 
 /// Bytes populated by one call to the kernel: progress is told, and stopping heeded, in between.
 const PIECE_BYTES: usize = 32 << 20;
@@ -83,8 +83,11 @@ pub(crate) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         let blocked = SignalsBlocked::begin();
-        for _ in 1..threads.min(THREADS_MAX).min(pieces.len()) {
+        // Helpers that would take the program's signals are not started.
+        let helpers = if blocked.is_ok() { threads.min(THREADS_MAX).min(pieces.len()) } else { 1 };
+        for _ in 1..helpers {
             let help = || {
+                take_own_signals();
                 reset_scheduling();
                 work();
             };
