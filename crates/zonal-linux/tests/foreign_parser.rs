@@ -145,5 +145,5 @@ fn figures_as_another_parser_reads_them() {
         assert_eq!(number(&found["vmstat"][name]), expected, "{name}");
     }
     assert_eq!(number(&found["meminfo"]["MemTotal"]), books.managed.get() * 4);
-    assert!(held.len() == 64 && fs::read_dir(directory.path()).unwrap().count() == 3);
+    assert_eq!((held.len(), fs::read_dir(directory.path()).unwrap().count()), (64, 4));
 }
