@@ -147,14 +147,21 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
     let stop = interrupt::flag_on_interrupt()
         .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
     experiment::silence_faults();
-    let (mut all, mut unwritten) = (Vec::new(), None);
+    let (mut all, mut failed) = (Vec::new(), None);
     for plan in &plans {
-        let results = run_one(plan, &options, &stop)?;
+        let results = match run_one(plan, &options, &stop) {
+            Ok(results) => results,
+            // Those before it are printed all the same.
+            Err(failure) => {
+                failed = Some(failure);
+                break;
+            }
+        };
         if results.runs.is_empty() {
             break;
         }
         let files = write_files(args, out, &results).unwrap_or_else(|failure| {
-            unwritten = Some(failure);
+            failed = Some(failure);
             Vec::new()
         });
         let missing = plan.not_simulated(&results);
@@ -169,7 +176,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         }
         all.push(results);
         // Relaxed: nothing but the flag itself is read.
-        if unwritten.is_some() || stop.load(Ordering::Relaxed) {
+        if failed.is_some() || stop.load(Ordering::Relaxed) {
             break;
         }
     }
@@ -177,7 +184,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         let documents: Vec<ResultDocument<'_>> = all.iter().map(ResultDocument).collect();
         print(&(serde_json::to_string(&documents).expect("names and numbers are always JSON") + "\n"))?;
     }
-    unwritten.map_or_else(|| judge(&plans, &all), Err)
+    failed.map_or_else(|| judge(&plans, &all), Err)
 }
 
 /// Everything that is asked for, fit to run.

@@ -154,6 +154,20 @@ fn a_failed_run_is_one_line_that_names_it() {
 }
 
 #[test]
+fn a_failed_experiment_leaves_those_before_it() {
+    let (directory, file) = small_with("gib_each = 0.004", "gib_each = 0.25");
+    let text = std::fs::read_to_string(&file).unwrap().replacen("name = \"small\"", "name = \"fails\"", 1);
+    std::fs::write(&file, text).unwrap();
+    let out = directory.path().join("out");
+    let files = [&small(), file.to_str().unwrap()];
+    let output = zonal(&["run", files[0], files[1], "--out", out.to_str().unwrap(), "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("experiment fails"), "{}", stderr(&output));
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&printed[0]["experiment"], printed.as_array().unwrap().len()), (&"small".into(), 1));
+}
+
+#[test]
 fn ctrl_c_keeps_what_was_done() {
     // Two more runs, which take hours.
     let endless = "[[part]]\nname = \"endless\"\nmachine = \"small.json\"\n[part.workload]\nkind = \"page-faults\"\n\
@@ -208,26 +222,36 @@ fn zonal_within(limits: &str, arguments: &[&str]) -> Output {
     command.args(["-c", &script, env!("CARGO_BIN_EXE_zonal")]).args(arguments).output().unwrap()
 }
 
-/// A machine of a terabyte, on which a program holds a list of 4 GiB.
+/// Machines on which programs hold lists of gigabytes, and ten million files.
 #[test]
 fn a_program_that_holds_too_much_ends_with_an_error() {
     let directory = tempfile::tempdir().unwrap();
-    let machine = r#"{"schema":"zonal.machine-file.v1","name":"m","page_bytes":4096,
-        "nodes":[{"id":0,"cpus":[0,1],"distances":{"0":10}}],"zones":[{"node":0,"kind":"Normal","start":0,
-        "spanned":268435456,"present":268435456,"managed":268435456}]}"#;
-    std::fs::write(directory.path().join("m.json"), machine).unwrap();
+    let machine = |frames: u64| {
+        format!(
+            r#"{{"schema":"zonal.machine-file.v1","name":"m","page_bytes":4096,
+            "nodes":[{{"id":0,"cpus":[0,1],"distances":{{"0":10}}}}],"zones":[{{"node":0,"kind":"Normal","start":0,
+            "spanned":{frames},"present":{frames},"managed":{frames}}}]}}"#
+        )
+    };
     let head =
         "name = 'held'\ntitle = 't'\n[[variant]]\nname = 'v'\nrole = 'ours'\n[[part]]\nmachine = 'm.json'\n";
     let hog = "kind = 'hog'\nthreads = 1\nmem_gb = 1000\nrounds = 1\nshared_map = 0\nfault_ns = 200.0\n\
                stride = 4096\nstore_ns = 1.0\nunmap_ns = 1.0\n";
     let faults = "kind = 'page-faults'\nprocesses = 1\nmib_each = 1000000\nseconds = 1e3\nwarm_up = 1\n\
                   fault_ns = 1.0\nunmap_ns = 1.0\nlru_batch = 15\nlru_ns = 0.0\n";
-    for workload in [hog, faults] {
+    let files = "kind = 'file-writers'\nthreads = 1000\nfiles = 10000\nfile_kib = 4\nloops = 1\ncreate_ms = 1.0\n\
+                 metadata_kib = 1.0\npage_ns = 1.0\nscan_ns = 1.0\ninode_pressure = 1.0\n";
+    for (workload, frames, kib) in
+        [(hog, 1 << 28, 3_000_000), (faults, 1 << 28, 3_000_000), (files, 1 << 23, 700_000)]
+    {
+        std::fs::write(directory.path().join("m.json"), machine(frames)).unwrap();
         let file = directory.path().join("held.toml");
         std::fs::write(&file, format!("{head}[part.workload]\n{workload}")).unwrap();
         let out = directory.path().join("out");
-        let output =
-            zonal_within("ulimit -v 3000000", &[file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+        let output = zonal_within(
+            &format!("ulimit -v {kib}"),
+            &[file.to_str().unwrap(), "--out", out.to_str().unwrap()],
+        );
         let errors = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");

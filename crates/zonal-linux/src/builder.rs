@@ -156,12 +156,15 @@ impl<'a> PoolBuilder<'a> {
             warnings.add(Warning::NoTopology { reason: reason.into() });
         }
         let manner = self.manner(&topology)?;
-        let available = limits::available(Path::new("/"))?;
+        let root = Path::new("/");
+        let available = limits::available(root)?;
         let plans = plan(&topology, self.checked_size(available)?, self.config.page_bytes)?;
         self.check_rooms(&topology, &plans)?;
         let mut memory = PoolMemory::map(&plans, manner, &mut warnings)?;
         let limited_by = available.limited_by;
-        if let Some((promised, available)) = excess(available) {
+        if let Some((promised, available)) =
+            excess(available, || limits::available(root).unwrap_or(available))
+        {
             warnings.add(Warning::Overcommitted { promised, available, limited_by });
         }
         if self.prefault == Prefault::AtOnce {

@@ -131,10 +131,10 @@ pub(crate) fn noted_parent() -> Option<Origin> {
 }
 
 extern "C" fn note_the_number() {
-    // SAFETY: null before the first number was asked for, and since then a word that stays.
-    let word = unsafe { WORD.load(Ordering::Acquire).as_ref() };
-    // Relaxed: forks of two threads at once note the same.
-    NOTED.store(word.map_or(0, |word| word.load(Ordering::Relaxed)), Ordering::Relaxed);
+    // Where there is a word, a child that has not asked yet asks for its number now: it could be asked for while the
+    // fork is under way, and its child would not know of whom it is.
+    let number = if WORD.load(Ordering::Acquire).is_null() { 0 } else { number() };
+    NOTED.store(number, Ordering::Relaxed); // relaxed: forks of two threads at once note the same
 }
 
 /// Where the kernel did not, as emulators of it do not. A number that an earlier handler of the child asked for is
@@ -142,7 +142,7 @@ extern "C" fn note_the_number() {
 extern "C" fn forget_the_number() {
     WITHOUT_PAGE.store(0, Ordering::Relaxed);
     let noted = NOTED.load(Ordering::Relaxed);
-    // SAFETY: as in `note_the_number`.
+    // SAFETY: null before the first number was asked for, and since then a word that stays.
     if let Some(word) = unsafe { WORD.load(Ordering::Acquire).as_ref() } {
         // An error: it is not the parent's.
         word.compare_exchange(noted, 0, Ordering::Relaxed, Ordering::Relaxed).ok();
@@ -171,6 +171,13 @@ pub(crate) mod tests {
                 status
             }
         }
+    }
+
+    #[test]
+    fn children_know_of_parents_that_never_asked() {
+        Origin::here();
+        let grandchild = || in_a_child(false, || noted_parent().is_some_and(|parent| !parent.is_here())) == 0;
+        assert_eq!(in_a_child(false, grandchild), 0);
     }
 
     #[test]

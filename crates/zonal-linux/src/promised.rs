@@ -31,15 +31,17 @@ impl Promised {
 
 /// What all pools together may use, and what they can have in all, if that is less. The pool that asks has been
 /// counted.
-pub(crate) fn excess(available: Available) -> Option<(u64, u64)> {
+///
+/// `now` is what is available: less than `before`, where other pools have taken memory since.
+pub(crate) fn excess(before: Available, now: impl FnOnce() -> Available) -> Option<(u64, u64)> {
     let all: Vec<Range<usize>> = RANGES.ranges().map(|(range, ())| range).collect();
     let total: usize = all.iter().map(Range::len).sum();
-    if total as u64 <= available.bytes {
+    if total as u64 <= before.bytes {
         return None;
     }
     // What pools have already is not among what is available.
     let resident: usize = all.into_iter().map(resident_bytes).sum();
-    let most = available.bytes.saturating_add(resident as u64);
+    let most = now().bytes.saturating_add(resident as u64);
     (total as u64 > most).then_some((total as u64, most))
 }
 
@@ -49,6 +51,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::error::Limit;
     use crate::origin::Origin;
     use crate::origin::tests::in_a_child;
 
@@ -79,6 +82,15 @@ mod tests {
             threads.into_iter().all(|thread| thread.join().unwrap())
         });
         each && total() == before
+    }
+
+    #[test]
+    fn what_is_available_is_read_after_what_is_resident() {
+        let available = |bytes| Available { bytes, limited_by: Limit::Machine };
+        // Nothing is mapped there.
+        let _own = Promised::count(once(1 << 12..2 << 12));
+        assert_eq!(excess(available(0), || available(u64::MAX)), None);
+        assert!(excess(available(0), || available(0)).is_some());
     }
 
     #[test]

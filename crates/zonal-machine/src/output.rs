@@ -229,22 +229,28 @@ fn replace(new: &Path, path: &Path, may_go: impl Fn(&Path) -> bool) -> io::Resul
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
         // What was there is gone.
         Err(Errno::NOENT) => return rename_to_free(new, path),
-        Err(Errno::INVAL | Errno::NOSYS) => return fs::rename(new, path),
+        Err(errno) if is_unsupported(errno) => return fs::rename(new, path),
         exchanged => exchanged?,
     }
-    let left = |problem: &str| {
+    let left = |kind: ErrorKind, problem: &str| {
         let left = Excerpt::name(new.display());
-        io::Error::new(ErrorKind::AlreadyExists, format!("{problem}; what was there is left in {left}"))
+        io::Error::new(kind, format!("{problem}; what was there is left in {left}"))
     };
     if may_go(new) {
-        return fs::remove_file(new).map_err(|error| left(&format!("the file is there, but {error}")));
+        return fs::remove_file(new)
+            .map_err(|error| left(error.kind(), &format!("the file is there, but {error}")));
     }
     let back = renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE);
     // Something else may have come there again.
     if back.is_ok() && fs::symlink_metadata(new).is_ok_and(|about| identity(&about) == ours) {
         return Err(exists("something appeared there meanwhile; choose another name"));
     }
-    Err(left("something appeared there meanwhile"))
+    Err(left(ErrorKind::AlreadyExists, "something appeared there meanwhile"))
+}
+
+/// Whether the kernel or the file system does not know a way of renaming.
+pub(crate) const fn is_unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
 /// What tells a file from all others as long as it is there.
@@ -277,11 +283,11 @@ const fn inherited_mode(before: u32, has_group: bool) -> u32 {
 pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
     let renamed = match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
         // The file system cannot: a second name, which is never taken from another file, does the same.
-        Err(Errno::INVAL | Errno::NOSYS) if !fs::symlink_metadata(new)?.is_dir() => {
+        Err(errno) if is_unsupported(errno) && !fs::symlink_metadata(new)?.is_dir() => {
             fs::hard_link(new, path).and_then(|()| fs::remove_file(new))
         }
         // Folders are put in the place of empty folders at most.
-        Err(Errno::INVAL | Errno::NOSYS) => fs::rename(new, path),
+        Err(errno) if is_unsupported(errno) => fs::rename(new, path),
         renamed => renamed.map_err(io::Error::from),
     };
     renamed.map_err(|error| match error.kind() {

@@ -7,14 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
 
 use crate::output;
 
 /// Exchanges two files or folders.
 pub(crate) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL | Errno::NOSYS) => exchange_in_steps(new, old),
+        Err(errno) if output::is_unsupported(errno) => exchange_in_steps(new, old),
         exchanged => Ok(exchanged?),
     }
 }

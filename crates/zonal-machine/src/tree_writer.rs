@@ -181,13 +181,16 @@ impl NewTree {
     }
 
     fn clear(&self, root: &Path, replace: Replace) -> io::Result<()> {
-        // Once more, because nobody changes it any more.
-        let Some(old) = OldTree::look(&self.folder, &self.files, replace)? else { return Ok(()) };
+        let look = |replace| OldTree::look(&self.folder, &self.files, replace);
+        // What came meanwhile goes back, whatever may be replaced.
+        let Some(old) = look(Replace::Any)? else { return Ok(()) };
         for path in old.kept() {
             let place = root.join(path);
             fs::create_dir_all(output::parent(&place))?;
             output::rename_to_free(&self.folder.join(path), &place)?;
         }
+        // Once more, because nobody changes it any more.
+        let Some(old) = look(replace)? else { return Ok(()) };
         old.remove_from(&self.folder)
     }
 }
@@ -270,6 +273,17 @@ mod tests {
         fs::write(tree.folder.join("notes"), "precious").unwrap();
         tree.finish(&root, FORCED, Ok(true)).unwrap();
         assert_eq!(contents(&root), expected(&NEW));
+    }
+
+    #[test]
+    fn what_comes_meanwhile_is_put_back_unforced_too() {
+        let (folder, root) = shared();
+        fs::remove_file(root.join("notes")).unwrap();
+        let tree = tree(folder.path(), &["a/one", "c/three"], "new");
+        assert!(matches!(tree.place(&root, Replace::Own), Ok(true)));
+        fs::write(tree.folder.join("notes"), "precious").unwrap();
+        tree.finish(&root, Replace::Own, Ok(true)).unwrap();
+        assert_eq!((contents(&root), contents(folder.path()).len()), (expected(&NEW), NEW.len() + 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Neighbours: `table.rs` knows pages by frame, `writeback.rs` writes, `reclaim.rs` drops the pages of
 //! unused files.
 
-use std::collections::VecDeque;
+use std::collections::{TryReserveError, VecDeque};
 
 use super::table::NONE;
 use crate::sim::Time;
@@ -45,9 +45,17 @@ impl Files {
     pub(super) const FILE_BYTES: usize = size_of::<File>();
 
     /// A new file, which its maker has open.
-    pub(super) fn create(&mut self) -> FileId {
+    ///
+    /// # Errors
+    /// When the host has no memory for it.
+    pub(super) fn create(&mut self) -> Result<FileId, TryReserveError> {
+        let all = self.files.len() + 1;
+        self.files.try_reserve(1)?;
+        // A file is in each of these once at most.
+        self.queue.try_reserve(all - self.queue.len())?;
+        self.unused.try_reserve(all - self.unused.len())?;
         self.files.push(File { users: 1, ..File::default() });
-        FileId(self.files.len() as u32 - 1)
+        Ok(FileId(all as u32 - 1))
     }
 
     pub(super) fn open(&mut self, file: FileId) {
@@ -72,11 +80,17 @@ impl Files {
     }
 
     /// A page comes into the cache.
-    pub(super) fn insert(&mut self, file: FileId, index: u32, page: u32) {
+    ///
+    /// # Errors
+    /// When the host has no memory for it.
+    pub(super) fn insert(&mut self, file: FileId, index: u32, page: u32) -> Result<(), TryReserveError> {
         let file = &mut self.files[file.0 as usize];
         if file.pages.is_empty() {
             file.first = index;
         }
+        let end = file.first as usize + file.pages.len();
+        let (before, after) = (file.first.saturating_sub(index), (index as usize + 1).saturating_sub(end));
+        file.pages.try_reserve(before as usize + after)?;
         while index < file.first {
             file.first -= 1;
             file.pages.push_front(NONE);
@@ -87,6 +101,7 @@ impl Files {
         }
         file.pages[at] = page;
         file.cached += 1;
+        Ok(())
     }
 
     /// A page leaves the cache.

@@ -117,7 +117,12 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Makes a file, which is open then; its metadata is written with its contents.
     pub fn create(&self) -> FileId {
         self.metadata.set(self.metadata.get() + (self.settings.metadata_kib * 1024.0) as u64);
-        self.files.borrow_mut().create()
+        self.new_file()
+    }
+
+    fn new_file(&self) -> FileId {
+        let file = self.files.borrow_mut().create();
+        file.unwrap_or_else(|_| self.hands.fault("the host has no memory for a file".to_owned()))
     }
 
     /// Opens a file once more.
@@ -203,7 +208,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Fills the active list of a node with pages of a file that others have open, as if they had used
     /// them for long.
     pub fn add_resident(&self, allowed: &zonal::NodeMask, pages: u32) {
-        let file = self.files.borrow_mut().create();
+        let file = self.new_file();
         for index in 0..pages {
             let Ok(block) = self.hands.alloc(&Request::page().kind(PageKind::Cache).allowed(allowed)) else {
                 self.hands.fault("the machine has no memory for what is resident".to_owned())
@@ -303,7 +308,9 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     fn enter(&self, file: FileId, index: u32, block: &Block, state: State) -> u32 {
         let world = self.world();
         let page = self.table.borrow_mut().insert(block, file.0, index, state);
-        self.files.borrow_mut().insert(file, index, page);
+        if self.files.borrow_mut().insert(file, index, page).is_err() {
+            self.hands.fault("the host has no memory for a page of a file".to_owned());
+        }
         let full = {
             let added = &mut self.added.borrow_mut()[world.cpu()];
             *added = (*added + 1) % ADD_BATCH;

@@ -171,7 +171,7 @@ fn lists_are_as_those_of_a_naive_model() {
 #[test]
 fn files_know_their_pages_as_a_map_does() {
     let mut files = Files::default();
-    let ids: Vec<FileId> = (0..3).map(|_| files.create()).collect();
+    let ids: Vec<FileId> = (0..3).map(|_| files.create().unwrap()).collect();
     let mut known: BTreeMap<(u32, u32), u32> = BTreeMap::new();
     let mut random = fastrand::Rng::with_seed(3);
     for page in 0..100_000 {
@@ -183,7 +183,7 @@ fn files_know_their_pages_as_a_map_does() {
             files.remove(file.0, index);
         } else {
             known.insert((file.0, index), page);
-            files.insert(file, index, page);
+            files.insert(file, index, page).unwrap();
         }
     }
     for id in ids {
@@ -195,9 +195,9 @@ fn files_know_their_pages_as_a_map_does() {
 #[test]
 fn unused_files_get_a_second_chance_when_they_are_used_again() {
     let mut files = Files::default();
-    let ids: Vec<FileId> = (0..3).map(|_| files.create()).collect();
+    let ids: Vec<FileId> = (0..3).map(|_| files.create().unwrap()).collect();
     for (page, &id) in ids.iter().enumerate() {
-        files.insert(id, 0, page as u32);
+        files.insert(id, 0, page as u32).unwrap();
         files.close(id);
     }
     files.open(ids[0]);

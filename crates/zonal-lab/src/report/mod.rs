@@ -76,7 +76,7 @@ pub fn check(directory: &Path, experiment: &str, replace: Replace) -> Result<(),
 
 /// Makes an empty file in the folder, or in the one that it will be made in, and takes it away again.
 fn check_makes_files(directory: &Path) -> io::Result<()> {
-    let there = directory.ancestors().find(|folder| folder.exists());
+    let there = directory.ancestors().find(|folder| folder.symlink_metadata().is_ok()); // a link that leads nowhere is in the way
     let there = there.filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let path = there.join(format!(".zonal-{}.check", process::id()));
     match OpenOptions::new().write(true).create_new(true).open(&path) {

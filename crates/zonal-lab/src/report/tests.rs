@@ -121,6 +121,17 @@ fn crowded() -> Results {
 }
 
 #[test]
+fn a_link_that_leads_nowhere_takes_no_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(directory.path().join("nowhere"), &link).unwrap();
+    for folder in [link.clone(), link.join("below")] {
+        assert!(super::check(&folder, "small", Replace::Own).is_err(), "{}", folder.display());
+    }
+    super::check(&directory.path().join("new"), "small", Replace::Own).unwrap();
+}
+
+#[test]
 fn every_chart_is_a_picture_with_a_title_and_a_description() {
     let results = samples::full();
     let names: Vec<String> = charts(&results).into_iter().map(|(name, _)| name).collect();

@@ -120,9 +120,6 @@ impl Default for Threads<'_> {
 /// The longest that is simulated, 100 days: [`Time`] holds twice that, so that no sum of times reaches its end.
 const LONGEST: Time = Time::from_ps(100 * 86_400 * 1_000_000_000_000);
 
-/// Events between two looks at the stop flag.
-const PATIENCE: u32 = 4096;
-
 impl World {
     /// Runs threads until all in the foreground have ended; gives when each of them did, by thread,
     /// [`Time::NEVER`] for those in the background.
@@ -152,7 +149,7 @@ impl World {
         stop: &AtomicBool,
     ) -> Result<(), RunError> {
         let mut left = threads.iter().filter(|thread| thread.role == Role::Foreground).count();
-        let (mut patience, mut last) = (0, Time::ZERO);
+        let mut last = Time::ZERO;
         while left > 0 {
             let Some((now, event)) = self.next_event() else {
                 let waits = |(at, thread): (usize, &Thread<'_>)| {
@@ -165,9 +162,8 @@ impl World {
                 return Err(RunError::TooLong);
             }
             last = now;
-            patience += 1;
             // Relaxed: only a request to stop.
-            if patience % PATIENCE == 0 && stop.load(Relaxed) {
+            if stop.load(Relaxed) {
                 return Err(RunError::Interrupted);
             }
             match event {

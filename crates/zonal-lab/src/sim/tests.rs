@@ -1,6 +1,6 @@
 //! The cost model against closed forms.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use zonal::Config;
 use zonal_machine::preset;
@@ -188,6 +188,26 @@ fn a_run_can_be_stopped() {
         };
         threads.add(0, Role::Foreground, Time::ZERO, forever).unwrap();
         sim.world.run(threads, &AtomicBool::new(true))
+    });
+    assert_eq!(found.unwrap(), Err(RunError::Interrupted));
+}
+
+#[test]
+fn a_lone_thread_that_never_waits_can_be_stopped() {
+    let stop = AtomicBool::new(false);
+    let found = machine(Hardware::default()).simulate(&Config::default(), 1, |sim| {
+        let mut threads = Threads::new();
+        let world = sim.world;
+        let forever = || {
+            // The engine looks at the flag before it runs the thread, and must look again.
+            stop.store(true, Ordering::Relaxed);
+            for _ in 0..100_000_000 {
+                world.spend(Time::from_ns(1.0));
+                world.checkpoint();
+            }
+        };
+        threads.add(0, Role::Foreground, Time::ZERO, forever).unwrap();
+        sim.world.run(threads, &stop)
     });
     assert_eq!(found.unwrap(), Err(RunError::Interrupted));
 }
