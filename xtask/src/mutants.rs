@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use self::kept::{AROUND, Kept, States};
-use self::outcomes::{builds_out_of_time, died_by_signals};
+use self::outcomes::{builds_out_of_time, died_by_signals, total};
 use crate::deep::answers;
 use crate::planted;
 use crate::steps::{Outcome, cargo, succeeds, target_folder};
@@ -48,14 +48,8 @@ pub(crate) fn of_the_core(root: &Path) -> Outcome {
         }
         let which = named(&counted.missed);
         // Building all these tests takes longer than running them, unless nothing is optimised.
-        let mut again = Mutants::test_core(root, "mutants-again", &which, &all_tests, "0")?;
-        again.missed.retain(|name| counted.missed.contains(name)); // some are selected whatever `--re` says
-        again.not_built.retain(|name| counted.missed.contains(name));
-        counted.caught += counted.missed.len() - again.missed.len() - again.not_built.len();
-        again.out_of_time.retain(|name| counted.missed.contains(name));
-        counted.not_built.append(&mut again.not_built);
-        counted.out_of_time.append(&mut again.out_of_time);
-        counted.missed = again.missed;
+        let again = Mutants::test_core(root, "mutants-again", &which, &all_tests, "0")?;
+        counted.add_second_pass(again)?;
         Ok(counted)
     });
     // Some change nothing but time, or nothing at all: one in eleven.
@@ -225,7 +219,7 @@ fn counted(verdicts: &BTreeMap<String, String>, wanted: usize) -> Mutants {
     };
     println!("{} do not compile", is(UNVIABLE).len());
     let out_of_time = is(TIMEOUT_TWICE);
-    let caught = is(CAUGHT).len() + out_of_time.len();
+    let caught = [is(CAUGHT), out_of_time.clone()].concat();
     Mutants { wanted, caught, out_of_time, missed: is(MISSED), not_built: is(BUILD_TIMEOUT) }
 }
 
@@ -278,6 +272,7 @@ fn judge(counted: Result<Mutants, String>, is_enough: impl Fn(usize, usize) -> b
         Ok(counted) => counted,
         Err(reason) => return Outcome::Failed(reason),
     };
+    let caught = caught.len();
     missed.iter().for_each(|mutant| println!("missed: {mutant}"));
     not_built.iter().for_each(|mutant| println!("not tested, its build ran out of time: {mutant}"));
     out_of_time.iter().for_each(|mutant| println!("caught, because its tests ran out of time: {mutant}"));
@@ -305,7 +300,7 @@ struct Mutants {
     /// How many were asked for.
     wanted: usize,
     /// Those of [`Self::out_of_time`] are among them.
-    caught: usize,
+    caught: Vec<String>,
     /// Those whose tests ran out of time.
     out_of_time: Vec<String>,
     missed: Vec<String>,
@@ -340,10 +335,33 @@ impl Mutants {
         let (not_built, out_of_time): (Vec<_>, Vec<_>) =
             lines("timeout.txt")?.into_iter().partition(|name| not_built.contains(name));
         let died = died_by_signals(&output.join("mutants.out"))?;
-        let (caught, missed) =
-            (lines("caught.txt")?.len() + died.len() + out_of_time.len(), lines("missed.txt")?);
-        let wanted = caught + missed.len() + not_built.len() + lines("unviable.txt")?.len();
-        Ok(Self { wanted, caught, out_of_time, missed, not_built })
+        let caught = lines("caught.txt")?.into_iter().chain(died).chain(out_of_time.clone()).collect();
+        let wanted = total(&output.join("mutants.out"))?;
+        Ok(Self { wanted, caught, out_of_time, missed: lines("missed.txt")?, not_built })
+    }
+
+    /// Takes in what came of the missed ones when they were held against more tests. Some of `again` may be others:
+    /// `--re` does not leave out all that it does not name.
+    ///
+    /// # Errors
+    /// Missed ones of which nothing came.
+    fn add_second_pass(&mut self, again: Self) -> Result<(), String> {
+        let tried = std::mem::take(&mut self.missed);
+        for name in tried {
+            if again.caught.contains(&name) {
+                if again.out_of_time.contains(&name) {
+                    self.out_of_time.push(name.clone());
+                }
+                self.caught.push(name);
+            } else if again.missed.contains(&name) {
+                self.missed.push(name);
+            } else if again.not_built.contains(&name) {
+                self.not_built.push(name);
+            } else {
+                return Err(format!("cargo mutants did not test {name} again"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -379,7 +397,7 @@ mod tests {
     fn what_is_missed_is_judged() {
         let names = |count| vec!["a".to_owned(); count];
         let counted = |missed, not_built, caught| {
-            let (missed, not_built) = (names(missed), names(not_built));
+            let [missed, not_built, caught] = [missed, not_built, caught].map(names);
             let counted = Mutants { wanted: 60, caught, out_of_time: Vec::new(), missed, not_built };
             judge(Ok(counted), is_enough_around)
         };
@@ -392,7 +410,8 @@ mod tests {
         assert!(matches!(counted(10, 0, 50), Outcome::Failed(why) if why.contains("10 mutants")));
         assert!(matches!(counted(0, 20, 40), Outcome::Failed(why) if why.contains("20 not built in time")));
         assert!(matches!(counted(0, 60, 0), Outcome::Failed(_)));
-        let none = Mutants { wanted: 0, caught: 0, out_of_time: vec![], missed: vec![], not_built: vec![] };
+        let none =
+            Mutants { wanted: 0, caught: vec![], out_of_time: vec![], missed: vec![], not_built: vec![] };
         assert!(matches!(judge(Ok(none), is_enough_around), Outcome::Failed(_)));
         assert!(matches!(judge(Err("no tool".into()), is_enough_around), Outcome::Failed(_)));
     }
@@ -403,9 +422,29 @@ mod tests {
             [("a", CAUGHT), ("b", TIMEOUT_TWICE), ("c", BUILD_TIMEOUT), ("d", MISSED), ("e", UNVIABLE)];
         let verdicts = verdicts.map(|(name, found)| (name.to_owned(), found.to_owned()));
         let counted = counted(&BTreeMap::from(verdicts), 60);
-        assert_eq!((counted.caught, counted.wanted), (2, 60));
+        assert_eq!((&counted.caught[..], counted.wanted), (&["a", "b"].map(str::to_owned)[..], 60));
         let lists = [counted.out_of_time, counted.missed, counted.not_built];
         assert_eq!(lists, ["b", "d", "c"].map(|name| vec![name.to_owned()]));
+    }
+
+    #[test]
+    fn only_what_a_second_pass_caught_counts() {
+        let names = |names: &str| names.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let pass = |caught, out_of_time, missed, not_built| Mutants {
+            wanted: 7,
+            caught: names(caught),
+            out_of_time: names(out_of_time),
+            missed: names(missed),
+            not_built: names(not_built),
+        };
+        let mut first = pass("a", "", "b c d e", "f");
+        first.add_second_pass(pass("b c x", "c x", "d y", "e z")).unwrap();
+        assert_eq!((first.wanted, first.caught), (7, names("a b c")));
+        assert_eq!([first.out_of_time, first.missed, first.not_built], ["c", "d", "f e"].map(names));
+
+        let mut first = pass("a", "", "b c", "");
+        let why = first.add_second_pass(pass("b", "", "", "")).unwrap_err();
+        assert_eq!(why, "cargo mutants did not test c again");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
+/// The file that tells.
+const FILE: &str = "outcomes.json";
 /// Signals by which somebody ends a process from outside: they tell nothing of a mutant. Those of terminals
 /// (`SIGHUP`, `SIGINT`, `SIGQUIT`) and `SIGTERM`.
 const FROM_OUTSIDE: [u64; 4] = [1, 2, 3, 15];
@@ -25,17 +27,29 @@ pub(super) fn died_by_signals(lists: &Path) -> Result<BTreeSet<String>, String> 
     })
 }
 
+/// How many mutants were to be tested.
+pub(super) fn total(lists: &Path) -> Result<usize, String> {
+    let total = read(lists)?["total_mutants"].as_u64();
+    total.map(|total| total as usize).ok_or_else(|| told(lists, "has no `total_mutants`"))
+}
+
 /// Names of mutants with a phase of this kind.
 fn mutants_with(lists: &Path, is_wanted: impl Fn(&Value) -> bool) -> Result<BTreeSet<String>, String> {
-    let file = lists.join("outcomes.json");
-    let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
-    let text = std::fs::read_to_string(&file).map_err(|why| told(&why))?;
-    let all: Value = serde_json::from_str(&text).map_err(|why| told(&why))?;
-    let outcomes = all["outcomes"].as_array().ok_or_else(|| told(&"has no list of outcomes"))?;
+    let all = read(lists)?;
+    let outcomes = all["outcomes"].as_array().ok_or_else(|| told(lists, "has no list of outcomes"))?;
     let has_one =
         |outcome: &&Value| outcome["phase_results"].as_array().is_some_and(|all| all.iter().any(&is_wanted));
     let name = |outcome: &Value| outcome["scenario"]["Mutant"]["name"].as_str().map(str::to_owned);
     Ok(outcomes.iter().filter(has_one).filter_map(name).collect())
+}
+
+fn read(lists: &Path) -> Result<Value, String> {
+    let text = std::fs::read_to_string(lists.join(FILE)).map_err(|why| told(lists, why))?;
+    serde_json::from_str(&text).map_err(|why| told(lists, why))
+}
+
+fn told(lists: &Path, why: impl std::fmt::Display) -> String {
+    format!("{}: {why}", lists.join(FILE).display())
 }
 
 #[cfg(test)]
@@ -69,6 +83,7 @@ mod tests {
         let text = format!(r#"{{"outcomes": [{}], "total_mutants": 6}}"#, outcomes.join(","));
         std::fs::write(folder.join("outcomes.json"), text).unwrap();
         let (built, died) = (builds_out_of_time(folder), died_by_signals(folder));
+        assert_eq!(total(folder), Ok(6));
         std::fs::remove_file(folder.join("outcomes.json")).unwrap();
         assert_eq!(built.unwrap(), BTreeSet::from(["build".to_owned()]));
         assert_eq!(died.unwrap(), BTreeSet::from(["aborted".to_owned()]));

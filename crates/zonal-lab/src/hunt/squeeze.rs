@@ -26,14 +26,14 @@ const TRIES: usize = 3;
 impl Yard<'_, '_, '_, '_> {
     /// Fills some nodes, has all CPUs look for memory, frees some of it, and has them look again.
     pub(super) fn squeeze(&self, random: &mut Rng) {
-        let mut filled: Vec<(NodeId, Vec<Taken>)> = Vec::new();
-        for node in self.memory.iter() {
-            if random.u8(..4) != 0 {
+        let [staying, leaving] = self.nodes_to_fill(random).map(|nodes| {
+            let fill = |node| {
                 let cpu = one_of(random, &self.cpus);
                 self.world().move_to(cpu.id.index());
-                filled.push((node, self.fill(node)));
-            }
-        }
+                self.fill(node)
+            };
+            nodes.into_iter().flat_map(fill).collect::<Vec<_>>()
+        });
         let mut extra = Vec::new();
         for cpu in &self.cpus {
             self.world().move_to(cpu.id.index());
@@ -42,20 +42,29 @@ impl Yard<'_, '_, '_, '_> {
             }
         }
         self.give_back(extra);
-        // At least one node has memory again.
-        random.shuffle(&mut filled);
-        let freed = random.usize(..=filled.len());
-        for (_, taken) in filled.drain(..freed) {
-            self.give_back(taken);
-        }
+        self.give_back(leaving);
         self.pass_a_second();
         for &cpu in &self.cpus {
             self.probe(cpu);
         }
-        for (_, taken) in filled {
-            self.give_back(taken);
-        }
+        self.give_back(staying);
         self.pass_a_second();
+    }
+
+    /// Nodes that stay full, and nodes that are freed again. Every other time those are the first and the
+    /// second of a CPU's list: only a scan whose first zone has failed looks at marks.
+    fn nodes_to_fill(&self, random: &mut Rng) -> [Vec<NodeId>; 2] {
+        if random.bool() {
+            let mut list = Vec::new();
+            self.allocator().fallback_order(one_of(random, &self.cpus).node, |node| list.push(node));
+            if let [first, second, _, ..] = list[..] {
+                return [vec![first], vec![second]];
+            }
+        }
+        let mut nodes: Vec<NodeId> = self.memory.iter().filter(|_| random.u8(..4) != 0).collect();
+        random.shuffle(&mut nodes);
+        let leaving = nodes.split_off(random.usize(..=nodes.len()));
+        [nodes, leaving]
     }
 
     fn give_back(&self, taken: Vec<Taken>) {
