@@ -4,8 +4,9 @@
 //! toolchain and its linker. Neighbours: `steps.rs` runs what is listed here.
 
 use std::path::Path;
+use std::process::Command;
 
-use crate::steps::{Outcome, Step, cargo, succeeds};
+use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{aarch64, arrows, bare, inventory, numa, planted, style};
 
 /// Everything.
@@ -71,7 +72,8 @@ fn documentation(root: &Path) -> Outcome {
 }
 
 /// One step for each example: a file in an `examples` folder, or a folder there with a `main.rs`.
-/// Each is run with `--short`, which an example takes as the wish to do the same on less.
+/// Each is run with `--short`, which an example takes as the wish to do the same on less. They are built all at once,
+/// as the tests were: `cargo run -p` would choose other features of dependencies, and build those again.
 fn examples(root: &Path) -> Vec<Step> {
     let mut found = Vec::new();
     for file in style::sources(root) {
@@ -81,9 +83,15 @@ fn examples(root: &Path) -> Vec<Step> {
         else {
             continue;
         };
-        let (package, example) = (package.to_owned(), example.trim_end_matches(".rs").to_owned());
+        let example = example.trim_end_matches(".rs").to_owned();
         found.push(Step::new(format!("example {package}/{example}"), move |root| {
-            succeeds(&mut cargo(root, ["run", "-q", "-p", &package, "--example", &example, "--", "--short"]))
+            match succeeds(&mut cargo(root, ["build", "-q", "--workspace", "--examples"])) {
+                Outcome::Passed => {
+                    let program = target_folder(root).join("debug/examples").join(&example);
+                    succeeds(Command::new(program).arg("--short").current_dir(root))
+                }
+                failed => failed,
+            }
         }));
     }
     found
