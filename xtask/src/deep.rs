@@ -188,7 +188,7 @@ fn licences(root: &Path) -> Outcome {
 }
 
 /// Packages what is published, and builds each package from what it would be published with.
-fn packages(root: &Path) -> Outcome {
+pub(crate) fn packages(root: &Path) -> Outcome {
     let private = ["--exclude", "xtask", "--exclude", "zonal-trust"];
     succeeds(cargo(root, ["package", "--workspace", "--allow-dirty", "--quiet"]).args(private))
 }

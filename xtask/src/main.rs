@@ -5,7 +5,7 @@
 //! `bare.rs` shows that the core stands without std, `aarch64.rs` what is assembled for another processor,
 //! `numa/` runs pools on emulated machines with several nodes, `planted.rs` that faults of the core are
 //! noticed, `skips.rs` shows what tests left out, `deep.rs` is for now and then, `mutants.rs` is a part of it,
-//! `bench_guard.rs` counts instructions; `style.rs`, `arrows.rs` and `inventory.rs` read the
+//! `bench_guard.rs` counts instructions, `quick.rs` is for between two edits, `release.rs` for a release; `style.rs`, `arrows.rs` and `inventory.rs` read the
 //! sources.
 
 mod aarch64;
@@ -18,6 +18,8 @@ mod mutants;
 mod numa;
 mod plan;
 mod planted;
+mod quick;
+mod release;
 mod skips;
 mod steps;
 mod style;
@@ -34,7 +36,12 @@ const NUMA: &str = "numa";
 /// Name, what it does, and the steps it runs.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
-const COMMANDS: [Command; 5] = [
+const COMMANDS: [Command; 7] = [
+    (
+        "quick",
+        "format, the house rules, lints and unit tests of packages that changed; under a minute",
+        quick::steps,
+    ),
     (
         "test",
         "every check: format, lints, style, tests, documentation, the bare core, examples, planted faults",
@@ -44,6 +51,11 @@ const COMMANDS: [Command; 5] = [
     ("bare", "only the proof that the core builds and runs without std and without a heap", plan::bare),
     ("bench-guard", "instructions of a pair against the golden file; takes minutes", bench_guard::compare),
     ("bench-guard --bless", "instructions of a pair into the golden file", bench_guard::bless),
+    (
+        "release --dry-run",
+        "what must hold before a release: versions, changelog, interface, packages",
+        release::steps,
+    ),
 ];
 
 fn main() -> ExitCode {

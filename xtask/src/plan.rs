@@ -66,7 +66,7 @@ fn tests(root: &Path) -> Outcome {
     succeeds(&mut cargo(root, ["test", "--workspace"]))
 }
 
-fn documentation(root: &Path) -> Outcome {
+pub(crate) fn documentation(root: &Path) -> Outcome {
     let mut command = cargo(root, ["doc", "--no-deps", "--workspace"]);
     succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
