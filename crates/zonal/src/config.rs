@@ -6,11 +6,11 @@
 use core::num::{NonZeroU32, NonZeroU64};
 
 use crate::error::ConfigError;
-use crate::fallback::{CpuPenalty, NodeLoad};
-use crate::pageset_tuning::PagesetTuning;
-use crate::threshold::CounterRules;
+use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::stat_threshold::CounterRules;
 use crate::units::{Order, PageCount};
-use crate::watermarks::WatermarkSettings;
+use crate::rules::watermarks::WatermarkSettings;
 
 /// How the hint about recently full zones is used (M1, M3; Jackson 2006, Gorman 2011).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

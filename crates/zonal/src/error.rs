@@ -6,8 +6,8 @@
 use core::fmt;
 
 use crate::machine::{FrameRange, TopologyError};
-pub use crate::shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
-use crate::threshold::MAX_STAT_THRESHOLD;
+pub use crate::alloc::shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
+use crate::rules::stat_threshold::MAX_STAT_THRESHOLD;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
 
 /// Why an allocation failed. Nothing was changed by it.
@@ -101,7 +101,7 @@ pub enum ConfigError {
     },
     /// Poisoning, and zeroing every allocation, need a platform with access to frame contents.
     NoContents,
-    /// The platform cannot hold off other CPUs ([`OneCpu`](crate::cpu_local::OneCpu)), but the machine has
+    /// The platform cannot hold off other CPUs ([`OneCpu`](crate::platform::cpu_local::OneCpu)), but the machine has
     /// this many.
     UnreachableCpus(usize),
     /// A quarantine larger than 2^20 frames a zone.

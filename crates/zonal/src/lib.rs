@@ -49,85 +49,42 @@
 #[cfg(test)]
 extern crate std;
 
-mod alloc;
-mod allocator;
-mod at_home;
-mod buddy;
-mod buddy_index;
-mod buddy_open;
-mod buddy_ranges;
-mod buddy_shape;
-#[cfg(test)]
-mod buddy_tests;
-mod buddy_verify;
-mod buddy_words;
-mod bulk;
-mod candidates;
-#[allow(unsafe_code)] // builds cells in the caller's buffers
-mod carve;
 pub mod config;
-mod counters;
-pub mod cpu_local;
 pub mod error;
-mod events;
-mod failed_reclaim;
-pub mod fallback;
-mod find_first;
-mod frame_table;
-mod free;
-mod free_refusal;
-pub mod home;
-pub mod layout;
-mod lists;
-mod lock;
 pub mod machine;
-mod node;
 mod node_mask;
-mod online;
-mod pageset;
-mod pageset_access;
-mod pageset_frames;
-pub mod pageset_limits;
-pub mod pageset_tuning;
-mod pageset_word;
-pub mod parts;
-mod past_full;
-#[allow(unsafe_code)] // only `ZeroedCells::promise`
-pub mod platform;
-pub mod policy;
-mod quarantine;
-mod reach;
-pub mod reclaim;
-mod reclaimer;
-mod refill;
-mod regions;
-#[cfg(test)]
-mod regions_tests;
-pub mod request;
-mod scan;
-mod served;
-mod settings;
-mod shortage;
-mod slow_path;
-pub mod snapshot;
-#[cfg(test)]
-pub(crate) mod testing;
-pub mod threshold;
-mod tick;
 pub mod units;
-pub mod verify;
-pub mod watermarks;
-mod word_batch;
+
+pub mod platform;
+
+pub mod rules;
+
+mod buddy;
+pub mod metadata;
+mod pageset;
 mod zone;
 mod zonelist;
-mod zonelist_cache;
 
-pub use allocator::Allocator;
-pub use carve::Buffer;
+mod admin;
+mod alloc;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use admin::{snapshot, verify};
+pub use alloc::allocator::Allocator;
+pub use alloc::{mempolicy, request};
 pub use config::Config;
-pub use layout::Layout;
 pub use machine::Machine;
+pub use mempolicy::Policy;
+pub use metadata::arena::Buffer;
+pub use metadata::layout::Layout;
 pub use node_mask::NodeMask;
 pub use platform::Platform;
-pub use policy::Policy;
 pub use request::{Block, Request};
+
+pub use alloc::mempolicy as policy;
+pub use metadata::{layout, regions as parts};
+pub use pageset::slot as home;
+pub use platform::{cpu_local, reclaimer as reclaim};
+pub use rules::{fallback_order as fallback, pageset_limits, pageset_tuning, stat_threshold as threshold, watermarks};

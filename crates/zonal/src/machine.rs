@@ -273,7 +273,7 @@ impl<'a> Machine<'a> {
     /// Says how many frames of each zone are present at start, in the order of the zones: those managed, and
     /// those that are memory but were never given to the allocator, such as what firmware or an early boot
     /// allocator keeps. They are counted in the zone's size where Linux counts them
-    /// ([`ThresholdRule::FirstPosting`](crate::threshold::ThresholdRule::FirstPosting), `present` in
+    /// ([`ThresholdRule::FirstPosting`](crate::rules::stat_threshold::ThresholdRule::FirstPosting), `present` in
     /// `/proc/zoneinfo`). Without this call, the frames present are those managed.
     ///
     /// # Errors

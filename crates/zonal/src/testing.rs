@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::boxed::Box;
 use std::vec::Vec;
 
-use crate::counters::CpuGuard;
-use crate::cpu_local::TryLock;
-use crate::layout::BufferRequest;
+use crate::zone::counters::CpuGuard;
+use crate::platform::cpu_local::TryLock;
+use crate::metadata::layout::BufferRequest;
 use crate::machine::{FrameRange, NodeDescription, ZoneDescription};
 use crate::platform::{Platform, SpinLock};
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};

@@ -1,0 +1,226 @@
+//! CPUs and memory that come and go while allocation goes on.
+//!
+//! Neighbours: `settings.rs` recomputes limits after each change, `lists.rs` the zonelists.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::zone::counters::ZoneItem;
+use crate::error::{OnlineError, ZoneSpan};
+use crate::zone::frame_states::FrameState;
+use crate::machine::FrameRange;
+use crate::platform::{Atomic, Platform};
+use crate::zone::free_areas::REGION_FRAMES_MIN;
+use crate::units::{CpuId, PageCount, Pfn};
+use crate::zone::{Seat, Zone};
+
+/// Frames taken out of the buddy at a time when memory leaves, so that no lock is held for long:
+/// between multiples of this, and so each time in one region.
+const STEP: u64 = REGION_FRAMES_MIN;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Brings a CPU online: its pagesets open, limits and thresholds follow.
+    ///
+    /// # Errors
+    /// When the machine has no such CPU, or it is online.
+    pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let seat = self.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if self.is_online(seat) {
+            return Err(OnlineError::CpuUnchanged(cpu));
+        }
+        // Thresholds first: the new CPU's differences must be counted in.
+        self.set_cpu_online(cpu, true);
+        self.apply_settings(&held);
+        self.start_pagesets(seat);
+        Ok(())
+    }
+
+    /// Takes a CPU offline: what its pagesets and counters hold goes back. Threads that still run on
+    /// it go past the pagesets.
+    ///
+    /// # Errors
+    /// When the machine has no such CPU, it is offline, or it is the last one.
+    pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let seat = self.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if !self.is_online(seat) {
+            return Err(OnlineError::CpuUnchanged(cpu));
+        }
+        if self.online_cpus(None) == 1 {
+            return Err(OnlineError::LastCpu(cpu));
+        }
+        self.set_cpu_online(cpu, false);
+        for zone in self.zones {
+            let guard = self.pageset(zone, seat);
+            guard.close();
+            guard.trip_always();
+            self.empty(zone, &guard, seat);
+        }
+        self.apply_settings(&held);
+        Ok(())
+    }
+
+    pub(crate) fn set_cpu_online(&self, cpu: CpuId, online: bool) {
+        // Relaxed: a hint to others; the pagesets are closed under their locks.
+        self.cpus_online[cpu.index()].store(u32::from(online), Relaxed);
+    }
+
+    /// Brings frames online that are not managed yet or were taken offline.
+    ///
+    /// `range` must lie within one zone's span and be *described as memory*: managed when the allocator
+    /// was made, or named by [`Machine::with_hotplug`](crate::Machine::with_hotplug). Everything else within
+    /// a span is a hole (device registers, firmware, nothing at all) and never comes online.
+    ///
+    /// # Errors
+    /// When the range is empty, or one of its frames is outside the zone, in a hole or online already. The
+    /// error names the range and the zones around it. Nothing is changed then.
+    pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let zone = self.zone_around(&range)?;
+        if let Some(frame) = self.first_not_memory(&range) {
+            return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
+        }
+        if let Some(frame) = first_frame(zone, &range, |state| state != FrameState::NotManaged) {
+            return Err(OnlineError::AlreadyOnline(frame));
+        }
+        let was_empty = zone.managed() == PageCount::ZERO;
+        self.add_frames(zone, &range);
+        self.apply_settings(&held);
+        if was_empty {
+            self.rebuild_lists(&held);
+        }
+        Ok(())
+    }
+
+    /// Takes frames offline; all must be free.
+    ///
+    /// # Errors
+    /// When `range` is empty or does not lie within one zone, one of its frames is not online, or some are
+    /// in use: the error says how many. Nothing is changed then.
+    pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
+        let held = self.shared.change();
+        let zone = self.zone_around(&range)?;
+        if let Some(frame) = first_frame(zone, &range, |state| state == FrameState::NotManaged) {
+            return Err(OnlineError::NotOnline(frame));
+        }
+        self.drain_zone(zone);
+        self.remove_frames(zone, &range)?;
+        zone.frames.remove_managed(zone.offset(range.start), range.count.get());
+        self.apply_settings(&held);
+        if zone.managed() == PageCount::ZERO {
+            self.rebuild_lists(&held);
+        }
+        Ok(())
+    }
+
+    /// How many frames of `range` are online; it may lie anywhere. Exact while no memory comes or goes.
+    #[must_use]
+    pub fn online_frames(&self, range: FrameRange) -> PageCount {
+        let (start, end) = (range.start.get(), range.start.get().saturating_add(range.count.get()));
+        let of_zone = |zone: &Zone<'_, P>| {
+            let within = start.max(zone.span.start.get())..end.min(zone.span.end().get());
+            let state = |frame| zone.frames.state(zone.offset(Pfn::new(frame)));
+            within.filter(|&frame| state(frame) != FrameState::NotManaged).count() as u64
+        };
+        PageCount::new(self.zones.iter().map(of_zone).sum())
+    }
+
+    /// The zone within whose span all of a range lies.
+    pub(crate) fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
+        if range.count == PageCount::ZERO {
+            return Err(OnlineError::EmptyRange(range.start));
+        }
+        let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]);
+        zone.filter(|zone| zone.span.contains(range)).ok_or_else(|| self.not_in_one_zone(range))
+    }
+
+    #[cold]
+    fn not_in_one_zone(&self, range: &FrameRange) -> OnlineError {
+        let above = self.starts.partition_point(|&(start, _)| start <= range.start);
+        let at =
+            |place: usize| self.starts.get(place).map(|&(_, zone)| zone_span(&self.zones[usize::from(zone)]));
+        OnlineError::NotInOneZone {
+            range: *range,
+            below: above.checked_sub(1).and_then(at),
+            above: at(above),
+        }
+    }
+
+    /// The first frame of a range that was never described as memory.
+    fn first_not_memory(&self, range: &FrameRange) -> Option<Pfn> {
+        let mut from = range.start;
+        while from < range.end() {
+            let after = self.memory.partition_point(|&(start, _)| start <= from);
+            let around = after.checked_sub(1).map(|at| self.memory[at]);
+            match around.map(|(start, count)| start.plus(count)).filter(|&end| end > from) {
+                Some(end) => from = end,
+                None => return Some(from),
+            }
+        }
+        None
+    }
+
+    /// Gives frames that are in nobody's hands to the buddy, as managed ones.
+    pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
+        let count = range.count.get();
+        if let Some(poison) = self.hardening.poison
+            && let Some(contents) = self.platform.contents()
+        {
+            contents.fill(range.start, range.count, poison);
+        }
+        zone.frames.add_managed(zone.offset(range.start), count);
+        let added = zone.regions.add_range(zone.offset(range.start), count);
+        assert!(added, "frames that come online at {} are free already", range.start);
+        zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes have a lock
+        zone.counters().add_total(ZoneItem::Free, count as i64);
+    }
+
+    /// Takes free frames out of the buddy step by step; puts them back when some are in use.
+    fn remove_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) -> Result<(), OnlineError> {
+        let (first, count) = (u64::from(zone.offset(range.start)), range.count.get());
+        let end = first + count;
+        let steps = (first / STEP..end.div_ceil(STEP)).map(|step| {
+            let (start, stop) = ((step * STEP).max(first), ((step + 1) * STEP).min(end));
+            (start as u32, stop - start)
+        });
+        for (step, (start, len)) in steps.clone().enumerate() {
+            if zone.regions.take_range(start, len) {
+                continue;
+            }
+            for (start, len) in steps.clone().take(step) {
+                assert!(zone.regions.add_range(start, len), "taken frames are not free");
+            }
+            let free = zone.regions.count_free(first as u32, count);
+            let in_use = PageCount::new(count.saturating_sub(free).max(1));
+            return Err(OnlineError::InUse { start: range.start, in_use });
+        }
+        // Relaxed: changes are serialised by their lock.
+        zone.cells.rules.0.managed.fetch_add(count.wrapping_neg(), Relaxed);
+        zone.counters().add_total(ZoneItem::Free, -(count as i64));
+        Ok(())
+    }
+
+    /// Opens the pagesets of the CPU at `seat` at their lower limits.
+    fn start_pagesets(&self, seat: Seat) {
+        for zone in self.zones {
+            let guard = self.pageset(zone, seat);
+            guard.open();
+            self.restart_tuning(zone, &guard, seat);
+        }
+    }
+}
+
+/// The first frame of `range` whose state is one of those looked for.
+fn first_frame<P: Platform>(
+    zone: &Zone<'_, P>,
+    range: &FrameRange,
+    is_wanted: impl Fn(FrameState) -> bool,
+) -> Option<Pfn> {
+    let frames = range.start.get()..range.end().get();
+    frames.map(Pfn::new).find(|&frame| is_wanted(zone.frames.state(zone.offset(frame))))
+}
+
+fn zone_span<P: Platform>(zone: &Zone<'_, P>) -> ZoneSpan {
+    ZoneSpan { node: zone.node_id, kind: zone.kind, span: zone.span }
+}

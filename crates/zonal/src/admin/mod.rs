@@ -1,0 +1,8 @@
+//! What an administrator does at run time: settings, hotplug, the periodic tick, snapshots, verification.
+
+mod hotplug;
+mod rebuild_zonelists;
+pub(crate) mod settings;
+pub mod snapshot;
+mod tick;
+pub mod verify;

@@ -1,0 +1,441 @@
+//! What can be changed at run time, and what follows from it for every zone.
+//!
+//! Settings lie in cells that all paths read; setters write them under the lock of changes and
+//! recompute watermarks, reserves, pageset limits, thresholds and drift marks. Neighbours:
+//! `config.rs` names the choices, `online.rs` changes CPUs and memory.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::metadata::arena::Fresh;
+use crate::config::{Config, Misuse, NodeReclaim, StatInterval, ZonelistCache};
+use crate::zone::counters::{TOTAL_CELLS, Thresholds};
+use crate::error::ConfigError;
+use crate::rules::fallback_order::NodeLoad;
+use crate::platform::lock::Held;
+use crate::pageset::StackShape;
+use crate::rules::pageset_limits::{PagesetRules, PagesetZone, published_high_max};
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::platform::{Atomic, Platform, RawLock};
+use crate::rules::stat_threshold::{CounterRules, drift_mark};
+use crate::units::{PageCount, ZoneKind};
+use crate::rules::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
+use crate::zone::{Line, Zone};
+use crate::zonelist::full_cache::OrderClasses;
+
+/// Words of a node mask.
+const MASK_WORDS: usize = crate::units::MAX_NODES / 64;
+const FROM_SIZE: u64 = u64::MAX;
+
+/// State shared by the whole allocator.
+#[repr(C)]
+pub(crate) struct SharedCells<P: Platform> {
+    /// Read on every path, written by setters.
+    pub(crate) settings: Line<SettingsCells<P>>,
+    /// Serialises changes at run time.
+    pub(crate) changes: Line<P::Lock>,
+    /// Versions of the zonelists.
+    pub(crate) lists_current: P::U64,
+    pub(crate) lists_begun: P::U64,
+    /// Totals of what nodes count, over the machine, where the configuration asks for them.
+    pub(crate) machine_totals: Line<[P::U64; TOTAL_CELLS]>,
+    /// Nodes with memory online.
+    pub(crate) memory_nodes: Line<[P::U64; MASK_WORDS]>,
+}
+
+#[repr(C)]
+pub(crate) struct SettingsCells<P: Platform> {
+    tuning: P::U64,
+    zonelist_cache: P::U64,
+    node_reclaim: P::U64,
+    high_fraction: P::U64,
+    min_free: P::U64,
+    scale_factor: P::U64,
+    movable_min: P::U64,
+    reserve_ratio: [P::U64; ZoneKind::COUNT],
+    reclaim_distance: P::U64,
+    min_unmapped_percent: P::U64,
+    stat_interval: P::U64,
+    /// Requests so far, where some are refused on purpose; not touched otherwise.
+    requests: P::U64,
+}
+
+/// The settings in force, as [`Allocator::settings`] returns them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// See [`Config::node_load`].
+    pub node_load: NodeLoad,
+    /// See [`Config::tuning`].
+    pub tuning: PagesetTuning,
+    /// See [`Config::high_fraction`].
+    pub high_fraction: u32,
+    /// See [`Config::counters`].
+    pub counters: CounterRules,
+    /// See [`Config::stat_interval`].
+    pub stat_interval: StatInterval,
+    /// See [`Config::zonelist_cache`].
+    pub zonelist_cache: ZonelistCache,
+    /// See [`Config::node_reclaim`].
+    pub node_reclaim: NodeReclaim,
+    /// See [`Config::reclaim_distance`].
+    pub reclaim_distance: u8,
+    /// See [`Config::min_unmapped_percent`].
+    pub min_unmapped_percent: u8,
+    /// See [`Config::misuse`].
+    pub misuse: Misuse,
+}
+
+// SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for SharedCells<P> {
+    fn fresh() -> Self {
+        let zero = || P::U64::new(0);
+        Self {
+            settings: Line(SettingsCells {
+                tuning: zero(),
+                zonelist_cache: zero(),
+                node_reclaim: zero(),
+                high_fraction: zero(),
+                min_free: zero(),
+                scale_factor: zero(),
+                movable_min: zero(),
+                reserve_ratio: core::array::from_fn(|_| zero()),
+                reclaim_distance: zero(),
+                min_unmapped_percent: zero(),
+                stat_interval: zero(),
+                requests: zero(),
+            }),
+            changes: Line(P::Lock::new()),
+            lists_current: zero(),
+            lists_begun: zero(),
+            machine_totals: Line(core::array::from_fn(|_| zero())),
+            memory_nodes: Line(core::array::from_fn(|_| zero())),
+        }
+    }
+}
+
+// Loads and stores of settings are relaxed: each stands alone, and a request that still goes by
+// the old value is as one that came a moment earlier.
+impl<P: Platform> SharedCells<P> {
+    /// Waits for the lock of changes.
+    pub(crate) fn change(&self) -> Held<'_, P::Lock> {
+        Held::wait(&self.changes.0)
+    }
+
+    /// The next request's number, from 1.
+    pub(crate) fn next_request(&self) -> u64 {
+        self.settings.0.requests.fetch_add(1, Relaxed).wrapping_add(1) // relaxed: numbers only differ
+    }
+
+    /// Sets everything from `config`.
+    pub(crate) fn configure(&self, config: &Config) {
+        let settings = &self.settings.0;
+        settings.tuning.store(config.tuning as u64, Relaxed);
+        settings.zonelist_cache.store(config.zonelist_cache as u64, Relaxed);
+        settings.node_reclaim.store(u64::from(config.node_reclaim.mode()), Relaxed);
+        settings.high_fraction.store(u64::from(config.high_fraction), Relaxed);
+        settings.reclaim_distance.store(u64::from(config.reclaim_distance), Relaxed);
+        settings.min_unmapped_percent.store(u64::from(config.min_unmapped_percent), Relaxed);
+        settings.stat_interval.store(u64::from(config.stat_interval.seconds()), Relaxed);
+        self.set_watermarks(&config.watermarks);
+    }
+
+    fn set_watermarks(&self, watermarks: &WatermarkSettings) {
+        let settings = &self.settings.0;
+        settings.min_free.store(watermarks.min_free.map_or(FROM_SIZE, PageCount::get), Relaxed);
+        settings.scale_factor.store(u64::from(watermarks.scale_factor), Relaxed);
+        settings.movable_min.store(watermarks.movable_min as u64, Relaxed);
+        for (cell, &ratio) in settings.reserve_ratio.iter().zip(&watermarks.lowmem_reserve_ratio) {
+            cell.store(u64::from(ratio), Relaxed);
+        }
+    }
+
+    /// The watermarks and lowmem reserves that are set.
+    pub(crate) fn watermarks(&self) -> WatermarkSettings {
+        let settings = &self.settings.0;
+        let min_free = settings.min_free.load(Relaxed);
+        WatermarkSettings {
+            min_free: (min_free != FROM_SIZE).then_some(PageCount::new(min_free)),
+            scale_factor: settings.scale_factor.load(Relaxed) as u32,
+            lowmem_reserve_ratio: core::array::from_fn(|at| settings.reserve_ratio[at].load(Relaxed) as u32),
+            movable_min: if settings.movable_min.load(Relaxed) == MovableMin::Ordinary as u64 {
+                MovableMin::Ordinary
+            } else {
+                MovableMin::OwnMinimum
+            },
+        }
+    }
+}
+
+impl<P: Platform> Allocator<'_, P> {
+    /// How `pageset.high` is tuned.
+    #[inline]
+    pub(crate) fn tuning(&self) -> PagesetTuning {
+        match self.shared.settings.0.tuning.load(Relaxed) {
+            0 => PagesetTuning::Depth,
+            1 => PagesetTuning::DepthPublished,
+            2 => PagesetTuning::Stepwise,
+            _ => PagesetTuning::Fixed,
+        }
+    }
+
+    /// How the zonelist cache is used.
+    pub(crate) fn zonelist_cache(&self) -> ZonelistCache {
+        match self.shared.settings.0.zonelist_cache.load(Relaxed) {
+            0 => ZonelistCache::On,
+            1 => ZonelistCache::Published,
+            2 => ZonelistCache::CacheFirst,
+            3 => ZonelistCache::Original,
+            _ => ZonelistCache::Off,
+        }
+    }
+
+    /// Whether node reclaim comes before fallback, and what it may do.
+    pub(crate) fn node_reclaim_mode(&self) -> NodeReclaim {
+        let mode = self.shared.settings.0.node_reclaim.load(Relaxed) as u32;
+        NodeReclaim::from_mode(mode).unwrap_or_default() // only valid modes are ever stored
+    }
+
+    /// The fraction of a zone at which `pageset.high` is fixed; 0 = none.
+    pub(crate) fn high_fraction(&self) -> u32 {
+        self.shared.settings.0.high_fraction.load(Relaxed) as u32
+    }
+
+    // Relaxed loads: each is a figure of its own, and an old one was right a moment ago.
+
+    /// How far node reclaim may go: a distance.
+    pub(crate) fn reclaim_distance(&self) -> u8 {
+        self.shared.settings.0.reclaim_distance.load(Relaxed) as u8
+    }
+
+    /// How much of a node node reclaim leaves alone, in percent.
+    pub(crate) fn min_unmapped_percent(&self) -> u8 {
+        self.shared.settings.0.min_unmapped_percent.load(Relaxed) as u8
+    }
+
+    /// How often a tick folds zoned counters.
+    pub(crate) fn stat_interval(&self) -> StatInterval {
+        let seconds = self.shared.settings.0.stat_interval.load(Relaxed) as u32;
+        StatInterval::from_seconds(seconds).unwrap_or_default() // only valid intervals are ever stored
+    }
+
+    /// Returns the settings in force. Watermarks are in [`Self::zones`], zone by zone.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            node_load: self.node_load,
+            tuning: self.tuning(),
+            high_fraction: self.high_fraction(),
+            counters: self.counters,
+            stat_interval: self.stat_interval(),
+            zonelist_cache: self.zonelist_cache(),
+            node_reclaim: self.node_reclaim_mode(),
+            reclaim_distance: self.reclaim_distance(),
+            min_unmapped_percent: self.min_unmapped_percent(),
+            misuse: self.misuse,
+        }
+    }
+
+    /// Changes how `pageset.high` is tuned; every pageset starts afresh from its lower limit.
+    ///
+    /// # Errors
+    /// For [`PagesetTuning::DepthPublished`] where pagesets have fewer slots than its upper limit:
+    /// they have enough when the allocator was made with that rule. Nothing is changed then.
+    pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
+        let held = self.shared.change();
+        if tuning == PagesetTuning::DepthPublished {
+            self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
+        }
+        self.shared.settings.0.tuning.store(tuning as u64, Relaxed);
+        self.apply_settings(&held);
+        self.reset_tuning();
+        Ok(())
+    }
+
+    /// Refuses a zone whose pagesets are too small for the published rule.
+    fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
+        let cpus = match zone.own_cpus {
+            0 => self.seats.iter().filter(|seat| seat.exists()).count(),
+            cpus => cpus,
+        };
+        let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
+        let shapes = [(zone.own_cpus != 0).then_some(zone.own_stacks), Some(zone.foreign_stacks)];
+        match shapes.into_iter().flatten().map(StackShape::capacity).min() {
+            Some(slots) if slots < needed => {
+                Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes how the zonelist cache is used; all marks are dropped.
+    pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
+        let _held = self.shared.change();
+        self.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
+        self.forget_full_zones();
+    }
+
+    /// Drops all that scans have found out about zones: the next ones find out anew.
+    fn forget_full_zones(&self) {
+        self.zones.iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
+        self.nodes.iter().for_each(|node| node.list.full.wipe());
+        self.call_all_home();
+    }
+
+    /// Switches node reclaim on or off, or changes what it may do. All marks of full zones are dropped, as
+    /// by [`Self::set_reclaim_distance`].
+    pub fn set_node_reclaim(&self, mode: NodeReclaim) {
+        let _held = self.shared.change();
+        self.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
+        self.forget_full_zones();
+    }
+
+    /// Changes how far from a request's preferred node node reclaim may go, as a distance of the machine's
+    /// table: no node is nearer than 10. All marks of full zones are dropped, because what was not
+    /// reclaimed before may be now. See [`Config::reclaim_distance`].
+    pub fn set_reclaim_distance(&self, distance: u8) {
+        let _held = self.shared.change();
+        self.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
+        self.forget_full_zones();
+    }
+
+    /// Changes how much of a node must be reclaimable before node reclaim tries, in percent of it. All marks of
+    /// full zones are dropped, as by [`Self::set_reclaim_distance`]. See [`Config::min_unmapped_percent`].
+    ///
+    /// # Errors
+    /// When `percent` is above 100; nothing is changed then.
+    pub fn set_min_unmapped_percent(&self, percent: u8) -> Result<(), ConfigError> {
+        if percent > 100 {
+            return Err(ConfigError::Percent(percent));
+        }
+        let _held = self.shared.change();
+        self.shared.settings.0.min_unmapped_percent.store(u64::from(percent), Relaxed);
+        self.forget_full_zones();
+        Ok(())
+    }
+
+    /// Changes how often a tick folds zoned counters. Ticks still come once a second
+    /// ([`Self::tick`]), because other work depends on them.
+    pub fn set_stat_interval(&self, interval: StatInterval) {
+        let _held = self.shared.change();
+        self.shared.settings.0.stat_interval.store(u64::from(interval.seconds()), Relaxed);
+    }
+
+    /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 tunes again.
+    pub fn set_high_fraction(&self, fraction: u32) {
+        let held = self.shared.change();
+        self.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
+        self.apply_settings(&held);
+        self.reset_tuning();
+    }
+
+    /// Changes watermarks and lowmem reserves of all zones.
+    ///
+    /// # Errors
+    /// When the minimum exceeds what is managed; nothing is changed then.
+    pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
+        let held = self.shared.change();
+        self.check_min_free(&watermarks)?;
+        self.shared.set_watermarks(&watermarks);
+        self.apply_settings(&held);
+        Ok(())
+    }
+
+    /// Refuses a minimum that no machine of this size can keep.
+    pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
+        let managed: PageCount = self.zones.iter().map(Zone::managed).sum();
+        match watermarks.min_free {
+            Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Recomputes all that follows from settings, memory and CPUs online.
+    pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
+        let watermarks = self.shared.watermarks();
+        let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
+        let basis = watermarks.basis(sizes, self.page_bytes);
+        let online = self.online_cpus(None);
+        for (place, node) in self.nodes.iter().enumerate() {
+            node.set_cpus_online(self.online_cpus(Some(place)));
+            let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
+            let zones = &self.zones[node.first_zone..][..node.zone_count];
+            for zone in zones {
+                let of_kind = &mut managed[zone.kind.index()];
+                *of_kind = of_kind.plus(zone.managed());
+            }
+            for zone in zones {
+                let of_kind = managed[zone.kind.index()];
+                for limit in ZoneKind::ALL {
+                    let reserve = watermarks.reserve(&managed, zone.kind, limit);
+                    let reserve = share_of_part(reserve, zone.managed(), of_kind);
+                    zone.cells.rules.0.reserve[limit.index()].store(reserve.get(), Relaxed);
+                }
+                self.apply_to_zone(zone, &basis, online);
+            }
+            let largest = zones.iter().map(|zone| self.rest_threshold(zone, online)).max().unwrap_or(0);
+            let thresholds = Thresholds { rest: largest, pressed: largest };
+            node.counters.set_thresholds(thresholds, self.counters.fold);
+        }
+        self.reclamp_pagesets();
+    }
+
+    fn apply_to_zone(&self, zone: &Zone<'_, P>, basis: &WatermarkBasis, online: u32) {
+        let rules = &zone.cells.rules.0;
+        let managed = zone.managed();
+        let marks = basis.watermarks(zone.kind, managed);
+        rules.min.store(marks.min.get(), Relaxed);
+        rules.low.store(marks.low.get(), Relaxed);
+        rules.high.store(marks.high.get(), Relaxed);
+        let pageset_zone = PagesetZone {
+            managed,
+            low: marks.low,
+            node_cpus: self.nodes[zone.node].cpus_online(),
+            online_cpus: online,
+        };
+        let high_fraction = self.shared.settings.0.high_fraction.load(Relaxed) as u32;
+        let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
+        let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
+        rules.batch.store(own.batch.get(), Relaxed);
+        let stacks = [zone.own_stacks, zone.foreign_stacks];
+        let published = self.tuning() == PagesetTuning::DepthPublished;
+        let foreign = if published { own } else { own.on_foreign_cpu() };
+        for (at, limits) in [own, foreign].into_iter().enumerate() {
+            let slots = stacks[at].capacity();
+            rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
+            rules.high_max[at].store(limits.high_max.min(slots).get(), Relaxed);
+        }
+        let rest = self.rest_threshold(zone, online);
+        let mark = drift_mark(online, rest, &marks);
+        rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
+        // Small where drift could hide that the zone crosses `min`.
+        let pressed = mark.map_or(rest, |_| self.counters.under_pressure(rest, online, &marks));
+        zone.counters().set_thresholds(Thresholds { rest, pressed }, self.counters.fold);
+    }
+
+    /// The threshold of a zone's counters while no background reclaim is awake, with `online` CPUs.
+    fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
+        let frames = self.counters.frames(zone.managed(), zone.present());
+        self.counters.threshold(online, frames, self.page_bytes)
+    }
+
+    /// The thresholds of a node's zones are those under pressure from now on: its background reclaim
+    /// wakes.
+    pub(crate) fn pressure_begins(&self, node: usize) {
+        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
+    }
+
+    /// The thresholds of a node's zones are those at rest again.
+    pub(crate) fn pressure_ends(&self, node: usize) {
+        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
+    }
+}
+
+/// What a zone of `managed` frames keeps of the reserve of its kind, which has `of_kind` frames on the
+/// node: all of it, unless the kind has several zones there.
+const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCount) -> PageCount {
+    match of_kind.get() {
+        0 => PageCount::ZERO,
+        // In 128 bits, because reserves and zones can be 2^32 frames and more.
+        all => PageCount::new((reserve.get() as u128 * managed.get() as u128 / all as u128) as u64),
+    }
+}

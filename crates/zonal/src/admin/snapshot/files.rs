@@ -1,0 +1,164 @@
+//! The texts as files of `/proc` and `/sys`, with the settings and the topology that belong to them.
+//!
+//! Everything by which a program that reads such files knows a machine: written below a folder, they
+//! are a captured machine.
+
+use core::fmt;
+
+use super::text::Snapshot;
+use crate::rules::fallback_order::CpuPenalty;
+use crate::platform::Platform;
+use crate::units::{CpuId, NodeId, PageCount};
+
+/// The Linux version whose rules the defaults of [`Config`](crate::Config) are.
+const RULES_OF: &str = "6.12.0-zonal";
+const NODES: &str = "sys/devices/system/node";
+
+/// A text that is made while it is written.
+struct Text<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result>(F);
+
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0(f)
+    }
+}
+
+impl<P: Platform> Snapshot<'_, '_, P> {
+    /// Calls `write` with the path and the text of each file, relative to the root of a file system:
+    /// `proc/zoneinfo`, `proc/buddyinfo`, `proc/vmstat`, `proc/meminfo`, the settings in `proc/sys/vm`, nodes and
+    /// CPUs in `sys/devices/system`, and `dmesg` with the fallback orders.
+    ///
+    /// # Errors
+    /// The first error of `write`; no further file is written then.
+    pub fn files<E>(
+        self,
+        mut write: impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
+    ) -> Result<(), E> {
+        write(&"proc/zoneinfo", &self.zoneinfo())?;
+        write(&"proc/buddyinfo", &self.buddyinfo())?;
+        write(&"proc/vmstat", &self.vmstat())?;
+        write(&"proc/meminfo", &self.meminfo())?;
+        write(&"proc/sys/kernel/osrelease", &format_args!("{RULES_OF}\n"))?;
+        self.settings(&mut write)?;
+        let ids = List(|| self.node_ids().map(|id| u32::from(id.get())));
+        write(&format_args!("{NODES}/online"), &format_args!("{ids}\n"))?;
+        write(&format_args!("{NODES}/possible"), &format_args!("{ids}\n"))?;
+        let cpus = List(|| self.online_seats().map(|seat| seat.cpu.get()));
+        write(&"sys/devices/system/cpu/online", &format_args!("{cpus}\n"))?;
+        for (place, id) in self.node_ids().enumerate() {
+            self.node_files(place, id, &mut write)?;
+        }
+        // A kernel prints the orders again when it builds them anew, which is when CPUs count.
+        let again = self.0.cpu_penalty == CpuPenalty::On;
+        let first = Text(|f| if again { write!(f, "{}", self.fallback_lists()) } else { Ok(()) });
+        write(&"dmesg", &format_args!("{first}{}", self.fallback_lists()))
+    }
+
+    fn settings<E>(
+        self,
+        write: &mut impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let settings = self.0.shared.watermarks();
+        let zones = self.0.zones.iter().map(|zone| (zone.kind, zone.managed()));
+        let min_free = settings.basis(zones, self.0.page_bytes).min_free();
+        let [dma, dma32, normal, movable] = settings.lowmem_reserve_ratio;
+        let node_reclaim = self.0.node_reclaim_mode().mode();
+        let mut setting = |name: &str, value: &dyn fmt::Display| {
+            write(&format_args!("proc/sys/vm/{name}"), &format_args!("{value}\n"))
+        };
+        setting("min_free_kbytes", &self.kib(min_free))?;
+        setting("watermark_scale_factor", &settings.scale_factor)?;
+        setting("lowmem_reserve_ratio", &format_args!("{dma}\t{dma32}\t{normal}\t{movable}\t0"))?;
+        setting("zone_reclaim_mode", &node_reclaim)?;
+        setting("percpu_pagelist_high_fraction", &self.0.high_fraction())?;
+        setting("min_unmapped_ratio", &self.0.min_unmapped_percent())?;
+        setting("stat_interval", &self.0.stat_interval().seconds())
+    }
+
+    fn node_files<E>(
+        self,
+        place: usize,
+        id: NodeId,
+        write: &mut impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut file =
+            |name: &str, text: &dyn fmt::Display| write(&format_args!("{NODES}/node{id}/{name}"), text);
+        let cpus = List(|| self.online_cpus_of(place).map(CpuId::get));
+        file("cpulist", &format_args!("{cpus}\n"))?;
+        let distances = Text(|f| {
+            for (to, distance) in self.distances_from(place).enumerate() {
+                write!(f, "{}{distance}", if to == 0 { "" } else { " " })?;
+            }
+            Ok(())
+        });
+        file("distance", &format_args!("{distances}\n"))?;
+        if let Some(stat) = self.numastat(id) {
+            file("numastat", &stat)?;
+        }
+        let [managed, free] = self.node_memory(place).map(|pages| self.kib(pages));
+        let used = managed.saturating_sub(free);
+        file(
+            "meminfo",
+            &format_args!(
+                "Node {id} MemTotal:       {managed:>8} kB\n\
+                 Node {id} MemFree:        {free:>8} kB\n\
+                 Node {id} MemUsed:        {used:>8} kB\n"
+            ),
+        )
+    }
+
+    fn meminfo(self) -> impl fmt::Display {
+        let accounting = self.0.books();
+        let [managed, free] = [accounting.managed, accounting.free].map(|pages| self.kib(pages));
+        Text(move |f| {
+            writeln!(f, "MemTotal:       {managed:>8} kB")?;
+            writeln!(f, "MemFree:        {free:>8} kB")
+        })
+    }
+
+    fn kib(self, pages: PageCount) -> u64 {
+        pages.get().saturating_mul(u64::from(self.0.page_bytes) / 1024)
+    }
+
+    fn distances_from(&self, place: usize) -> impl Iterator<Item = u8> {
+        let nodes = self.0.nodes.len();
+        self.0.distances[place * nodes..][..nodes].iter().copied()
+    }
+}
+
+/// Ascending ids as Linux prints sets of them: `0-3,8`.
+struct List<F>(F);
+
+impl<F: Fn() -> I, I: Iterator<Item = u32>> fmt::Display for List<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut ids = (self.0)().peekable();
+        let mut comma = "";
+        while let Some(first) = ids.next() {
+            let mut last = first;
+            while let Some(next) = ids.next_if(|&next| next == last + 1) {
+                last = next;
+            }
+            write!(f, "{comma}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn lists_of_ids() {
+        let text = |ids: &'static [u32]| List(|| ids.iter().copied()).to_string();
+        assert_eq!(text(&[]), "");
+        assert_eq!(text(&[5]), "5");
+        assert_eq!(text(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+    }
+}

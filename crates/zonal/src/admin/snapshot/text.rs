@@ -1,0 +1,174 @@
+//! The allocator's state as text, in the formats of Linux's `/proc` and `/sys`.
+//!
+//! Nothing is collected: each text is read off the allocator while it is written, so that it needs
+//! no heap and can be printed by a kernel. Figures agree with each other only when nothing is under
+//! way, as in Linux. Linux has one zone of a kind on a node; where the allocator has several, they
+//! are shown as one. Neighbours: a file for each format.
+
+use core::fmt;
+
+use super::buddyinfo::BuddyInfo;
+use super::fallback_lists::FallbackLists;
+use super::numastat::NumaStat;
+use super::vmstat::VmStat;
+use super::zoneinfo::ZoneInfo;
+use super::{Locality, PagesetSnapshot, ZoneSnapshot};
+use crate::Allocator;
+use crate::machine::FrameRange;
+use crate::rules::pageset_limits::PagesetLimits;
+use crate::platform::Platform;
+use crate::units::{CpuId, NodeId, PageCount, ZoneKind};
+use crate::zone::{Seat, Zone};
+
+/// The state of an allocator, ready to be printed in the formats of Linux.
+///
+/// A name that Linux has stands for what it stands for there; what only this allocator has begins with
+/// `zonal_`.
+pub struct Snapshot<'a, 'm, P: Platform>(pub(super) &'a Allocator<'m, P>);
+
+impl<P: Platform> Clone for Snapshot<'_, '_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Snapshot<'_, '_, P> {}
+
+impl<P: Platform> fmt::Debug for Snapshot<'_, '_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").finish_non_exhaustive()
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Returns the state of the allocator in the formats of Linux.
+    pub const fn snapshot(&self) -> Snapshot<'_, 'm, P> {
+        Snapshot(self)
+    }
+}
+
+impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
+    /// Returns `/proc/zoneinfo`: watermarks, reserves, counters and pagesets of each zone, in frames, with
+    /// `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
+    #[must_use]
+    pub fn zoneinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
+        ZoneInfo(self)
+    }
+
+    /// Returns `/proc/buddyinfo`: free blocks of each zone by order, from 0 to the largest.
+    #[must_use]
+    pub fn buddyinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
+        BuddyInfo(self)
+    }
+
+    /// Returns `/sys/devices/system/node/nodeN/numastat`: where blocks of one node went, counted once a
+    /// block. `None` if the machine has no such node.
+    #[must_use]
+    pub fn numastat(self, node: NodeId) -> Option<impl fmt::Display + use<'a, 'm, P>> {
+        Some(NumaStat { place: self.0.place_of(node)?, of: self })
+    }
+
+    /// Returns `/proc/vmstat`: counters over the whole machine, in frames, blocks or events.
+    #[must_use]
+    pub fn vmstat(self) -> impl fmt::Display + use<'a, 'm, P> {
+        VmStat(self)
+    }
+
+    /// Returns the lines `Fallback order for Node N: ...` of a kernel's log, for each node.
+    #[must_use]
+    pub fn fallback_lists(self) -> impl fmt::Display + use<'a, 'm, P> {
+        FallbackLists(self)
+    }
+
+    /// The nodes, ascending.
+    pub fn node_ids(self) -> impl Iterator<Item = NodeId> + use<'a, 'm, P> {
+        self.0.nodes.iter().map(|node| node.id)
+    }
+
+    /// The CPUs online, ascending.
+    pub(super) fn online_seats(self) -> impl Iterator<Item = Seat> + use<'a, 'm, P> {
+        self.0.seats.iter().copied().filter(move |seat| seat.exists() && self.0.is_online(*seat))
+    }
+
+    /// The CPUs of the node at a place that are online, ascending.
+    pub(super) fn online_cpus_of(self, place: usize) -> impl Iterator<Item = CpuId> + use<'a, 'm, P> {
+        self.online_seats().filter(move |seat| usize::from(seat.node) == place).map(|seat| seat.cpu)
+    }
+
+    /// The zones of one kind of the node at a place: parts of one zone of Linux.
+    pub(super) fn parts(self, place: usize, kind: ZoneKind) -> impl Iterator<Item = &'a Zone<'m, P>> {
+        let node = &self.0.nodes[place];
+        let zones = &self.0.zones[node.first_zone..][..node.zone_count];
+        zones.iter().filter(move |zone| zone.kind == kind)
+    }
+
+    /// The zone of a kind of the node at a place, as one.
+    pub(super) fn zone(self, place: usize, kind: ZoneKind) -> Option<ZoneSnapshot> {
+        let mut parts = self.parts(place, kind).map(|part| self.0.zone_snapshot(part));
+        let mut whole = parts.next()?;
+        parts.for_each(|part| whole.join(&part));
+        Some(whole)
+    }
+
+    /// Where the blocks of the node at a place went.
+    pub(super) fn node_locality(self, place: usize) -> Locality {
+        let mut sum = Locality::default();
+        let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
+        zones.for_each(|zone| sum.add(&zone.locality));
+        sum
+    }
+
+    /// Frames managed on the node at a place, and those of them that are free.
+    pub(super) fn node_memory(self, place: usize) -> [PageCount; 2] {
+        let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
+        zones.fold([PageCount::ZERO; 2], |[managed, free], zone| {
+            [managed.plus(zone.managed), free.plus(zone.free)]
+        })
+    }
+}
+
+impl PagesetSnapshot {
+    /// The same CPU's pagesets of two parts of a zone, as one.
+    pub(super) fn joined(self, part: Self) -> Self {
+        let limits = PagesetLimits {
+            batch: self.limits.batch.max(part.limits.batch),
+            high_min: self.limits.high_min.plus(part.limits.high_min),
+            high_max: self.limits.high_max.plus(part.limits.high_max),
+        };
+        Self {
+            count: self.count.plus(part.count),
+            high: self.high.plus(part.high),
+            limits,
+            refills: self.refills + part.refills,
+            drains: self.drains + part.drains,
+            remote_drains: self.remote_drains + part.remote_drains,
+            ..self
+        }
+    }
+}
+
+impl ZoneSnapshot {
+    /// Adds a part that lies above: figures of frames and blocks add up, and what each CPU moves or keeps
+    /// uncounted at a time is the largest of all parts.
+    fn join(&mut self, part: &Self) {
+        let add = |sum: &mut PageCount, more: PageCount| *sum = sum.plus(more);
+        let end = part.span.end();
+        let count = end.offset_from(self.span.start).unwrap_or(self.span.count);
+        self.span = FrameRange { start: self.span.start, count };
+        add(&mut self.present, part.present);
+        add(&mut self.managed, part.managed);
+        add(&mut self.free, part.free);
+        add(&mut self.in_pagesets, part.in_pagesets);
+        add(&mut self.watermarks.min, part.watermarks.min);
+        add(&mut self.watermarks.low, part.watermarks.low);
+        add(&mut self.watermarks.high, part.watermarks.high);
+        self.reserve.iter_mut().zip(part.reserve).for_each(|(sum, more)| add(sum, more));
+        add(&mut self.pageset_limits.high_min, part.pageset_limits.high_min);
+        add(&mut self.pageset_limits.high_max, part.pageset_limits.high_max);
+        self.pageset_limits.batch = self.pageset_limits.batch.max(part.pageset_limits.batch);
+        self.stat_threshold = self.stat_threshold.max(part.stat_threshold);
+        self.free_blocks.iter_mut().zip(part.free_blocks).for_each(|(sum, more)| *sum += more);
+        self.locality.add(&part.locality);
+        self.counter_folds += part.counter_folds;
+    }
+}

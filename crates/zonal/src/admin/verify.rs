@@ -1,0 +1,305 @@
+//! The full consistency walk: every frame, block, pageset and counter against each other.
+//!
+//! For quiescent moments: nothing may allocate or free meanwhile. Neighbours: `buddy_verify.rs`
+//! checks the bitmaps in themselves.
+
+use core::fmt;
+use core::ops::Range;
+
+use crate::Allocator;
+use crate::buddy::verify::BuddyFault;
+use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::zone::frame_states::FrameState;
+use crate::pageset::CachedOrders;
+use crate::platform::Platform;
+use crate::admin::snapshot::Books;
+use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::zone::{Seat, Zone};
+
+/// What does not hold, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VerifyError {
+    /// Node of the zone; the first one for what concerns the whole machine.
+    pub node: NodeId,
+    /// Kind of the zone; of the first one for what concerns the whole machine.
+    pub kind: ZoneKind,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The buddy's bitmaps, counts or indexes contradict each other.
+    Buddy,
+    /// A frame is free and allocated, or in two places at once.
+    FrameTwice(Pfn),
+    /// An allocated block starts inside another, or is misaligned.
+    BlocksOverlap(Pfn),
+    /// A block is said to reach beyond the last frame of its zone.
+    BeyondZone(Pfn),
+    /// A pageset holds a frame that is not of its zone or not managed.
+    StrangeFrame(Pfn),
+    /// The books of a zone do not balance: managed, then the sum of the three others.
+    Unbalanced(PageCount, PageCount),
+    /// A counter differs from what was counted: counter, then counted.
+    Counter(PageCount, PageCount),
+    /// A total of the whole machine differs from those of its nodes: total, then their sum, in frames,
+    /// without what CPUs keep to themselves.
+    MachineTotal(i64, i64),
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fault {
+            Fault::MachineTotal(..) => write!(f, "the machine: ")?,
+            _ => write!(f, "node {} {}: ", self.node, self.kind)?,
+        }
+        match self.fault {
+            Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
+            Fault::FrameTwice(frame) => write!(f, "frame {frame} is in two places at once"),
+            Fault::BlocksOverlap(frame) => write!(f, "allocated blocks overlap at frame {frame}"),
+            Fault::BeyondZone(frame) => write!(f, "the block at frame {frame} reaches beyond the zone"),
+            Fault::StrangeFrame(frame) => write!(f, "a pageset holds the strange frame {frame}"),
+            Fault::Unbalanced(managed, sum) => write!(f, "{managed} frames managed, {sum} accounted for"),
+            Fault::Counter(counter, counted) => write!(f, "a counter says {counter}, counted are {counted}"),
+            Fault::MachineTotal(total, sum) => {
+                write!(f, "a total says {total}, those of nodes add up to {sum}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for VerifyError {}
+
+impl From<BuddyFault> for Fault {
+    fn from(_: BuddyFault) -> Self {
+        Self::Buddy
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Walks everything and gives the books. Nothing may be under way meanwhile.
+    ///
+    /// # Errors
+    /// The first invariant that does not hold.
+    pub fn verify(&self) -> Result<Books, VerifyError> {
+        let mut sum = Books::default();
+        for (place, node) in self.nodes.iter().enumerate() {
+            let mut allocated = PageCount::ZERO;
+            for zone in self.node_zones(place) {
+                let books = self.verify_zone(zone).map_err(|fault| at(zone, fault))?;
+                sum.managed = sum.managed.plus(books.managed);
+                sum.free = sum.free.plus(books.free);
+                sum.in_pagesets = sum.in_pagesets.plus(books.in_pagesets);
+                sum.allocated = sum.allocated.plus(books.allocated);
+                allocated = allocated.plus(books.allocated);
+            }
+            let counted = self.node_allocated(place);
+            if counted != allocated
+                && let Some(zone) = self.node_zones(place).first()
+            {
+                return Err(VerifyError {
+                    node: node.id,
+                    kind: zone.kind,
+                    fault: Fault::Counter(counted, allocated),
+                });
+            }
+        }
+        match (self.verify_machine(), self.zones.first()) {
+            (Err(fault), Some(zone)) => Err(at(zone, fault)),
+            _ => Ok(sum),
+        }
+    }
+
+    /// Totals of the machine, where there are any, against those of its nodes.
+    fn verify_machine(&self) -> Result<(), Fault> {
+        for item in NodeItem::ALL {
+            let sum = self.nodes_total(item);
+            match self.machine_total(item) {
+                Some(total) if total != sum => return Err(Fault::MachineTotal(total, sum)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Books, Fault> {
+        zone.regions.verify()?;
+        let managed = zone.managed();
+        let free = PageCount::new(zone.regions.free_pages());
+        let counter = PageCount::new(zone.snapshot(ZoneItem::Free, 0));
+        if counter != free {
+            return Err(Fault::Counter(counter, free));
+        }
+        let in_pagesets = self.verify_pagesets(zone)?;
+        let (allocated, kept) = verify_frames(zone)?;
+        if kept != in_pagesets {
+            return Err(Fault::Counter(in_pagesets, kept));
+        }
+        let sum = free.plus(in_pagesets).plus(allocated);
+        if sum != managed {
+            return Err(Fault::Unbalanced(managed, sum));
+        }
+        Ok(Books { managed, free, in_pagesets, allocated })
+    }
+
+    /// Frames in pagesets; each must be managed, not allocated, not free.
+    fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
+        let mut total = PageCount::ZERO;
+        let used = |seat: &&Seat| seat.exists() && zone.pagesets[seat.cpu.index()].was_used();
+        for &seat in self.seats.iter().filter(used) {
+            let guard = self.pageset(zone, seat);
+            let mut held = PageCount::ZERO;
+            for stack in CachedOrders::stacks_downwards() {
+                let order = self.cached.order(stack);
+                for frame in guard.blocks(stack) {
+                    check_kept(zone, frame, order)?;
+                    held = held.plus(order.pages());
+                }
+            }
+            if held != guard.count() {
+                return Err(Fault::Counter(guard.count(), held));
+            }
+            total = total.plus(held);
+            self.set_limits(zone, &guard, seat);
+        }
+        Ok(total)
+    }
+}
+
+fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
+    VerifyError { node: zone.node_id, kind: zone.kind, fault }
+}
+
+/// A block in a pageset: within the zone, and nobody's.
+fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Result<(), Fault> {
+    let first = zone.pfn(frame);
+    if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
+        return Err(Fault::StrangeFrame(first));
+    }
+    let kept_once = zone.frames.state(frame) == FrameState::Cached(order);
+    if !kept_once || zone.regions.count_free(frame, order.pages().get()) != 0 {
+        return Err(Fault::FrameTwice(first));
+    }
+    Ok(())
+}
+
+/// Frames in allocated blocks and in blocks that pagesets keep: aligned, disjoint, none of them free.
+fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
+    let (mut allocated, mut kept) = (0, 0);
+    let mut next = u64::from(zone.offset(zone.span.start));
+    let end = next + zone.span.count.get();
+    // Blocks one after the other, of which nobody has looked yet whether they are free.
+    let mut run = 0..0;
+    while let Some(frame) = zone.frames.next_in_use(next).filter(|&frame| u64::from(frame) < end) {
+        next = u64::from(frame) + 1;
+        let first = zone.pfn(frame);
+        match zone.frames.state(frame) {
+            state @ (FrameState::Allocated(order, _)
+            | FrameState::Quarantined(order, _)
+            | FrameState::Cached(order)) => {
+                let pages = order.pages().get();
+                let start = u64::from(frame);
+                if start < run.end || !first.is_aligned_to(order) {
+                    return Err(Fault::BlocksOverlap(first));
+                }
+                if end - start < pages {
+                    return Err(Fault::BeyondZone(first));
+                }
+                if start != run.end {
+                    none_is_free(zone, run)?;
+                    run = start..start;
+                }
+                run.end += pages;
+                *if matches!(state, FrameState::Cached(_)) { &mut kept } else { &mut allocated } += pages;
+            }
+            FrameState::NotManaged if zone.regions.count_free(frame, 1) != 0 => {
+                return Err(Fault::StrangeFrame(first));
+            }
+            FrameState::NotManaged | FrameState::Free => {}
+        }
+    }
+    none_is_free(zone, run)?;
+    Ok((PageCount::new(allocated), PageCount::new(kept)))
+}
+
+/// Refuses frames that the buddy has.
+fn none_is_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(), Fault> {
+    let start = run.start as u32;
+    if zone.regions.count_free(start, run.end - run.start) == 0 {
+        return Ok(());
+    }
+    let first = run.map(|frame| frame as u32).find(|&frame| zone.regions.count_free(frame, 1) != 0);
+    Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering::Relaxed;
+
+    use super::*;
+    use crate::zone::counters::Item;
+    use crate::alloc::request::PageKind;
+    use crate::testing::small;
+    use crate::rules::stat_threshold::{CounterRules, TotalsRule};
+    use crate::{Config, Request};
+
+    #[test]
+    fn a_block_beyond_the_zone_is_named() {
+        let allocator = small(&Config::default(), |_| {});
+        let zone = &allocator.zones[1];
+        let last = zone.span.end().get() - 16;
+        let frame = zone.offset(Pfn::new(last));
+        zone.frames.set(frame, FrameState::Allocated(Order::new(5).unwrap(), PageKind::User));
+        let fault = allocator.verify().err().map(|error| error.fault);
+        assert_eq!(fault, Some(Fault::BlocksOverlap(Pfn::new(last))), "it is not aligned either");
+        zone.frames.set(frame, FrameState::Free);
+        let (frame, order) = (zone.offset(Pfn::new(0xc000)), Order::new(14).unwrap());
+        zone.frames.set(frame, FrameState::Allocated(order, PageKind::User));
+        let fault = allocator.verify().err().map(|error| error.fault);
+        assert_eq!(fault, Some(Fault::BeyondZone(Pfn::new(0xc000))));
+    }
+
+    #[test]
+    fn a_machines_total_that_lost_a_fold_is_found() {
+        for totals in [TotalsRule::PerNode, TotalsRule::AndMachine] {
+            let counters = CounterRules { totals, ..CounterRules::default() };
+            let allocator = small(&Config { counters, ..Config::default() }, |_| {});
+            let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
+            allocator.verify().unwrap();
+            let total = &allocator.shared.machine_totals.0[NodeItem::User.lane()];
+            let there_is = totals == TotalsRule::AndMachine;
+            assert_eq!(total.load(Relaxed), if there_is { 32 } else { 0 });
+            total.fetch_sub(1, Relaxed);
+            let fault = allocator.verify().err().map(|error| error.fault);
+            assert_eq!(fault, there_is.then_some(Fault::MachineTotal(31, 32)));
+            allocator.free(block.first, block.order).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_free_frame_that_is_said_to_be_allocated_is_named() {
+        let allocator = small(&Config::default(), |_| {});
+        let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
+        let zone = &allocator.zones[block.zone.index()];
+        let (first, end) = (zone.offset(block.first), zone.span.count.get() as u32);
+        // The neighbour of the block, in one run with it, and one far from it.
+        let near = first ^ 32;
+        let far = (0..end).rev().find(|&frame| zone.regions.count_free(frame, 1) == 1).unwrap();
+        assert_eq!(zone.regions.count_free(near, 1), 1);
+        for frame in [near, far] {
+            zone.frames.set(frame, FrameState::Allocated(Order::PAGE, PageKind::User));
+            let fault = allocator.verify().err().map(|error| error.fault);
+            assert_eq!(fault, Some(Fault::FrameTwice(zone.pfn(frame))));
+            zone.frames.set(frame, FrameState::Free);
+        }
+        // One within the block.
+        zone.frames.set(first + 3, FrameState::Allocated(Order::PAGE, PageKind::User));
+        let fault = allocator.verify().err().map(|error| error.fault);
+        assert_eq!(fault, Some(Fault::BlocksOverlap(zone.pfn(first + 3))));
+        zone.frames.set(first + 3, FrameState::Free);
+        allocator.free(block.first, block.order).unwrap();
+        allocator.verify().unwrap();
+    }
+}

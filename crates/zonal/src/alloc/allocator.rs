@@ -1,0 +1,229 @@
+//! The allocator as a value: views of metadata that lies in the caller's buffers.
+//!
+//! Neighbours: `layout.rs` cuts the buffers, `lists.rs` and `settings.rs` fill in what follows from
+//! the machine; `alloc.rs` and `free.rs` are what it is for.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::metadata::arena::{Buffer, Carver};
+use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
+use crate::platform::cpu_local::CpuLocal;
+use crate::error::ConfigError;
+use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
+use crate::pageset::slot::Homes;
+use crate::metadata::layout::{BufferRequest, Layout};
+use crate::machine::{FrameRange, Machine};
+use crate::zone::node::Node;
+use crate::pageset::{CachedOrders, Pageset};
+use crate::platform::{Atomic, Platform};
+use crate::admin::settings::SharedCells;
+use crate::rules::stat_threshold::{CounterRules, TotalsRule};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
+use crate::zone::{Seat, Zone};
+use crate::zonelist::ListVersion;
+
+/// A NUMA-aware page-frame allocator over one machine.
+///
+/// It hands out frame numbers and never touches the frames. All methods take `&self` and may be
+/// called from any CPU at any time. Callbacks into the platform's reclaimers happen outside every
+/// lock.
+pub struct Allocator<'m, P: Platform> {
+    pub(crate) platform: P,
+    pub(crate) shared: &'m SharedCells<P>,
+    pub(crate) zones: &'m [Zone<'m, P>],
+    pub(crate) nodes: &'m [Node<'m, P>],
+    pub(crate) homes: Homes<'m, P>,
+    /// By CPU id.
+    pub(crate) seats: &'m [Seat],
+    /// By CPU id: 1 while the CPU is online.
+    pub(crate) cpus_online: &'m [P::U32],
+    /// Row by row.
+    pub(crate) distances: &'m [u8],
+    /// First frame of each zone, ascending, with the zone's index.
+    pub(crate) starts: &'m [(Pfn, u16)],
+    /// Every range that is or may become memory: ascending, disjoint.
+    pub(crate) memory: &'m [(Pfn, PageCount)],
+    pub(crate) lists: ListVersion<'m, P>,
+    pub(crate) cached: CachedOrders,
+    pub(crate) page_bytes: u32,
+    pub(crate) max_order: Order,
+    pub(crate) node_load: NodeLoad,
+    pub(crate) cpu_penalty: CpuPenalty,
+    pub(crate) misuse: Misuse,
+    pub(crate) hardening: Hardening,
+    pub(crate) faults: Faults,
+    pub(crate) counters: CounterRules,
+    metadata_bytes: u64,
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// An allocator over `machine`, all of whose CPUs and managed ranges are online and free.
+    ///
+    /// `supply` is asked for each metadata buffer in the order of [`Layout::requests`]; give
+    /// [`Buffer::zeroed`] ones where memory is known to be zero, so that they are not touched.
+    ///
+    /// # Errors
+    /// When a value of `config` is out of bounds, a buffer is missing or too small, or the platform cannot
+    /// reach the other CPUs of the machine.
+    pub fn new(
+        platform: P,
+        machine: &Machine<'_>,
+        config: &Config,
+        mut supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
+    ) -> Result<Self, ConfigError> {
+        let layout = Layout::new(machine, config)?;
+        let zeroes = config.hardening.zero == ZeroOn::EveryAllocation;
+        if (config.hardening.poison.is_some() || zeroes) && platform.contents().is_none() {
+            return Err(ConfigError::NoContents);
+        }
+        let cpus = machine.nodes().iter().map(|node| node.cpus.len()).sum();
+        if cpus > 1 && !platform.cpu_local().reaches_other_cpus() {
+            return Err(ConfigError::UnreachableCpus(cpus));
+        }
+        let mut metadata_bytes = 0;
+        let mut carver = |request: BufferRequest| {
+            metadata_bytes += request.bytes as u64;
+            supply_carver(request, &mut supply)
+        };
+        let mut requests = layout.requests::<P>();
+        let mut shared_carver = carver(requests.next().expect("the shared buffer comes first"))?;
+        let mut local_carver = carver(requests.next().expect("the local buffer comes second"))?;
+        let local = layout.carve_local(&mut local_carver);
+        let shared: &SharedCells<P> = &shared_carver.fresh::<P, SharedCells<P>>(1)[0];
+        let cpus_online = shared_carver.u32s::<P>(machine.cpu_ids());
+        let machine_totals =
+            (config.counters.totals == TotalsRule::AndMachine).then_some(&shared.machine_totals.0);
+        let nowhere = &shared_carver.fresh::<P, Pageset<P>>(1)[0].head;
+        let mut zones = local_carver.list(machine.zones().len());
+        let mut nodes = local_carver.list(machine.nodes().len());
+        for (at, request) in requests.enumerate() {
+            let mut node_carver = carver(request)?;
+            let mut sink = |zone| zones.push(zone);
+            nodes.push(layout.carve_node(&mut node_carver, at, &local, machine_totals, &mut sink));
+        }
+        let mut allocator = Self {
+            platform,
+            shared,
+            zones: zones.finish(),
+            nodes: nodes.finish(),
+            homes: Homes::NONE,
+            seats: local.seats,
+            cpus_online,
+            distances: local.distances,
+            starts: local.starts,
+            memory: local.memory,
+            lists: ListVersion::new(&shared.lists_current, &shared.lists_begun),
+            cached: CachedOrders::new(config.huge_order()),
+            page_bytes: config.page_bytes,
+            max_order: config.max_order,
+            node_load: config.node_load,
+            cpu_penalty: config.cpu_penalty,
+            misuse: config.misuse,
+            hardening: config.hardening,
+            faults: config.faults,
+            counters: config.counters,
+            metadata_bytes,
+        };
+        allocator.start(machine, config)?;
+        allocator.make_homes(&mut local_carver, nowhere);
+        Ok(allocator)
+    }
+
+    /// Brings CPUs and memory online.
+    fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
+        self.shared.configure(config);
+        let held = self.shared.change();
+        for seat in self.seats.iter().filter(|seat| seat.exists()) {
+            self.set_cpu_online(seat.cpu, true);
+        }
+        for (zone, description) in self.zones.iter().zip(machine.zones()) {
+            description.managed.iter().for_each(|range| self.add_frames(zone, range));
+        }
+        self.rebuild_lists(&held);
+        self.apply_settings(&held);
+        self.check_min_free(&config.watermarks)
+    }
+
+    /// Whether frames need no more on their way than a check of their state, and no request is refused on
+    /// purpose.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.hardening == Hardening::default() && self.faults == Faults::None
+    }
+
+    /// The embedder's platform.
+    pub const fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// Bytes of metadata asked for, over all buffers.
+    pub const fn metadata_bytes(&self) -> u64 {
+        self.metadata_bytes
+    }
+
+    /// Bytes of a frame.
+    pub const fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    /// The largest order.
+    pub const fn max_order(&self) -> Order {
+        self.max_order
+    }
+
+    /// The seat of the CPU that runs the caller, if the machine knows that CPU.
+    #[inline]
+    pub(crate) fn current_seat(&self) -> Option<Seat> {
+        self.seat(self.platform.current_cpu())
+    }
+
+    /// The seat of a CPU, if the machine has it.
+    #[inline]
+    pub(crate) fn seat(&self, cpu: CpuId) -> Option<Seat> {
+        self.seats.get(cpu.index()).copied().filter(Seat::exists)
+    }
+
+    /// The zone whose span holds `frame`.
+    #[inline]
+    pub(crate) fn zone_of(&self, frame: Pfn) -> Option<&Zone<'m, P>> {
+        let after = self.starts.partition_point(|&(start, _)| start <= frame);
+        let (_, zone) = self.starts[after.checked_sub(1)?];
+        let zone = &self.zones[usize::from(zone)];
+        (frame < zone.span.end()).then_some(zone)
+    }
+
+    /// CPUs online, of the node at a place or of all.
+    pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
+        let there = |seat: &&Seat| node.is_none_or(|node| usize::from(seat.node) == node);
+        // Relaxed: changes of CPUs are serialised by their lock.
+        let online = |seat: &&Seat| self.is_online(**seat);
+        self.seats.iter().filter(there).filter(online).count() as u32
+    }
+
+    /// Whether the CPU at `seat` is online.
+    pub(crate) fn is_online(&self, seat: Seat) -> bool {
+        self.cpus_online[seat.cpu.index()].load(Relaxed) != 0 // relaxed: pagesets are closed exactly
+    }
+
+    /// The node a CPU is on.
+    #[must_use]
+    pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
+        self.seat(cpu).map(|seat| self.nodes[usize::from(seat.node)].id)
+    }
+
+    /// The range of frames that a zone spans, for the zone that holds `frame`.
+    #[must_use]
+    pub fn span_of(&self, frame: Pfn) -> Option<FrameRange> {
+        self.zone_of(frame).map(|zone| zone.span)
+    }
+}
+
+fn supply_carver<'m>(
+    request: BufferRequest,
+    supply: &mut impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
+) -> Result<Carver<'m>, ConfigError> {
+    let needed = request.bytes;
+    match supply(request) {
+        Some(buffer) if buffer.len() >= needed => Ok(Carver::new(buffer)),
+        other => Err(ConfigError::Buffer { needed, supplied: other.map_or(0, |buffer| buffer.len()) }),
+    }
+}

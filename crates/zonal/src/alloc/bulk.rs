@@ -1,0 +1,127 @@
+//! Many single frames at once: one lock of the pageset at home for as many as it has or has room for.
+//!
+//! Between two such runs one frame goes the usual way, which refills or drains. Neighbours:
+//! `alloc.rs` and `free.rs` do the same for one frame.
+
+use crate::Allocator;
+use crate::error::{AllocError, FreeBulkError};
+use crate::zone::events::Event;
+use crate::zone::frame_states::FrameState;
+use crate::pageset::{PagesetGuard, StackId};
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::platform::Platform;
+use crate::alloc::request::{PageKind, Request};
+use crate::units::{Order, PageCount, Pfn};
+use crate::zone::{Seat, Zone};
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Allocates single frames into `frames`, from its start on; gives how many came. Fewer than asked
+    /// for come only when memory is short: what is beyond them is as it was.
+    ///
+    /// # Errors
+    /// When not one frame can be had, the reason as of [`Allocator::alloc`]; and
+    /// [`AllocError::NotSingle`] for a request of another order.
+    pub fn alloc_bulk(&self, request: &Request<'_, P>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
+        if request.terms.order != Order::PAGE {
+            return Err(AllocError::NotSingle(request.terms.order));
+        }
+        let mut came = 0;
+        while came < frames.len() {
+            if request.is_plain() {
+                came += self.pop_bulk(request.terms.kind, &mut frames[came..]);
+            }
+            let Some(next) = frames.get_mut(came) else { break };
+            match self.alloc(request) {
+                Ok(block) => *next = block.first,
+                Err(error) if came == 0 => return Err(error),
+                Err(_) => break,
+            }
+            came += 1;
+        }
+        Ok(came)
+    }
+
+    /// Frees single frames, from the first on.
+    ///
+    /// # Errors
+    /// When one of them is no allocated frame: the error names it and says how many were freed before
+    /// it; those after it are still allocated.
+    pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), FreeBulkError> {
+        let mut freed = 0;
+        while freed < frames.len() {
+            freed += self.push_bulk(&frames[freed..]);
+            let Some(&next) = frames.get(freed) else { break };
+            self.free(next, Order::PAGE).map_err(|error| FreeBulkError { freed, error })?;
+            freed += 1;
+        }
+        Ok(())
+    }
+
+    /// As many frames as the pageset at home has.
+    fn pop_bulk(&self, kind: PageKind, frames: &mut [Pfn]) -> usize {
+        let Some((zone, seat, guard)) = self.lock_home() else { return 0 };
+        let count = guard.len(StackId::PAGES).min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
+        let claim = |&frame: &u32| {
+            zone.frames.mark_allocated(frame, FrameState::Cached(Order::PAGE), Order::PAGE, kind)
+        };
+        let mut came = 0;
+        for (frame, place) in guard.pop_frames(count).filter(claim).zip(frames) {
+            *place = zone.pfn(frame);
+            came += 1;
+        }
+        let moved = i64::from(count);
+        guard.count_kind(kind, moved, &self.nodes[zone.node].counters);
+        self.count_hits(zone, &guard, seat, came as i64);
+        self.nodes[zone.node].events.add(Event::Withheld, u64::from(count) - came as u64);
+        self.let_go_home(zone, &guard, seat, moved);
+        came
+    }
+
+    /// As many of the first frames as the pageset at home has room for below `high`; it stops before
+    /// one that is not an allocated frame of that zone.
+    fn push_bulk(&self, frames: &[Pfn]) -> usize {
+        let Some((zone, seat, guard)) = self.lock_home() else { return 0 };
+        let below_high = self.high_now(zone, &guard, seat).saturating_minus(guard.count());
+        // The one that reaches `high` drains.
+        let room = below_high.saturating_minus(PageCount::new(1)).get();
+        let room = room.min(u64::from(guard.room(StackId::PAGES)));
+        let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
+        for &first in frames.iter().take(usize::try_from(room).unwrap_or(usize::MAX)) {
+            if first < zone.span.start || first >= zone.span.end() {
+                break;
+            }
+            let Ok(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.misuse) else { break };
+            guard.push(StackId::PAGES, Order::PAGE, zone.offset(first));
+            of_kinds[kind as usize] += 1;
+            freed += 1;
+        }
+        for kind in PageKind::ALL {
+            guard.count_kind(kind, -of_kinds[kind as usize], &self.nodes[zone.node].counters);
+        }
+        self.let_go_home(zone, &guard, seat, -(freed as i64));
+        freed
+    }
+
+    /// Locks the pageset at home, where frames need no more on their way than a check of their state,
+    /// and no rule counts them one by one.
+    fn lock_home(&self) -> Option<(&Zone<'m, P>, Seat, PagesetGuard<'_, P>)> {
+        let seat = self.current_seat().filter(|_| self.is_plain())?;
+        let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
+        let guard = self.own_pageset(zone, seat).filter(|guard| !guard.is_closed())?;
+        (!self.tuning().sees_every_free()).then_some((zone, seat, guard))
+    }
+
+    /// Tells the depth rule of frames taken, or below zero given, and sets limits.
+    fn let_go_home(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, moved: i64) {
+        if moved != 0 && self.tuning() == PagesetTuning::Depth {
+            // The first of these frees ends a period that is over, after it was counted.
+            let first = moved.clamp(-1, 0);
+            guard.depth().moved(first, guard);
+            if first < 0 {
+                self.end_period(zone, guard, seat);
+            }
+            guard.depth().moved(moved - first, guard);
+        }
+        self.set_limits(zone, guard, seat);
+    }
+}

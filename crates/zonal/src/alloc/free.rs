@@ -1,0 +1,247 @@
+//! The way back: a block returns to the current CPU's pageset of its zone.
+//!
+//! Frames of the home zone go onto the stack there by [`Allocator::give_at_home`], which commits by one
+//! store; all else goes through the pageset's lock. A free that is wrong is refused before
+//! anything changes. Neighbours: `frame_table.rs` knows who is allocated, `refill.rs` drains a pageset
+//! that is full.
+
+use crate::Allocator;
+use crate::zone::counters::ZoneItem;
+use crate::platform::cpu_local::CpuLocal;
+use crate::error::FreeError;
+use crate::zone::events::Event;
+use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
+use crate::pageset::slot::Home;
+use crate::pageset::{PagesetGuard, StackId};
+use crate::rules::pageset_tuning::{PagesetTuning, words};
+use crate::pageset::word::GIVE_STEPS;
+use crate::platform::Platform;
+use crate::zone::quarantine::{Entry, Quarantined};
+use crate::pageset::refill::zone_level;
+use crate::alloc::request::PageKind;
+use crate::units::{Order, PageCount, Pfn};
+use crate::zone::{Seat, Zone};
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Frees the block of `order` that starts at `first`.
+    ///
+    /// # Errors
+    /// When `first` does not start an allocated block of this order: the error names the frame and
+    /// what it is instead; or [`FreeError::Reentered`]. Nothing has changed.
+    #[inline(always)]
+    pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+        if order == Order::PAGE && self.give_at_home(first) { Ok(()) } else { self.free_beyond(first, order) }
+    }
+
+    /// A frame onto the stack at home; `false` when it is no allocated frame of that zone, or nothing can be given
+    /// back now.
+    #[inline(always)]
+    fn give_at_home(&self, first: Pfn) -> bool {
+        let prepare = move |home: &Home<'m, P>| {
+            let offset = first.get().wrapping_sub(home.base.get());
+            let state = home.states.get(usize::try_from(offset).ok()?)?;
+            let step = match mark_page_freed(state, self.misuse) {
+                Ok(()) => GIVE_STEPS[PageKind::User as usize],
+                Err(found) => self.mark_other_kind_freed(state, found)?,
+            };
+            Some((step, offset as u32)) // zones span 2^32 frames at most
+        };
+        let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);
+        self.platform.cpu_local().give_at_home(&self.platform, &self.homes, prepare, refused)
+    }
+
+    /// Marks a single frame of another kind than the usual one as cached, where `byte` was found; returns what
+    /// giving it changes the word by, or `None` when it is not allocated.
+    ///
+    /// Inlined: a call would cost every loop around a free registers.
+    #[inline(always)]
+    fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<u64> {
+        let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
+        mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;
+        Some(GIVE_STEPS[kind as usize])
+    }
+
+    /// Gives a frame, already marked as kept, that the stack at home did not take at once. `false` when that would
+    /// have to wait for the caller's own thread: the frame is allocated again.
+    #[inline(never)]
+    fn give_beyond(&self, zone: usize, frame: u32, step: u64) -> bool {
+        let kind = PageKind::ALL.into_iter().find(|&kind| GIVE_STEPS[kind as usize] == step);
+        let kind = kind.expect("steps are of kinds");
+        if self.platform.is_reentered() {
+            self.zones[zone].frames.take_back(frame, kind);
+            return false;
+        }
+        if !self.give_and_fold(zone, frame, kind) {
+            self.give(&self.zones[zone], frame, Order::PAGE, kind);
+        }
+        true
+    }
+
+    /// Frees whatever does not go onto the stack at home at once.
+    #[inline(never)]
+    fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+        let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
+        if self.platform.is_reentered() {
+            return Err(FreeError::Reentered(first));
+        }
+        let frame = zone.offset(first);
+        let kind = zone
+            .frames
+            .release(frame, order, self.misuse)
+            .map_err(|state| self.refusal(zone, first, order, state))?;
+        if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
+            self.free_hardened(zone, frame, order, kind);
+        } else {
+            self.give(zone, frame, order, kind);
+        }
+        Ok(())
+    }
+
+    /// Gives a block that is marked as kept back to its zone.
+    fn give(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+        let pages = -(order.pages().get() as i64);
+        let counters = &self.nodes[zone.node].counters;
+        if let Some(stack) = self.cached.stack(order)
+            && let Some(seat) = self.current_seat()
+            && let Some(guard) = self.own_pageset(zone, seat)
+        {
+            guard.count_kind(kind, pages, counters);
+            let pushed = self.push(zone, &guard, seat, stack, frame, order);
+            self.set_limits(zone, &guard, seat);
+            if pushed {
+                return;
+            }
+        } else {
+            counters.add_total(kind.item(), pages);
+        }
+        self.give_to_buddy(zone, frame, order);
+    }
+
+    /// Puts a block onto its stack, drains when there is too much; `false` when there is no room.
+    fn push(
+        &self,
+        zone: &Zone<'m, P>,
+        guard: &PagesetGuard<'_, P>,
+        seat: Seat,
+        stack: StackId,
+        frame: u32,
+        order: Order,
+    ) -> bool {
+        if guard.room(stack) == 0 && !self.make_room(zone, guard, seat, stack) {
+            return false;
+        }
+        guard.push(stack, order, frame);
+        match self.tuning() {
+            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+                guard.set_run(guard.depth().on_give(order, guard));
+                self.end_period(zone, guard, seat);
+            }
+            PagesetTuning::Stepwise => {
+                guard.stepwise().on_give(order, zone.pageset_limits(zone.is_own(seat)).batch, guard);
+            }
+            PagesetTuning::Fixed => {}
+        }
+        if guard.count() >= self.high_now(zone, guard, seat) {
+            self.drain_surplus(zone, guard, seat, stack);
+        }
+        true
+    }
+
+    /// Drains a stack that is full; `false` when the pageset is closed.
+    #[cold]
+    fn make_room(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) -> bool {
+        let order = self.cached.order(stack);
+        let half = u64::from(guard.len(stack)).div_ceil(2) << order.get();
+        let batch = zone.pageset_limits(zone.is_own(seat)).batch;
+        let size = if self.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
+        self.drain(zone, guard, stack, size.min(PageCount::new(half)));
+        guard.room(stack) > 0
+    }
+
+    /// Drains a pageset that has reached `high`, or has none yet.
+    #[cold]
+    fn drain_surplus(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) {
+        let own = zone.is_own(seat);
+        self.set_first_high(zone, guard, own);
+        let count = guard.count();
+        if count < self.high_now(zone, guard, seat) {
+            return;
+        }
+        let bar = self.high_now(zone, guard, seat);
+        let batch = zone.pageset_limits(own).batch;
+        let size = match self.tuning() {
+            PagesetTuning::Stepwise => {
+                let figures = self.figures(zone, guard, own);
+                let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
+                guard.set_high(resize.high);
+                resize.size.max(count.saturating_minus(self.high_now(zone, guard, seat)))
+            }
+            // A `high` that fell is reached a batch at a time, unless the zone is being reclaimed.
+            PagesetTuning::DepthPublished if !zone.is_reclaimed() => batch,
+            PagesetTuning::DepthPublished => batch.max(count.saturating_minus(bar)),
+            PagesetTuning::Depth | PagesetTuning::Fixed => {
+                let size = words::drain_size(batch);
+                let single = stack == StackId::PAGES;
+                let size = if single { PageCount::new(guard.until_whole_words(size.get())) } else { size };
+                size.max(words::drain_least(bar, count))
+            }
+        };
+        self.drain(zone, guard, stack, size.min(count));
+        // While large blocks are scarce, or limits fell, `high` itself follows.
+        guard.set_high(self.high_limits(zone, own).clamp(guard.high()));
+    }
+
+    /// Frees a block past the pagesets.
+    #[cold]
+    fn give_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
+        let pages = order.pages().get();
+        if zone.frames.mark_free(frame, order) && zone.regions.give(frame, order) {
+            zone.counters().add_total(ZoneItem::Free, pages as i64);
+            self.clear_marks_early(zone);
+        } else {
+            // Freed twice by a race that plain checks cannot see: count it as allocated again.
+            self.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
+            self.nodes[zone.node].events.add(Event::Withheld, pages);
+        }
+    }
+
+    /// Poisons the block and passes it through quarantine, as far as these are on.
+    #[cold]
+    fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+        if let Some(poison) = self.hardening.poison
+            && let Some(contents) = self.platform.contents()
+        {
+            contents.fill(zone.pfn(frame), order.pages(), poison);
+        }
+        // The oldest blocks make room, each in turn; no more of them than there can be.
+        for _ in 0..=zone.quarantine.len() {
+            match zone.enter_quarantine(frame, order, kind) {
+                Entry::Done => return,
+                Entry::TooLarge => break,
+                Entry::Oldest(oldest) => self.release(zone, &oldest),
+                // Freed twice by a race that plain checks cannot see; it is in there once.
+                Entry::Withheld => {
+                    return self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+                }
+            }
+        }
+        self.give(zone, frame, order, kind);
+    }
+
+    /// Frees all blocks that wait in a zone's quarantine.
+    pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
+        // No more than it can hold: others may be filling it.
+        for _ in 0..zone.quarantine.len() {
+            let Some(oldest) = zone.leave_quarantine() else { return };
+            self.release(zone, &oldest);
+        }
+    }
+
+    #[cold]
+    fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
+        match block.kind {
+            Some(kind) => self.give(zone, block.frame, block.order, kind),
+            None => self.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
+        }
+    }
+}

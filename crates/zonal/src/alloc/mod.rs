@@ -1,0 +1,373 @@
+//! THE path: a block for a request.
+//!
+//! Most requests are for single frames and are served by [`Allocator::take_at_home`]: the stack of
+//! the current CPU's pageset of its home zone, one store and no look at watermarks, for those
+//! are checked where free frames change: at refill. What trips there comes to
+//! [`Allocator::alloc_beyond`], which locks the pageset; everything else is a scan of a zonelist.
+//! Vocabulary: to *claim* a frame is to mark it as allocated; a frame that cannot be claimed is
+//! *withheld*. Neighbours: `slow_path.rs` goes on when the pageset is empty, `free.rs` is the way back.
+
+pub(crate) mod allocator;
+mod at_home;
+mod bulk;
+pub(crate) mod failed_reclaim;
+mod free;
+mod free_refusal;
+pub mod mempolicy;
+mod past_full;
+pub(crate) mod reach;
+mod reclaim;
+pub mod request;
+mod scan;
+pub(crate) mod shortage;
+pub(crate) mod slow_path;
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::Allocator;
+use crate::config::{Faults, Misuse, ZeroOn};
+use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::platform::cpu_local::CpuLocal;
+use crate::error::AllocError;
+use crate::zone::events::Event;
+use crate::zone::frame_states::{CACHED_PAGE, FrameState, allocated_page};
+use crate::pageset::slot::Home;
+use crate::node_mask::NodeMask;
+use crate::pageset::{PagesetGuard, StackId};
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::pageset::word::TAKE_STEPS;
+use crate::platform::{Atomic, Platform};
+use crate::alloc::mempolicy::Policy;
+use crate::alloc::reach::Reach;
+use crate::alloc::request::{Block, PageKind, Request, Terms};
+use crate::units::{Order, PageCount, Pfn, ZoneKind};
+use crate::rules::watermarks::{Mark, Urgency};
+use crate::zone::{Seat, Zone};
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Allocates one block.
+    ///
+    /// # Errors
+    /// [`AllocError::OutOfMemory`] when all that a request of its kind may try has been tried;
+    /// [`AllocError::Reentered`] when it may not wait for the caller's own thread; other errors name what is
+    /// wrong with the request. A failed request changes nothing.
+    #[inline(always)]
+    pub fn alloc(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+        if request.terms.order == Order::PAGE
+            && request.is_plain()
+            && let Some(block) = self.take_at_home(request.terms.kind)
+        {
+            return Ok(block);
+        }
+        // In parts, so that a request that is built for this call never lies in memory.
+        self.alloc_beyond(request.terms, request.policy, request.allowed)
+    }
+
+    /// A frame from the stack at home, unless that trips.
+    #[inline(always)]
+    fn take_at_home(&self, kind: PageKind) -> Option<Block> {
+        let local = self.platform.cpu_local();
+        let (home, frame) = local.take_at_home(&self.platform, &self.homes, TAKE_STEPS[kind as usize]);
+        self.claim_at_home(home, frame, kind)
+    }
+
+    /// Marks a frame that was taken as allocated; there is no state of `NOTHING`.
+    ///
+    /// Where frees are exact no frame is ever on two stacks, and so there is nothing to check.
+    #[inline(always)]
+    fn claim_at_home(&self, home: &Home<'m, P>, frame: u64, kind: PageKind) -> Option<Block> {
+        let state = home.states.get(frame as usize)?;
+        // Acquire pairs with the release of the free; a store apart is enough, as in `FrameTable`.
+        if self.misuse == Misuse::Checked && state.load(Acquire) != CACHED_PAGE {
+            self.withheld_at_home(home.zone.index());
+            return None;
+        }
+        debug_assert!(state.load(Relaxed) == CACHED_PAGE, "frame {frame} left a pageset, but was not in it");
+        // Release: pairs with the acquire of the free's exchange.
+        state.store(allocated_page(kind), Release);
+        let first = Pfn::new(home.base.get().wrapping_add(frame));
+        Some(Block { first, order: Order::PAGE, zone: home.zone, node: home.node })
+    }
+
+    /// The frame just taken is the second copy of one that was freed twice, and the first has been
+    /// handed out: it stays as it is, counted as allocated, for the free that was wrong counted it down.
+    #[cold]
+    fn withheld_at_home(&self, zone: usize) {
+        self.nodes[self.zones[zone].node].events.add(Event::Withheld, 1);
+    }
+
+    /// Whatever is not served at home at once.
+    #[inline(never)]
+    fn alloc_beyond(
+        &self,
+        terms: Terms,
+        policy: Option<&Policy<'_, P>>,
+        allowed: Option<&NodeMask>,
+    ) -> Result<Block, AllocError> {
+        let request = &Request { terms, policy, allowed };
+        if self.platform.is_reentered() {
+            return Err(AllocError::Reentered);
+        }
+        if self.faults != Faults::None && self.is_refused() {
+            return self.refuse(request);
+        }
+        let may_pop = request.may_pop();
+        if may_pop && !request.is_strict() {
+            if terms.order == Order::PAGE
+                && self.may_stay(request)
+                && let Some((home, frame)) = self.take_and_fold(terms.kind)
+                && let Some(block) = self.claim_at_home(home, u64::from(frame), terms.kind)
+            {
+                return Ok(block);
+            }
+            if let Some(block) = self.pop_past_full(request) {
+                return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
+            }
+        }
+        if may_pop && let Some(block) = self.pop_home(request) {
+            return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
+        }
+        self.alloc_slow(request)
+    }
+
+    /// A block from the current CPU's pageset of its node's home zone, the one that is preferred, or
+    /// of an order that is not cached from that zone; `None` when there is none to be had without
+    /// waiting.
+    fn pop_home(&self, request: &Request<'_, P>) -> Option<Block> {
+        let seat = self.current_seat()?;
+        let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
+        if request.is_strict() && !zone.is_own(seat) {
+            return None;
+        }
+        let Terms { order, kind, .. } = request.terms;
+        let Some(stack) = self.cached.stack(order) else {
+            return self.split_home(zone, seat, &request.terms);
+        };
+        let guard = self.own_pageset(zone, seat)?;
+        let kept = if guard.has(stack) { self.pop(zone, &guard, stack, order, kind) } else { None };
+        let block = match kept {
+            Some(block) => block,
+            None => self.pop_refilled(zone, &guard, seat, stack, &request.terms)?,
+        };
+        self.count_hits(zone, &guard, seat, 1);
+        self.set_limits(zone, &guard, seat);
+        Some(block)
+    }
+
+    /// Whether a scan at `low` would end at the home zone, with which it begins: as long as that zone's
+    /// watermark allows.
+    #[inline]
+    fn home_passes(&self, zone: &Zone<'m, P>, seat: Seat, terms: &Terms) -> bool {
+        !self.platform.is_reclaiming()
+            && self.is_online(seat)
+            && zone.marks_allow(terms.order, terms.urgency, terms.zone_limit, Mark::Low)
+    }
+
+    /// A block of an order that is not cached, as a scan at `low` would get it from the home zone.
+    fn split_home(&self, zone: &Zone<'m, P>, seat: Seat, terms: &Terms) -> Option<Block> {
+        let order = terms.order;
+        if order > self.max_order || !self.home_passes(zone, seat, terms) {
+            return None;
+        }
+        let guard = self.own_pageset(zone, seat)?;
+        let block = self.split(zone, Some(seat), order, terms.kind)?;
+        guard.add_to(|pageset| &pageset.probes, 1);
+        self.count_hits(zone, &guard, seat, 1); // all limits stay as they are
+        Some(block)
+    }
+
+    /// A block from the home zone's pageset, which is empty, as a scan at `low` would get it.
+    fn pop_refilled(
+        &self,
+        zone: &Zone<'m, P>,
+        guard: &PagesetGuard<'_, P>,
+        seat: Seat,
+        stack: StackId,
+        terms: &Terms,
+    ) -> Option<Block> {
+        if !self.home_passes(zone, seat, terms) {
+            return None;
+        }
+        let spare = spare(zone, terms.zone_limit, Mark::Low);
+        loop {
+            if self.refill(zone, guard, seat, stack, spare) == 0 {
+                self.set_limits(zone, guard, seat);
+                return None;
+            }
+            if let Some(block) = self.pop(zone, guard, stack, terms.order, terms.kind) {
+                guard.add_to(|pageset| &pageset.probes, 1);
+                return Some(block);
+            }
+        }
+    }
+
+    /// The next block of a stack that can be claimed.
+    pub(crate) fn pop(
+        &self,
+        zone: &Zone<'m, P>,
+        guard: &PagesetGuard<'_, P>,
+        stack: StackId,
+        order: Order,
+        kind: PageKind,
+    ) -> Option<Block> {
+        loop {
+            let frame = guard.pop(stack, order)?;
+            guard.count_kind(kind, order.pages().get() as i64, &self.nodes[zone.node].counters);
+            if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
+                continue;
+            }
+            match self.tuning() {
+                PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+                    guard.set_run(guard.depth().on_take(order, guard));
+                }
+                PagesetTuning::Stepwise => guard.stepwise().on_take(guard),
+                PagesetTuning::Fixed => {}
+            }
+            return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
+        }
+    }
+
+    /// Claims a block that left a pageset or the buddy; `false` when it must be withheld.
+    #[inline]
+    fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
+        // Looked at before anybody could free the block.
+        if let Some(poison) = self.hardening.poison
+            && !self.is_poisoned(zone, frame, order, poison)
+        {
+            zone.frames.retire(frame, from, order, kind);
+            return false;
+        }
+        let admitted = zone.frames.mark_allocated(frame, from, order, kind);
+        if !admitted {
+            self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+        }
+        admitted
+    }
+
+    #[cold]
+    fn is_poisoned(&self, zone: &Zone<'_, P>, frame: u32, order: Order, poison: u64) -> bool {
+        let contents = self.platform.contents().expect("checked when the allocator was made");
+        let unchanged = contents.holds(zone.pfn(frame), order.pages(), poison);
+        if !unchanged {
+            self.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
+        }
+        unchanged
+    }
+
+    /// A block from `zone`, whose watermark was checked: from the pageset, refilled if need be, or
+    /// straight from the buddy.
+    pub(crate) fn take_from(
+        &self,
+        zone: &Zone<'m, P>,
+        preferred: &Zone<'m, P>,
+        reach: &Reach<'_>,
+        mark: Mark,
+    ) -> Option<Block> {
+        let Some((stack, seat)) = self.cached.stack(reach.order).zip(reach.seat) else {
+            return self.take_from_buddy(zone, preferred, reach);
+        };
+        let Some(guard) = self.own_pageset(zone, seat) else {
+            return self.take_from_buddy(zone, preferred, reach);
+        };
+        let own = zone.is_own(seat);
+        let block = loop {
+            if let Some(block) = self.pop(zone, &guard, stack, reach.order, reach.kind) {
+                break block;
+            }
+            let spare = spare(zone, reach.limit, mark);
+            if self.refill(zone, &guard, seat, stack, spare) == 0 {
+                self.set_limits(zone, &guard, seat);
+                drop(guard);
+                return self.take_from_buddy(zone, preferred, reach);
+            }
+        };
+        if preferred.node == zone.node && (reach.from == zone.node) == own && !reach.interleaved {
+            self.count_hits(zone, &guard, seat, 1);
+        } else {
+            // Locality is counted in two places: what differs in both together stays below the threshold.
+            self.fold_all_served(zone, &guard, seat);
+            let word = &guard.zone_diffs;
+            count_numa(zone, preferred, reach, |item| zone.counters().increment(word, item, &guard));
+        }
+        self.set_limits(zone, &guard, seat);
+        Some(block)
+    }
+
+    /// A block straight from the buddy: orders that are not cached, CPUs that are offline, and
+    /// pagesets that somebody else has at the moment.
+    fn take_from_buddy(
+        &self,
+        zone: &Zone<'_, P>,
+        preferred: &Zone<'_, P>,
+        reach: &Reach<'_>,
+    ) -> Option<Block> {
+        let block = self.split(zone, reach.seat, reach.order, reach.kind)?;
+        count_numa(zone, preferred, reach, |item| zone.counters().add_total(item, 1));
+        Some(block)
+    }
+
+    /// The next block of the buddy that can be claimed.
+    fn split(&self, zone: &Zone<'_, P>, seat: Option<Seat>, order: Order, kind: PageKind) -> Option<Block> {
+        loop {
+            let pages = order.pages().get() as i64;
+            // Under the region's lock, as in a refill.
+            let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
+            let frame = zone.regions.take(order, zone.home(seat), leaving)?;
+            self.nodes[zone.node].counters.add_total(kind.item(), pages);
+            if self.admit(zone, frame, FrameState::Free, order, kind) {
+                return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
+            }
+        }
+    }
+
+    /// Zeroes a block where that was asked for.
+    #[inline]
+    pub(crate) fn finish(&self, block: Block, zeroed: bool) -> Block {
+        if zeroed && let Some(contents) = self.platform.contents() {
+            contents.fill(block.first, block.order.pages(), 0);
+        }
+        block
+    }
+}
+
+/// Counts where a block came from, once a block. `preferred` is the first zone that could have
+/// served it.
+fn count_numa<P: Platform>(
+    zone: &Zone<'_, P>,
+    preferred: &Zone<'_, P>,
+    reach: &Reach<'_>,
+    count: impl Fn(ZoneItem),
+) {
+    if preferred.node == zone.node {
+        count(ZoneItem::NumaHit);
+    } else {
+        count(ZoneItem::NumaMiss); // the scan counts it as foreign to `preferred`
+    }
+    count(if reach.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+    if reach.interleaved && reach.target == zone.node {
+        count(ZoneItem::InterleaveHit);
+    }
+}
+
+/// Frames that come at once at most: 32 batches, and what rounding to whole words adds.
+const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
+
+/// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at the mark of
+/// the scan, and at `min` even where the request may go further: what lies below is for requests
+/// that are urgent, and those cannot look into the pagesets of other CPUs.
+fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, mark: Mark) -> PageCount {
+    let keep = zone.watermarks().discounted(mark, Urgency::Normal).plus(zone.reserve(limit));
+    zone.free_before(LARGEST_REFILL).saturating_minus(keep)
+}
+
+impl PageKind {
+    /// The counter of frames allocated as this kind.
+    #[inline]
+    pub(crate) const fn item(self) -> NodeItem {
+        match self {
+            Self::User => NodeItem::User,
+            Self::Cache => NodeItem::Cache,
+            Self::Kernel => NodeItem::Kernel,
+        }
+    }
+}

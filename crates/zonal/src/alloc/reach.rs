@@ -1,0 +1,177 @@
+//! What a request may use: from which CPU it comes, which list it walks, which zones may serve it.
+//!
+//! A [`Reach`] is a request resolved against the state of the machine. Vocabulary: the *target* is
+//! the node whose zonelist is walked. Neighbours: `policy.rs` names nodes, `scan.rs` walks.
+
+use crate::Allocator;
+use crate::config::ZeroOn;
+use crate::error::AllocError;
+use crate::node_mask::NodeMask;
+use crate::platform::Platform;
+use crate::alloc::mempolicy::{Mode, Turn};
+use crate::alloc::request::{PageKind, Request};
+use crate::units::{NodeId, Order, ZoneKind};
+use crate::rules::watermarks::Urgency;
+use crate::zone::{Seat, Zone};
+
+/// A request, resolved.
+pub(crate) struct Reach<'r> {
+    pub(crate) order: Order,
+    pub(crate) kind: PageKind,
+    pub(crate) urgency: Urgency,
+    pub(crate) limit: ZoneKind,
+    /// Seat of the current CPU; one that does not exist, with that CPU's number, if the CPU is unknown or
+    /// offline.
+    pub(crate) seat: Option<Seat>,
+    /// Place of the node the request comes from.
+    pub(crate) from: usize,
+    /// Place of the node whose list is walked.
+    pub(crate) target: usize,
+    /// Whether only the target may serve.
+    pub(crate) strict: bool,
+    /// Whether `target` was chosen by interleaving.
+    pub(crate) interleaved: bool,
+    /// Whether reclaimers may be called: the request waits, and the caller is not in a call of one already.
+    pub(crate) may_reclaim: bool,
+    pub(crate) may_retry: bool,
+    /// Nodes that the request's cpuset leaves.
+    pub(crate) cpuset: Option<&'r NodeMask>,
+    /// Nodes that a binding policy leaves.
+    bound: Option<&'r NodeMask>,
+    /// How many nodes with memory both leave.
+    nodes: usize,
+}
+
+/// The nodes that policy and cpuset leave, where that is not all.
+#[derive(Clone, Copy)]
+pub(crate) struct AllowedNodes<'r> {
+    /// Those that are in this set and, if there is one, in the other.
+    masks: (&'r NodeMask, Option<&'r NodeMask>),
+    /// How many of them have memory.
+    pub(crate) count: usize,
+}
+
+impl AllowedNodes<'_> {
+    #[inline]
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
+    }
+
+    /// The bits of the nodes from `64 * word` up.
+    #[inline]
+    pub(crate) fn word(&self, word: usize) -> u64 {
+        self.masks.0.words()[word] & self.masks.1.map_or(!0, |mask| mask.words()[word])
+    }
+}
+
+impl<'r> Reach<'r> {
+    /// Whether `zone` may serve the request.
+    pub(crate) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        zone.kind <= self.limit
+            && (!self.strict || zone.node == self.target)
+            && self.allows_node(zone.node_id)
+    }
+
+    /// The nodes that may serve; `None` = all.
+    #[inline]
+    pub(crate) fn nodes(&self) -> Option<AllowedNodes<'r>> {
+        let first = self.bound.or(self.cpuset)?;
+        let other = self.bound.and(self.cpuset);
+        Some(AllowedNodes { masks: (first, other), count: self.nodes })
+    }
+
+    /// Whether a policy binds the request to nodes.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.bound.is_some()
+    }
+
+    fn allows_node(&self, node: NodeId) -> bool {
+        self.nodes().is_none_or(|nodes| nodes.contains(node))
+    }
+}
+
+impl<P: Platform> Allocator<'_, P> {
+    /// Resolves a request, with the next turn of its policy.
+    pub(crate) fn resolve<'r>(&self, request: &Request<'r, P>) -> Result<Reach<'r>, AllocError> {
+        self.resolve_in_turn(request, Turn::Next)
+    }
+
+    /// Resolves a request.
+    pub(crate) fn resolve_in_turn<'r>(
+        &self,
+        request: &Request<'r, P>,
+        turn: Turn,
+    ) -> Result<Reach<'r>, AllocError> {
+        if request.terms.order > self.max_order {
+            return Err(AllocError::OrderTooLarge { order: request.terms.order, max: self.max_order });
+        }
+        if self.zeroes(request) && self.platform.contents().is_none() {
+            return Err(AllocError::NoContents);
+        }
+        let reclaiming = self.platform.is_reclaiming();
+        let urgency = if reclaiming { Urgency::Reserve } else { request.terms.urgency };
+        let cpu = self.platform.current_cpu();
+        let here = self.seat(cpu);
+        let from = here.map_or(0, |seat| usize::from(seat.node));
+        let mut reach = Reach {
+            order: request.terms.order,
+            kind: request.terms.kind,
+            urgency,
+            limit: request.terms.zone_limit,
+            seat: here.filter(|&seat| self.is_online(seat)).or(Some(Seat::absent(cpu))),
+            from,
+            target: from,
+            strict: request.is_strict(),
+            interleaved: false,
+            may_reclaim: request.may_wait() && !reclaiming,
+            may_retry: request.may_retry(),
+            cpuset: request.allowed.filter(|_| urgency != Urgency::Atomic),
+            bound: None,
+            nodes: 0,
+        };
+        if request.policy.is_some() || reach.cpuset.is_some() {
+            self.constrain(&mut reach, request, turn)?;
+        }
+        Ok(reach)
+    }
+
+    /// Whether a block for this request is zeroed.
+    pub(crate) fn zeroes(&self, request: &Request<'_, P>) -> bool {
+        request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
+    }
+
+    /// Applies policy and cpuset.
+    fn constrain<'r>(
+        &self,
+        reach: &mut Reach<'r>,
+        request: &Request<'r, P>,
+        turn: Turn,
+    ) -> Result<(), AllocError> {
+        let memory = self.memory_nodes();
+        let usable = reach.cpuset.map_or(memory, |mask| mask.intersection(&memory));
+        reach.nodes = usable.len();
+        let none = |mask: &NodeMask| if mask.is_empty() { Err(AllocError::NoNodeInPolicy) } else { Ok(()) };
+        none(&usable)?;
+        let Some(policy) = request.policy else { return Ok(()) };
+        none(&policy.nodes.intersection(&memory))?;
+        let target = match &policy.mode {
+            Mode::Local => None,
+            Mode::Preferred(node) => Some(*node),
+            Mode::Bind => {
+                let nodes = policy.nodes.intersection(&usable);
+                none(&nodes)?;
+                (reach.bound, reach.nodes) = (Some(&policy.nodes), nodes.len());
+                None
+            }
+            Mode::Interleave | Mode::Weighted(_) => {
+                let node = policy.target(&usable, turn);
+                reach.interleaved = node.is_some();
+                node
+            }
+        };
+        if let Some(place) = target.and_then(|node| self.place_of(node)) {
+            reach.target = place;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! Reclaim: when reclaimers are called, and for what.
+//!
+//! *Background* reclaim works for a node until its zones are above `high`; *direct* reclaim works
+//! for one request in its own context; *node* reclaim works for one nearby zone before a scan goes
+//! on. Under the published modes of the zonelist cache each call is about one zone, as it was then, by
+//! default about a whole node. Reclaimers run outside every lock; what they allocate meanwhile is served
+//! from the reserve. Source of node reclaim's rules: Gorman 2011, Linux 76d3fbf8fbf6. Neighbours:
+//! `reclaimer.rs` is what they implement, `slow_path.rs` and `scan.rs` call for reclaim.
+
+use crate::Allocator;
+use crate::zone::counters::NodeItem;
+use crate::error::OnlineError;
+use crate::zone::events::Event;
+use crate::machine::FrameRange;
+use crate::zone::node::ReclaimTurn;
+use crate::platform::Platform;
+use crate::alloc::reach::Reach;
+use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
+use crate::alloc::slow_path::{IDLE_ROUNDS, reclaim_target};
+use crate::units::{NodeId, Order, PageCount, ZoneId};
+use crate::zone::Zone;
+use crate::zonelist::full_cache::OrderClasses;
+
+/// How node reclaim of a zone went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodeReclaimOutcome {
+    /// Not tried: the caller may not, or somebody else is at it.
+    NoScan,
+    /// Not tried: too little to give up.
+    Full,
+    /// Freed nothing.
+    Nothing,
+    /// Freed less than the request needs.
+    Some,
+    /// Freed what the request needs.
+    Success,
+}
+
+/// A caller that is reclaiming, until dropped; its own requests act as reserve ones.
+struct Reclaiming<'p, P: Platform>(&'p P);
+
+impl<'p, P: Platform> Reclaiming<'p, P> {
+    fn begin(platform: &'p P) -> Self {
+        platform.set_reclaiming(true);
+        Self(platform)
+    }
+}
+
+impl<P: Platform> Drop for Reclaiming<'_, P> {
+    fn drop(&mut self) {
+        self.0.set_reclaiming(false);
+    }
+}
+
+/// A background worker that is awake, until dropped; its node's counters are exact meanwhile.
+struct Awake<'a, 'm, P: Platform> {
+    allocator: &'a Allocator<'m, P>,
+    place: usize,
+}
+
+impl<P: Platform> Drop for Awake<'_, '_, P> {
+    fn drop(&mut self) {
+        self.allocator.nodes[self.place].background_ends();
+        self.allocator.pressure_ends(self.place);
+    }
+}
+
+/// Zones whose pagesets are held down while they are reclaimed, until dropped.
+struct HeldDown<'z, 'm, P: Platform>(&'z [Zone<'m, P>]);
+
+impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
+    fn begin(zones: &'z [Zone<'m, P>]) -> Self {
+        zones.iter().for_each(Zone::reclaim_begins);
+        Self(zones)
+    }
+}
+
+impl<P: Platform> Drop for HeldDown<'_, '_, P> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Zone::reclaim_ends);
+    }
+}
+
+/// What one call is about: all zones of a node, or one of them.
+struct Extent<'m, P: Platform> {
+    /// Place of the node.
+    place: usize,
+    zones: &'m [Zone<'m, P>],
+    /// The zone, when it is one alone.
+    alone: Option<ZoneId>,
+}
+
+impl<P: Platform> Extent<'_, P> {
+    fn managed(&self) -> PageCount {
+        self.zones.iter().map(Zone::managed).sum()
+    }
+
+    fn missing_to_high(&self) -> PageCount {
+        self.zones.iter().map(missing_to_high).sum()
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Reclaims `node` until each of its zones has more than `watermarks.high` free or nothing more
+    /// comes. Called by the embedder's worker after
+    /// [`wake_background_reclaim`](Platform::wake_background_reclaim). Returns the frames freed; zero
+    /// when another worker is at it, or the caller is itself in a reclaimer's call.
+    pub fn background_reclaim(&self, node: NodeId) -> PageCount {
+        let Some(place) = self.place_of(node) else { return PageCount::ZERO };
+        let node = &self.nodes[place];
+        if self.platform.is_reclaiming() || !node.background_begins() {
+            return PageCount::ZERO;
+        }
+        let _awake = Awake { allocator: self, place };
+        self.pressure_begins(place);
+        let freed = self.reclaim_to_high(place);
+        node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
+        node.events.add(Event::BackgroundReclaimed, freed.get());
+        if freed == PageCount::ZERO {
+            node.note_fruitless();
+        }
+        freed
+    }
+
+    /// Asks the reclaimers to give up `target` frames of `node` although no request lacks them: before
+    /// memory is given back to a host, or to make room ahead of need. Returns the frames freed; zero
+    /// when the machine has no such node, or the caller is itself in a reclaimer's call.
+    /// Linux: `/sys/devices/system/node/node*/reclaim`.
+    pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
+        match self.place_of(node) {
+            Some(place) if !self.platform.is_reclaiming() => {
+                let request = ReclaimRequest::new(ReclaimReason::Shrink, node, target);
+                self.call_reclaimers(&self.whole_node(place), &request)
+            }
+            _ => PageCount::ZERO,
+        }
+    }
+
+    /// Asks the reclaimers once for the frames of `range` that are not free, so that it can go offline.
+    /// Returns the frames freed, which may lie elsewhere; zero when all are free, or the caller is itself
+    /// in a reclaimer's call.
+    ///
+    /// # Errors
+    /// When the range is empty or does not lie within one zone's span.
+    pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
+        let zone = self.zone_around(&range)?;
+        self.drain_zone(zone);
+        let free = PageCount::new(zone.regions.count_free(zone.offset(range.start), range.count.get()));
+        let target = range.count.saturating_minus(free);
+        if target == PageCount::ZERO || self.platform.is_reclaiming() {
+            return Ok(PageCount::ZERO);
+        }
+        let request = ReclaimRequest {
+            range: Some(range),
+            ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target)
+        };
+        Ok(self.call_reclaimers(&self.whole_node(zone.node), &request))
+    }
+
+    /// Rounds of reclaim, as long as they help: those after which as much is missing as before
+    /// count as idle, whatever the reclaimer says.
+    fn reclaim_to_high(&self, place: usize) -> PageCount {
+        let node = &self.nodes[place];
+        let mut total = PageCount::ZERO;
+        let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
+        loop {
+            let missing = self.whole_node(place).missing_to_high();
+            idle = if missing < least { 0 } else { idle + 1 };
+            least = least.min(missing);
+            if missing == PageCount::ZERO || idle == IDLE_ROUNDS {
+                return total;
+            }
+            node.events.add(Event::BackgroundRounds, 1);
+            let freed = self.background_round(place);
+            total = total.plus(freed);
+            if freed == PageCount::ZERO {
+                return total;
+            }
+        }
+    }
+
+    /// One call for each extent of the node that lacks frames.
+    fn background_round(&self, place: usize) -> PageCount {
+        let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
+        let freed = short.map(|extent| {
+            let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
+            let request = ReclaimRequest::new(ReclaimReason::Background, self.nodes[place].id, target);
+            self.call_reclaimers(&extent, &request)
+        });
+        freed.sum()
+    }
+
+    /// Calls the reclaimers for the zones of `extent`. What they claim beyond the frames of these is not
+    /// counted.
+    fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
+        let request = ReclaimRequest { zone: extent.alone, ..*request };
+        let freed = {
+            let _held_down = HeldDown::begin(extent.zones);
+            let _reclaiming = Reclaiming::begin(&self.platform);
+            self.platform.reclaimer().reclaim(&request)
+        };
+        let freed = freed.min(extent.managed());
+        self.nodes[extent.place].note_reclaimed(freed);
+        if freed != PageCount::ZERO {
+            // What was freed lies in the pagesets of this CPU; watermarks look at the zones.
+            if let Some(seat) = self.current_seat() {
+                self.node_zones(extent.place).iter().for_each(|zone| self.drain_seat(zone, seat));
+            }
+        }
+        freed
+    }
+
+    /// Frames that the reclaimers could give up. The caller is not reclaiming.
+    fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
+        let _reclaiming = Reclaiming::begin(&self.platform);
+        self.platform.reclaimer().count(request)
+    }
+
+    /// Whether reclaimers have frames of a node in reach to give up to direct reclaim.
+    pub(crate) fn has_reclaimable(&self, reach: &Reach<'_>) -> bool {
+        let nodes = self.nodes_in_reach(reach);
+        let has = |node| self.count_reclaimable(&direct_request(reach, node)) != PageCount::ZERO;
+        nodes.iter().any(has)
+    }
+
+    /// One round of direct reclaim for a request; returns the frames freed.
+    pub(crate) fn direct_reclaim(&self, reach: &Reach<'_>) -> PageCount {
+        let (events, start) = (self.nodes[reach.target].events, self.platform.now());
+        let target = reclaim_target(reach.order);
+        let mut freed = PageCount::ZERO;
+        let in_reach = self.nodes_in_reach(reach);
+        // From the target on, so that requests of different nodes do not all start at one.
+        let places = (0..self.nodes.len()).map(|step| (reach.target + step) % self.nodes.len());
+        for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
+            freed = freed.plus(self.direct_reclaim_of(place, reach, target.saturating_minus(freed)));
+            if freed >= target {
+                break;
+            }
+        }
+        events.add(Event::DirectStalls, 1);
+        events.add(Event::DirectReclaimed, freed.get());
+        events.add(Event::DirectNs, self.platform.now().ns_since(start));
+        freed
+    }
+
+    /// Direct reclaim of up to `target` frames of the node at a place.
+    fn direct_reclaim_of(&self, place: usize, reach: &Reach<'_>, target: PageCount) -> PageCount {
+        let node = &self.nodes[place];
+        let mut freed = PageCount::ZERO;
+        let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| reach.allows(zone));
+        for extent in self.extents(place).filter(helps) {
+            let left = target.saturating_minus(freed);
+            let request = ReclaimRequest { target: left, ..direct_request(reach, node.id) };
+            freed = freed.plus(self.call_reclaimers(&extent, &request));
+            if freed >= target {
+                break;
+            }
+        }
+        if freed != PageCount::ZERO {
+            node.counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
+            self.reconsider(place, reach.target);
+        }
+        freed
+    }
+
+    /// Clears marks after direct reclaim freed frames of the node at `place`, where the cache knows that
+    /// rule (M3): as published all marks of the requester's list, else those of the node's zones in all
+    /// lists.
+    fn reconsider(&self, place: usize, target: usize) {
+        match self.zonelist_cache() {
+            mode if !mode.reconsiders() => {}
+            mode if mode.is_published_form() => self.nodes[target].list.full.wipe(),
+            _ => self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL)),
+        }
+    }
+
+    /// Node reclaim for a zone below its mark.
+    pub(crate) fn node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
+        let outcome = self.try_node_reclaim(zone, reach);
+        let event = match outcome {
+            NodeReclaimOutcome::NoScan => Event::NodeReclaimNoScan,
+            NodeReclaimOutcome::Full => Event::NodeReclaimFull,
+            NodeReclaimOutcome::Nothing | NodeReclaimOutcome::Some => Event::NodeReclaimSome,
+            NodeReclaimOutcome::Success => Event::NodeReclaimSuccess,
+        };
+        self.nodes[reach.target].events.add(event, 1);
+        outcome
+    }
+
+    fn try_node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
+        // Even to count is a call of the reclaimer: within one of its calls, or, for a request that does not
+        // wait, under a lock that it takes or in a signal handler. Linux counts first, since its counts are its
+        // own: there such a request marks a zone with too little to give up (`Original`), here it does not.
+        if !reach.may_reclaim {
+            return NodeReclaimOutcome::NoScan;
+        }
+        let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
+        let request = ReclaimRequest {
+            zone: extent.alone,
+            zone_limit: reach.limit,
+            order: reach.order,
+            ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(reach.order))
+                .under(self.node_reclaim_mode())
+        };
+        let too_few = extent.managed().get() * u64::from(self.min_unmapped_percent()) / 100;
+        if self.count_reclaimable(&request).get() <= too_few {
+            return NodeReclaimOutcome::Full;
+        }
+        if node.cpus_online() > 0 && reach.from != zone.node {
+            return NodeReclaimOutcome::NoScan;
+        }
+        let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
+        let freed = self.call_reclaimers(&extent, &request);
+        node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
+        if freed >= reach.order.pages() {
+            NodeReclaimOutcome::Success
+        } else if freed != PageCount::ZERO {
+            NodeReclaimOutcome::Some
+        } else {
+            NodeReclaimOutcome::Nothing
+        }
+    }
+
+    /// The right to be at node reclaim of an extent, unless another caller is at it.
+    fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
+        let node = &self.nodes[extent.place];
+        extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
+    }
+
+    /// What calls for the node at a place are about: the node, or each zone with memory, highest first.
+    fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
+        let by_zone = self.zonelist_cache().reclaims_by_zone();
+        let whole = (!by_zone).then(|| self.whole_node(place));
+        let zones = if by_zone { self.node_zones(place) } else { &[] };
+        let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
+        whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
+    }
+
+    /// The extent that holds `zone`.
+    fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
+        if self.zonelist_cache().reclaims_by_zone() {
+            zone_alone(zone.node, &self.zones[zone.id.index()])
+        } else {
+            self.whole_node(zone.node)
+        }
+    }
+
+    fn whole_node(&self, place: usize) -> Extent<'m, P> {
+        Extent { place, zones: self.node_zones(place), alone: None }
+    }
+
+    /// The zones of the node at a place.
+    pub(crate) fn node_zones(&self, place: usize) -> &'m [Zone<'m, P>] {
+        let node = &self.nodes[place];
+        &self.zones[node.first_zone..][..node.zone_count]
+    }
+}
+
+/// The extent of one zone of the node at a place.
+fn zone_alone<'m, P: Platform>(place: usize, zone: &'m Zone<'m, P>) -> Extent<'m, P> {
+    Extent { place, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
+}
+
+/// What direct reclaim asks of a node for a request.
+fn direct_request(reach: &Reach<'_>, node: NodeId) -> ReclaimRequest {
+    ReclaimRequest {
+        zone_limit: reach.limit,
+        order: reach.order,
+        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(reach.order))
+    }
+}
+
+/// Frames a zone lacks to have more than `watermarks.high` free.
+fn missing_to_high<P: Platform>(zone: &Zone<'_, P>) -> PageCount {
+    let wanted = zone.watermarks().high.plus(PageCount::new(1));
+    if zone.managed() == PageCount::ZERO { PageCount::ZERO } else { wanted.saturating_minus(zone.free()) }
+}

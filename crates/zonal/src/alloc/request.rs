@@ -1,0 +1,179 @@
+//! A request: how much, for what, from where, how urgently.
+//!
+//! Vocabulary: the *zone limit* is the highest kind of zone that can serve the request. Linux: GFP
+//! flags. Neighbours: `policy.rs`, `alloc.rs`.
+
+use crate::node_mask::NodeMask;
+use crate::platform::Platform;
+use crate::alloc::mempolicy::{Mode, Policy};
+use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
+pub use crate::rules::watermarks::Urgency;
+
+/// What allocated frames hold; counted separately in the books.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PageKind {
+    /// Memory of programs.
+    #[default]
+    User,
+    /// Cached contents that could be read again.
+    Cache,
+    /// The embedder's own structures.
+    Kernel,
+}
+
+impl PageKind {
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
+    /// All kinds.
+    pub const ALL: [Self; Self::COUNT] = [Self::User, Self::Cache, Self::Kernel];
+}
+
+/// A block that was allocated: `order.pages()` frames from `first`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// First frame.
+    pub first: Pfn,
+    /// Order.
+    pub order: Order,
+    /// Zone that served it.
+    pub zone: ZoneId,
+    /// Node that served it.
+    pub node: NodeId,
+}
+
+const NO_WAIT: u8 = 1;
+const NO_RETRY: u8 = 2;
+const THIS_NODE: u8 = 4;
+const ZEROED: u8 = 8;
+
+/// What a request says of itself, without reference to anything.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) order: Order,
+    pub(crate) kind: PageKind,
+    pub(crate) zone_limit: ZoneKind,
+    pub(crate) urgency: Urgency,
+    flags: u8,
+}
+
+/// A request for one block.
+pub struct Request<'a, P: Platform> {
+    pub(crate) terms: Terms,
+    pub(crate) policy: Option<&'a Policy<'a, P>>,
+    pub(crate) allowed: Option<&'a NodeMask>,
+}
+
+impl<P: Platform> Clone for Request<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Request<'_, P> {}
+
+impl<'a, P: Platform> Request<'a, P> {
+    /// A block of `order` from any kind of zone, from the requester's node first.
+    #[must_use]
+    pub const fn new(order: Order) -> Self {
+        let (kind, zone_limit) = (PageKind::User, ZoneKind::Movable);
+        let terms = Terms { order, kind, zone_limit, urgency: Urgency::Normal, flags: 0 };
+        Self { terms, policy: None, allowed: None }
+    }
+
+    /// One frame; otherwise as [`Request::new`].
+    #[must_use]
+    pub const fn page() -> Self {
+        Self::new(Order::PAGE)
+    }
+
+    /// What the frames will hold.
+    #[must_use]
+    pub const fn kind(self, kind: PageKind) -> Self {
+        Self { terms: Terms { kind, ..self.terms }, ..self }
+    }
+
+    /// Highest kind of zone that can serve.
+    #[must_use]
+    pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
+        Self { terms: Terms { zone_limit, ..self.terms }, ..self }
+    }
+
+    /// How deep into the reserve the request may go.
+    #[must_use]
+    pub const fn urgency(self, urgency: Urgency) -> Self {
+        Self { terms: Terms { urgency, ..self.terms }, ..self }
+    }
+
+    /// Which nodes, and in which order. The local policy is what a request has without one.
+    #[must_use]
+    pub const fn policy(self, policy: &'a Policy<'a, P>) -> Self {
+        let policy = if matches!(policy.mode, Mode::Local) { None } else { Some(policy) };
+        Self { policy, ..self }
+    }
+
+    /// Only these nodes may serve (a cpuset). `Atomic` requests ignore it.
+    #[must_use]
+    pub const fn allowed(self, nodes: &'a NodeMask) -> Self {
+        Self { allowed: Some(nodes), ..self }
+    }
+
+    /// The request may not reclaim, and calls no reclaimer, not even to count.
+    #[must_use]
+    pub const fn no_wait(self) -> Self {
+        self.with(NO_WAIT)
+    }
+
+    /// One round of direct reclaim at most.
+    #[must_use]
+    pub const fn no_retry(self) -> Self {
+        self.with(NO_RETRY)
+    }
+
+    /// Only the node at which the search starts may serve. Linux: `__GFP_THISNODE`.
+    #[must_use]
+    pub const fn this_node(self) -> Self {
+        self.with(THIS_NODE)
+    }
+
+    /// The frames are zeroed.
+    #[must_use]
+    pub const fn zeroed(self) -> Self {
+        self.with(ZEROED)
+    }
+
+    const fn with(self, flag: u8) -> Self {
+        Self { terms: Terms { flags: self.terms.flags | flag, ..self.terms }, ..self }
+    }
+
+    pub(crate) const fn may_wait(&self) -> bool {
+        self.terms.flags & NO_WAIT == 0
+    }
+
+    pub(crate) const fn may_retry(&self) -> bool {
+        self.terms.flags & NO_RETRY == 0
+    }
+
+    pub(crate) const fn is_strict(&self) -> bool {
+        self.terms.flags & THIS_NODE != 0
+    }
+
+    pub(crate) const fn is_zeroed(&self) -> bool {
+        self.terms.flags & ZEROED != 0
+    }
+
+    /// Whether the home of the requester may serve it without a look at anything else.
+    #[inline(always)]
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.terms.flags & THIS_NODE == 0 && self.may_pop()
+    }
+
+    /// Whether the first zone of the requester's node may serve it, if that is of the node itself
+    /// where the request is strict.
+    #[inline(always)]
+    pub(crate) const fn may_pop(&self) -> bool {
+        self.terms.flags & ZEROED == 0
+            && self.policy.is_none()
+            && self.allowed.is_none()
+            && matches!(self.terms.zone_limit, ZoneKind::Movable)
+    }
+}

@@ -1,0 +1,447 @@
+//! A scan: one walk over a zonelist for a zone that passes its watermark and yields a block.
+//!
+//! With a zonelist cache (M1) full zones are skipped 64 at a time; with node reclaim (M3) a nearby
+//! zone below its mark is reclaimed first, unless the cache says that this failed a moment ago.
+//! The first zone is tried without the cache (as first published its node reclaim too), and when a scan
+//! with it finds nothing, all zones are tried once more. Neighbours: `slow_path.rs` asks for scans,
+//! `candidates.rs` finds zones to try, `zonelist_cache.rs`, `reclaim.rs`.
+//! Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::zonelist::candidates::{Candidates, NodeFilter};
+use crate::config::ZonelistCache;
+use crate::zone::counters::ZoneItem;
+use crate::zone::events::{Event, EventCells};
+use crate::alloc::failed_reclaim::{FailedReclaim, Past};
+use crate::pageset::{PagesetGuard, StackId};
+use crate::platform::{Atomic, Platform};
+use crate::alloc::reach::Reach;
+use crate::alloc::reclaim::NodeReclaimOutcome;
+use crate::alloc::request::Block;
+use crate::alloc::slow_path::IDLE_ROUNDS;
+use crate::units::{Order, PageCount};
+use crate::rules::watermarks::{Mark, Urgency};
+use crate::zone::{Seat, Zone};
+use crate::zonelist::{ListChanged, PositionMask};
+use crate::zonelist::full_cache::{FullMarks, OrderClasses, ScanClass};
+
+/// How often a scan starts again because the lists were rebuilt twice under it.
+const RESTARTS: u32 = 8;
+
+/// Scans before a request fails, at most: as many as others have that never skip a zone.
+const LAST_SCANS: u32 = IDLE_ROUNDS + 2;
+
+/// What a scan does with the zonelist cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CacheUse {
+    /// There is none: one node whose memory is not in parts, a strict list, switched off, or a request
+    /// that ignores watermarks.
+    None,
+    /// Not needed yet.
+    Later,
+    /// Marked positions are skipped.
+    Active,
+    /// It hid every zone, or might have: look at all.
+    Ignored,
+}
+
+struct Scan<'s, 'm, P: Platform> {
+    allocator: &'s Allocator<'m, P>,
+    reach: &'s Reach<'s>,
+    mark: Mark,
+    candidates: Candidates<'s, 'm, P>,
+    full: &'s FullMarks<'m, P>,
+    events: &'s EventCells<P>,
+    mode: ZonelistCache,
+    class: ScanClass,
+    cache: CacheUse,
+    /// First zone that may serve: the one that is preferred.
+    preferred: Option<&'s Zone<'m, P>>,
+    probes: u64,
+    past: Past,
+    /// Whether node reclaim freed something.
+    freed: bool,
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Walks the request's list at `mark`.
+    pub(crate) fn scan(&self, reach: &Reach<'_>, mark: Mark) -> Option<Block> {
+        self.scan_by(reach, mark, Past::Heeded).0
+    }
+
+    /// Walks the request's list before the request fails: regardless of marks, and again as long as node
+    /// reclaim frees frames, so that the zonelist cache never decides whether a request succeeds. As
+    /// published it is one more scan.
+    pub(crate) fn scan_last(&self, reach: &Reach<'_>) -> Option<Block> {
+        if self.zonelist_cache().is_published_form() {
+            return self.scan(reach, Mark::Min);
+        }
+        for _ in 0..LAST_SCANS {
+            let (found, freed) = self.scan_by(reach, Mark::Min, Past::Ignored);
+            if found.is_some() || !freed {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// A walk, and whether node reclaim freed something on it.
+    fn scan_by(&self, reach: &Reach<'_>, mark: Mark, past: Past) -> (Option<Block>, bool) {
+        let mut freed = false;
+        for _ in 0..RESTARTS {
+            let mut listed = None;
+            let mut scan = Scan::new(self, reach, mark, past, &mut listed);
+            let found = scan.run();
+            self.count_probes(reach, scan.probes);
+            freed |= scan.freed;
+            if let Ok(found) = found {
+                return (found, freed);
+            }
+        }
+        (None, freed)
+    }
+
+    /// Counts zones looked at: on the CPU, for a cell of the node is shared by all who scan.
+    fn count_probes(&self, reach: &Reach<'_>, probes: u64) {
+        match self.home_pageset(reach) {
+            Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
+            None => self.nodes[reach.target].events.add(Event::Probes, probes),
+        }
+    }
+
+    /// The current CPU's pageset of its home zone, unless somebody has it.
+    fn home_pageset(&self, reach: &Reach<'_>) -> Option<PagesetGuard<'_, P>> {
+        let seat = reach.seat?;
+        self.own_pageset(&self.zones[self.nodes[reach.from].home()?], seat)
+    }
+
+    /// Counts a block that `preferred` should have served, as a difference on the CPU where that can
+    /// be.
+    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, seat: Option<Seat>) {
+        match seat.and_then(|seat| self.own_pageset(preferred, seat)) {
+            Some(guard) => {
+                preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);
+            }
+            None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
+        }
+    }
+}
+
+impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
+    /// A scan at `mark`; `listed` is room for the positions of allowed nodes.
+    fn new(
+        allocator: &'s Allocator<'m, P>,
+        reach: &'s Reach<'s>,
+        mark: Mark,
+        past: Past,
+        listed: &'s mut Option<PositionMask>,
+    ) -> Self {
+        let node = &allocator.nodes[reach.target];
+        let mode = allocator.zonelist_cache();
+        let off = mode == ZonelistCache::Off
+            || !allocator.has_fallback()
+            || reach.strict
+            || reach.urgency == Urgency::Reserve
+            || (reach.is_bound() && !mode.serves_bound());
+        let class = if mode.is_published_form() {
+            ScanClass::published()
+        } else {
+            ScanClass::new(reach.order, mark, reach.urgency, reach.limit)
+        };
+        Self {
+            allocator,
+            reach,
+            mark,
+            candidates: Candidates::new(
+                allocator.lists.read(&node.list),
+                reach.limit,
+                reach.nodes().map(|nodes| NodeFilter::new(nodes, listed)),
+            ),
+            full: &node.list.full,
+            events: node.events,
+            mode,
+            class,
+            cache: match past {
+                _ if off => CacheUse::None,
+                Past::Heeded => CacheUse::Later,
+                Past::Ignored => CacheUse::Ignored,
+            },
+            preferred: None,
+            probes: 0,
+            past,
+            freed: false,
+        }
+    }
+
+    fn run(&mut self) -> Result<Option<Block>, ListChanged> {
+        if self.mode.sets_up_past_disallowed() && self.first_is_disallowed()? {
+            self.set_up_cache();
+        }
+        let found = self.pass()?;
+        if found.is_some() || self.cache != CacheUse::Active {
+            return Ok(found);
+        }
+        self.cache = CacheUse::Ignored;
+        self.pass()
+    }
+
+    /// One walk from the list's start.
+    fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
+        let mut from = 0;
+        loop {
+            let marked = (self.cache == CacheUse::Active).then(|| self.full.bitmap(self.class));
+            let Some((position, zone)) = self.candidates.next(from, marked)? else { return Ok(None) };
+            let zone = &self.allocator.zones[zone.index()];
+            if self.reach.strict && zone.node != self.reach.target {
+                return Ok(None); // a node's own zones come first in its list
+            }
+            let found = self.try_zone(zone, position);
+            if found.is_some() {
+                return Ok(found);
+            }
+            from = position + 1;
+        }
+    }
+
+    /// Whether the first zone within the request's limit is of a node that its cpuset leaves out.
+    fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
+        let Some(cpuset) = self.reach.cpuset else { return Ok(false) };
+        let node = &self.allocator.nodes[self.reach.target];
+        let list = self.allocator.lists.read(&node.list);
+        let mut all = Candidates::new(list, self.reach.limit, None);
+        let first = all.next(0, None)?;
+        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.zones[zone.index()].node_id)))
+    }
+
+    /// Looks at one zone that may serve.
+    fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
+        self.preferred.get_or_insert(zone);
+        self.probes += 1;
+        let taken = self.try_take(zone);
+        if taken.is_some() {
+            return taken;
+        }
+        if self.mode.consults_before_reclaim() {
+            self.set_up_cache();
+        }
+        let reclaimed = self.reclaim_or_mark(zone, position);
+        if reclaimed.is_none() {
+            self.set_up_cache();
+        }
+        reclaimed
+    }
+
+    /// What is done about a zone that failed: node reclaim where that may help, else a mark.
+    fn reclaim_or_mark(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
+        if !self.may_reclaim(zone) || self.passes(zone) {
+            self.mark_full(zone, position);
+            return None;
+        }
+        if self.cache == CacheUse::Active && self.full.is_full(self.class, position) {
+            return None; // marked within the second: not reclaimed again (M3)
+        }
+        self.reclaim_and_retry(zone, position)
+    }
+
+    /// Node reclaim, and another look at the watermark after it.
+    fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
+        if self.recently_failed(zone) {
+            self.mark_full(zone, position);
+            return None;
+        }
+        let outcome = self.allocator.node_reclaim(zone, self.reach);
+        self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
+        if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
+            // Skipped, not marked: direct reclaim may find what node reclaim may not touch. That was
+            // part of M3's first change.
+            if outcome == NodeReclaimOutcome::Full && self.mode.marks_unreclaimable() {
+                self.mark_full(zone, position);
+            }
+            return None;
+        }
+        // What was freed may lie in any part.
+        let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_take(part));
+        if taken.is_none() {
+            let lasting = self.mark == Mark::Min || outcome != NodeReclaimOutcome::Success;
+            if self.mode == ZonelistCache::On && lasting {
+                self.note_failed_reclaim(zone, outcome);
+            }
+            if self.mode.is_published_form() || lasting {
+                self.mark_full(zone, position);
+            }
+        }
+        taken
+    }
+
+    fn try_take(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
+        let preferred = self.preferred.unwrap_or(zone);
+        if !self.passes(zone) {
+            return None;
+        }
+        let block = self.allocator.take_from(zone, preferred, self.reach, self.mark)?;
+        if zone.node != preferred.node {
+            self.allocator.count_foreign(preferred, self.reach.seat);
+        }
+        Some(block)
+    }
+
+    fn passes(&self, zone: &Zone<'_, P>) -> bool {
+        zone.passes(self.reach, self.mark)
+    }
+
+    /// Whether node reclaim is on and near enough for `zone`; not before the last part of the node's
+    /// memory of that kind has been looked at.
+    fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
+        let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
+        self.allocator.node_reclaim_mode().is_on()
+            && self.allocator.is_last_listed_part(zone)
+            && (!self.mode.heeds_distance()
+                || self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance())
+    }
+
+    /// Makes the cache active, at most once a scan.
+    fn set_up_cache(&mut self) {
+        if self.cache == CacheUse::Later {
+            if self.full.set_up(self.allocator.platform.now()) {
+                self.events.add(Event::Wipes, 1);
+            }
+            self.cache = CacheUse::Active;
+        }
+    }
+
+    fn mark_full(&self, zone: &Zone<'_, P>, position: usize) {
+        if self.cache == CacheUse::None {
+            return;
+        }
+        let is_new = if self.mode.is_published_form() {
+            self.full.mark_published(position)
+        } else {
+            self.allocator.note_mark(zone, self.class, self.reach.target);
+            self.full.mark(self.class, position)
+        };
+        if is_new {
+            self.events.add(Event::Marks, 1);
+        }
+    }
+
+    /// Whether node reclaim failed for the zone within the second: it is then not tried again, not even by
+    /// a scan that ignores marks. Ours; as published, such a scan reclaims again.
+    fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
+        self.mode == ZonelistCache::On
+            && self.cache != CacheUse::None
+            && failed_reclaim(zone, self.class.order_class()).binds(
+                self.allocator.platform.now(),
+                self.reach.limit,
+                self.past,
+            )
+    }
+
+    /// Remembers that node reclaim for `zone` failed, for all zones that it was about: reclaim of the node
+    /// as a whole need not be repeated for the lower zones that the scan comes to next.
+    fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
+        let (now, freed) = (self.allocator.platform.now(), outcome != NodeReclaimOutcome::Nothing);
+        let failure = FailedReclaim::new(now, self.reach.limit, freed);
+        let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
+        for zone in self.allocator.node_zones(zone.node).iter().filter(lower) {
+            for class in self.class.bound_orders().iter() {
+                if !failed_reclaim(zone, class).covers(failure, now) {
+                    zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
+                }
+            }
+            note_marked(zone, self.class.bound_orders());
+        }
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Whether a request that one zone cannot serve may find another that is as good: on another node,
+    /// or another part of the same memory.
+    fn has_fallback(&self) -> bool {
+        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
+    }
+
+    /// Whether `zone` is the last part of its node's memory of its kind that has memory now.
+    fn is_last_listed_part(&self, zone: &Zone<'m, P>) -> bool {
+        let later = &self.zones[zone.id.index() + 1..];
+        let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
+        parts.all(|part| part.managed() == PageCount::ZERO)
+    }
+
+    /// The parts of a node's memory of one kind, up to and including `zone`.
+    fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
+        let end = zone.id.index() + 1;
+        let before = self.zones[..end].iter().rev();
+        let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();
+        &self.zones[end - parts..end]
+    }
+
+    /// Remembers in which node's cache a zone was marked, for [`Self::clear_marks_early`].
+    fn note_mark(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
+        // Relaxed throughout: marks are hints, and so is the memory of them.
+        let bit = 1 << (target % 64);
+        if zone.marked_by[target / 64].load(Relaxed) & bit == 0 {
+            zone.marked_by[target / 64].fetch_or(bit, Relaxed);
+        }
+        note_marked(zone, class.bound_orders());
+    }
+
+    /// Drops the marks of a zone that frees have lifted above `low`, for the orders of which there
+    /// are blocks. Called where frames come back in batches; ours.
+    #[inline]
+    pub(crate) fn clear_marks_early(&self, zone: &Zone<'_, P>) {
+        // Relaxed: marks are hints.
+        let marked = OrderClasses::from_word(zone.cells.marked.load(Relaxed));
+        if !marked.is_empty() && zone.free() > zone.watermarks().low {
+            self.clear_marks(zone, marked.intersection(self.servable(zone)));
+        }
+    }
+
+    /// The order classes of which `zone` has free blocks, each judged by one that its usual
+    /// requests can use.
+    fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
+        let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
+        OrderClasses::of(usual.into_iter().filter(|&order| zone.regions.has_block(order, 0)))
+    }
+
+    /// Drops the marks of a zone in all caches that bind scans of `orders`.
+    pub(crate) fn clear_marks(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
+        if orders.is_empty() {
+            return;
+        }
+        // Relaxed throughout: marks are hints, and so is the memory of them.
+        orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
+        let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
+        for (at, word) in zone.marked_by.iter().enumerate() {
+            let mut targets = word.load(Relaxed);
+            if left == 0 && targets != 0 {
+                word.fetch_and(!targets, Relaxed);
+            }
+            while targets != 0 {
+                let place = at * 64 + targets.trailing_zeros() as usize;
+                let list = &self.nodes[place].list;
+                // A list that changes meanwhile is wiped anyway.
+                if let Ok(Some(position)) = self.lists.read(list).position_of(zone.id, zone.node_id) {
+                    list.full.clear(position, orders);
+                    self.nodes[zone.node].events.add(Event::EarlyClears, 1);
+                }
+                self.call_home(place);
+                targets &= targets - 1;
+            }
+        }
+    }
+}
+
+/// How node reclaim of `zone` last failed for an order class.
+fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
+    FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
+}
+
+/// Notes the order classes for which `zone` is marked somewhere.
+fn note_marked<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
+    // Relaxed: a hint. Read before it is written to leave the line shared.
+    if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
+        zone.cells.marked.fetch_or(orders.word(), Relaxed);
+    }
+}

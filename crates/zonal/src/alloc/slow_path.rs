@@ -1,0 +1,132 @@
+//! What a request tries, in order, when the home pageset has nothing for it.
+//!
+//! Scan at `low`; wake background reclaim; scan at `min`; reclaim directly and scan again, as long
+//! as that helps; drain all pagesets in reach and scan once more; fail with figures. Every loop is
+//! bounded. Neighbours: `scan.rs`, `reclaim.rs`, `shortage.rs`.
+
+use crate::Allocator;
+use crate::error::AllocError;
+use crate::zone::events::Event;
+use crate::node_mask::NodeMask;
+use crate::platform::Platform;
+use crate::alloc::reach::Reach;
+use crate::alloc::request::{Block, Request};
+use crate::units::{Order, PageCount};
+use crate::rules::watermarks::Mark;
+use crate::zone::Zone;
+
+/// Rounds of reclaim without progress before it is given up.
+pub(crate) const IDLE_ROUNDS: u32 = 16;
+/// Rounds of direct reclaim even when each makes progress that others use up.
+const ROUNDS: u32 = 1024;
+/// Orders above this one are not worth more than [`IDLE_ROUNDS`], whatever the progress.
+/// Linux: `PAGE_ALLOC_COSTLY_ORDER`.
+const COSTLY_ORDER: u8 = 3;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Everything but the home pageset.
+    #[cold]
+    pub(crate) fn alloc_slow(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+        let reach = self.resolve(request)?;
+        match self.find(&reach) {
+            Some(block) => Ok(self.finish(block, self.zeroes(request))),
+            None => Err(self.failure(&reach)),
+        }
+    }
+
+    /// Counts a request that fails and says how its zones stand.
+    fn failure(&self, reach: &Reach<'_>) -> AllocError {
+        self.nodes[reach.target].events.add(Event::Failures, 1);
+        AllocError::OutOfMemory(self.sum_up(reach))
+    }
+
+    /// Whether the next request is one to be refused on purpose.
+    #[cold]
+    pub(crate) fn is_refused(&self) -> bool {
+        self.faults.refuse(self.shared.next_request())
+    }
+
+    /// Fails a request as if nothing in its reach could serve it.
+    #[cold]
+    pub(crate) fn refuse(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+        Err(self.failure(&self.resolve(request)?))
+    }
+
+    fn find(&self, reach: &Reach<'_>) -> Option<Block> {
+        if let Some(block) = self.scan(reach, Mark::Low) {
+            return Some(block);
+        }
+        self.wake_background(reach);
+        if let Some(block) = self.scan(reach, Mark::Min) {
+            return Some(block);
+        }
+        if reach.may_reclaim
+            && let Some(block) = self.reclaim_and_scan(reach)
+        {
+            return Some(block);
+        }
+        self.drain_in_reach(reach);
+        self.scan_last(reach)
+    }
+
+    fn wake_background(&self, reach: &Reach<'_>) {
+        let nodes = self.nodes_in_reach(reach);
+        for node in self.nodes.iter().filter(|node| nodes.contains(node.id)) {
+            if node.want_background() {
+                self.nodes[reach.target].events.add(Event::BackgroundWakes, 1);
+                self.platform.wake_background_reclaim(node.id);
+            }
+        }
+    }
+
+    /// Rounds of direct reclaim, each followed by a scan (M3: with marks reconsidered).
+    fn reclaim_and_scan(&self, reach: &Reach<'_>) -> Option<Block> {
+        let mut idle = 0;
+        for round in 1..=ROUNDS {
+            let freed = self.direct_reclaim(reach);
+            idle = if freed == PageCount::ZERO { idle + 1 } else { 0 };
+            if let Some(block) = self.scan(reach, Mark::Min) {
+                return Some(block);
+            }
+            let costly = reach.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
+            let hopeless = idle > 0 && !self.has_reclaimable(reach);
+            if !reach.may_retry || costly || hopeless || idle >= IDLE_ROUNDS {
+                break;
+            }
+            if idle > 0 {
+                self.platform.relax(idle); // others may be about to free
+            }
+        }
+        None
+    }
+
+    /// Gives back what all CPUs keep of the zones in reach.
+    fn drain_in_reach(&self, reach: &Reach<'_>) {
+        for zone in self.zones.iter().filter(|zone| reach.allows(zone)) {
+            self.drain_zone(zone);
+        }
+    }
+
+    /// Gives back what all CPUs keep of a zone.
+    pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
+        self.flush_quarantine(zone);
+        self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.drain_seat(zone, seat));
+    }
+
+    /// Nodes that have a zone in reach.
+    pub(crate) fn nodes_in_reach(&self, reach: &Reach<'_>) -> NodeMask {
+        let zones = self.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && reach.allows(zone));
+        zones.map(|zone| zone.node_id).collect()
+    }
+
+    /// Gives back what all CPUs keep of all zones.
+    pub fn drain_pagesets(&self) {
+        self.zones.iter().for_each(|zone| self.drain_zone(zone));
+    }
+}
+
+/// Frames that a round of reclaim for a block of `order` aims at.
+pub(crate) fn reclaim_target(order: Order) -> PageCount {
+    const TARGET_MIN: PageCount = PageCount::new(32);
+    order.pages().max(TARGET_MIN)
+}

@@ -1,0 +1,193 @@
+//! The open block of a buddy: whole words that leave and come back one by one, without a split or a
+//! merge each time.
+//!
+//! Refills and drains move whole words of 64 frames. The first word out of a block takes the whole
+//! block out of the buddy and leaves the rest here; the first word back into a block that is all
+//! in use is kept here until its neighbours follow. A block that is complete goes back as one.
+//! Vocabulary: the block's *units* are words of 64 frames; to *settle* is to put into the buddy what
+//! is open, which everything but single frames in bulk does first where it could matter.
+//! Neighbours: `buddy.rs`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::Buddy;
+use crate::buddy::shape::Stretch;
+use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2};
+use crate::platform::Atomic;
+use crate::platform::Platform;
+
+/// Binary logarithm of the most units of an open block: 4 MiB of 4 KiB frames.
+const UNITS_LOG2_MAX: u32 = 4;
+
+/// What is open. Invariant: `units` are some of the `2^log2` units from `first` on, an aligned
+/// block, and not all of them; they are free, no bit of any level stands for them, and none does for
+/// the block's other units at level 1 or above.
+#[derive(Clone, Copy)]
+pub(crate) struct Open {
+    first: usize,
+    log2: u32,
+    units: u64,
+}
+
+impl Open {
+    /// A word is 0 when nothing is open.
+    const fn encode(self) -> u64 {
+        if self.units == 0 { 0 } else { (self.first as u64) << 24 | (self.log2 as u64) << 16 | self.units }
+    }
+
+    #[inline]
+    const fn decode(word: u64) -> Self {
+        Self { first: (word >> 24) as usize, log2: (word >> 16 & 0xff) as u32, units: word & 0xffff }
+    }
+
+    /// The largest order of which `word` has a block, or `None` when nothing is open.
+    pub(crate) fn largest(word: u64) -> Option<u32> {
+        let (mut runs, mut order) = (Self::decode(word).units, WORD_BITS_LOG2);
+        if runs == 0 {
+            return None;
+        }
+        // Runs of 1 unit, then of 2 that begin at even ones, and so on.
+        for (log2, even) in [0x5555, 0x1111, 0x0101].into_iter().enumerate() {
+            runs &= (runs >> (1 << log2)) & even;
+            order += u32::from(runs != 0);
+        }
+        Some(order)
+    }
+
+    /// Whether unit `unit` is one of the block.
+    #[inline]
+    const fn holds(self, unit: usize) -> bool {
+        self.units != 0 && (unit ^ self.first) >> self.log2 == 0
+    }
+
+    #[inline]
+    const fn all(self) -> u64 {
+        RUNS[self.log2 as usize]
+    }
+}
+
+// Every access is relaxed, as in all of a buddy.
+impl<P: Platform> Buddy<'_, P> {
+    #[inline]
+    fn open(&self) -> Open {
+        Open::decode(self.counts.open.load(Relaxed))
+    }
+
+    /// Writes what is open; `was` is what was before.
+    #[inline]
+    fn set_open(&self, was: Open, is: Open) {
+        self.counts.open.store(is.encode(), Relaxed);
+        if (was.units == 0) != (is.units == 0) {
+            let counted = self.counts.free_blocks[WORD_BITS_LOG2 as usize].load(Relaxed) != 0;
+            let units = u64::from(counted) << WORD_BITS_LOG2;
+            self.set_orders(self.orders() & !(1 << WORD_BITS_LOG2) | units);
+        }
+    }
+
+    /// Whether anything is open, as the bit of its order.
+    #[inline]
+    pub(crate) fn open_order(&self) -> u64 {
+        u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2
+    }
+
+    /// Whether a word of 64 frames is open.
+    #[inline]
+    pub(crate) fn is_open(&self, unit: usize) -> bool {
+        let open = self.open();
+        open.holds(unit) && open.units >> (unit - open.first) & 1 == 1
+    }
+
+    /// Takes a whole word: out of the open block, or of the lowest of the smallest blocks of
+    /// `orders`, which are all of words at least. That block is open then.
+    #[inline]
+    pub(crate) fn take_unit(&self, orders: u64) -> usize {
+        let open = self.open();
+        if open.units == 0 {
+            return self.take_unit_of_new(open, orders);
+        }
+        let at = open.units.trailing_zeros();
+        self.set_open(open, Open { units: open.units & (open.units - 1), ..open });
+        open.first + at as usize
+    }
+
+    #[inline(never)]
+    fn take_unit_of_new(&self, none: Open, orders: u64) -> usize {
+        let from = orders.trailing_zeros();
+        let order = from.min(WORD_BITS_LOG2 + UNITS_LOG2_MAX);
+        let (first, log2) = (self.carve(from, order, orders) as usize / WORD_BITS, order - WORD_BITS_LOG2);
+        self.set_open(none, Open { first, log2, units: RUNS[log2 as usize] & !1 });
+        first
+    }
+
+    /// Frees a word of 64 frames of which nothing is free.
+    #[inline]
+    pub(crate) fn give_unit(&self, unit: usize) {
+        let open = self.open();
+        if !open.holds(unit) {
+            return self.give_unit_elsewhere(unit);
+        }
+        let units = open.units | 1 << (unit - open.first);
+        if units == open.all() {
+            self.set_open(open, Open { units: 0, ..open });
+            self.merge_units(open.first, WORD_BITS_LOG2 + open.log2);
+        } else {
+            self.set_open(open, Open { units, ..open });
+        }
+    }
+
+    /// Opens the block around a unit if it is all in use, else frees the unit by itself.
+    #[inline(never)]
+    fn give_unit_elsewhere(&self, unit: usize) {
+        self.settle();
+        let log2 = UNITS_LOG2_MAX.min(u32::from(self.shape().max_order().get()) - WORD_BITS_LOG2);
+        let first = unit >> log2 << log2;
+        let free = self.word(1, first / WORD_BITS).load(Relaxed) >> (first % WORD_BITS);
+        if free & RUNS[log2 as usize] != 0 {
+            return self.merge_units(unit, WORD_BITS_LOG2);
+        }
+        let none = Open { first, log2, units: 0 };
+        self.set_open(none, Open { units: 1 << (unit - first), ..none });
+    }
+
+    /// Settles if a block of `order`, of which nothing is free, lies around what is open or within.
+    #[inline]
+    pub(crate) fn settle_around(&self, first: usize, order: u32) {
+        let open = self.open();
+        let log2 = open.log2.max(order - WORD_BITS_LOG2);
+        if open.units != 0 && (first ^ open.first) >> log2 == 0 {
+            self.settle();
+        }
+    }
+
+    /// Puts what is open into the buddy.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        let open = self.open();
+        if open.units != 0 {
+            self.settle_units(open);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_units(&self, open: Open) {
+        self.set_open(open, Open { units: 0, ..open });
+        let (word, mask) = (open.first / WORD_BITS, open.units << (open.first % WORD_BITS));
+        self.insert(Stretch { level: 1, word, mask }, self.word(1, word).load(Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_orders() {
+        let largest = |units| Open::largest(Open { first: 1 << 26, log2: 4, units }.encode());
+        assert_eq!(largest(0), None);
+        assert_eq!([0b1, 0b110, 0b1100, 0xf00f, 0x0ff0, 0x7fff].map(largest), [6, 6, 7, 8, 8, 9].map(Some));
+        let open = Open { first: (1 << 26) - 4, log2: 2, units: 0b101 };
+        let same = Open::decode(open.encode());
+        assert_eq!((same.first, same.log2, same.units), (open.first, 2, 0b101));
+        assert!(same.holds((1 << 26) - 1) && !same.holds((1 << 26) - 5));
+    }
+}

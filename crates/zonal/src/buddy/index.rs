@@ -1,0 +1,185 @@
+//! Counts and indexes of a buddy: what follows from each change of its bits, and the search.
+//!
+//! Whoever changes a word says here which maximal blocks it lost and gained: one by one where a
+//! block is split or merged, by comparing the word before and after for everything else. Only the
+//! counts follow a loss; the search finds out. Neighbours: `buddy.rs` has the vocabulary and the
+//! invariants.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::Buddy;
+use crate::buddy::shape::LINE_CELLS;
+use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, count_difference, for_each_change, maximal};
+use crate::platform::{Atomic, Platform};
+
+impl<'m, P: Platform> Buddy<'m, P> {
+    /// The lowest maximal free block of `order`, an order of level 0, of which there is one: its word,
+    /// what that holds, and its bit there. The caller takes it, or a part: it is noted no more.
+    #[inline]
+    pub(crate) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
+        loop {
+            let chunk = self.index(order).first().expect("counted blocks are indexed");
+            if let Some(found) = self.lowest_in_line(chunk, order) {
+                return found;
+            }
+        }
+    }
+
+    #[inline]
+    fn lowest_in_line(&self, chunk: usize, order: u32) -> Option<(usize, u64, u32)> {
+        let (line, last) = (self.line(chunk, order), self.shape().last(0));
+        let noted = line.load(Relaxed);
+        let (mut left, mut found) = (noted, None);
+        while left != 0 && found.is_none() {
+            let word = chunk * WORD_BITS + left.trailing_zeros() as usize;
+            let bits = self.word(0, word).load(Relaxed);
+            let heads = maximal(bits, order, last);
+            if heads & heads.wrapping_sub(1) == 0 {
+                left &= left - 1;
+            }
+            if heads != 0 {
+                found = Some((word, bits, heads.trailing_zeros()));
+            }
+        }
+        if left != noted {
+            line.store(left, Relaxed);
+        }
+        if left == 0 {
+            self.index(order).clear(chunk);
+        }
+        found
+    }
+
+    /// As [`Self::lowest_in_words`], for an order of level 1.
+    #[inline]
+    pub(crate) fn lowest_in_chunks(&self, order: u32) -> (usize, u64, u32) {
+        let last = self.shape().last(1);
+        loop {
+            let chunk = self.index(order).first().expect("counted blocks are indexed");
+            let bits = self.word(1, chunk).load(Relaxed);
+            let heads = maximal(bits, order - WORD_BITS_LOG2, last);
+            if heads & heads.wrapping_sub(1) == 0 {
+                self.index(order).clear(chunk);
+            }
+            if heads != 0 {
+                return (chunk, bits, heads.trailing_zeros());
+            }
+        }
+    }
+
+    /// A maximal block of `order` goes. Gives the bit of its order if it was the last one.
+    #[inline]
+    pub(crate) fn lose(&self, order: u32) -> u64 {
+        let count = &self.counts.free_blocks[order as usize];
+        let left = count.load(Relaxed).wrapping_sub(1);
+        count.store(left, Relaxed);
+        u64::from(left == 0) << order
+    }
+
+    /// A maximal block of `order` comes.
+    #[inline]
+    pub(crate) fn gain(&self, order: u32) {
+        let count = &self.counts.free_blocks[order as usize];
+        count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// Maximal blocks come to a word of level 0, one of each of `orders`, which had none.
+    #[inline]
+    pub(crate) fn gain_first_in_word(&self, word: usize, orders: Range<u32>) {
+        for order in orders {
+            self.counts.free_blocks[order as usize].store(1, Relaxed);
+            self.note_word(word, order);
+        }
+    }
+
+    /// Maximal blocks come to a chunk, one of each of `orders`, which had none.
+    #[inline]
+    pub(crate) fn gain_first_in_chunk(&self, chunk: usize, orders: Range<u32>) {
+        for order in orders {
+            self.counts.free_blocks[order as usize].store(1, Relaxed);
+            self.index(order).note(chunk);
+        }
+    }
+
+    /// Notes that a word of level 0 has a maximal block of `order`.
+    #[inline]
+    pub(crate) fn note_word(&self, word: usize, order: u32) {
+        let (chunk, bit) = (word / WORD_BITS, 1 << (word % WORD_BITS));
+        let line = self.line(chunk, order);
+        let noted = line.load(Relaxed);
+        if noted & bit == 0 {
+            line.store(noted | bit, Relaxed);
+            self.index(order).note(chunk);
+        }
+    }
+
+    /// Writes `after` to a word that holds `before`, and counts and indexes what that changes.
+    pub(crate) fn change(&self, level: usize, word: usize, before: u64, after: u64) {
+        if before == after {
+            return; // also a covered word of which all is taken at once
+        }
+        self.word(level, word).store(after, Relaxed);
+        let mut orders = self.orders();
+        for_each_change(before, after, self.shape().last(level), |order, lost, gained| {
+            let order = order + WORD_BITS_LOG2 * level as u32;
+            orders = self.add_free_blocks(order, count_difference(lost, gained), orders);
+            if level == 2 {
+                self.index(order).toggle(word, lost ^ gained);
+            } else if gained != 0 && level == 1 {
+                self.index(order).note(word);
+            } else if gained != 0 {
+                self.note_word(word, order);
+            }
+        });
+        self.set_orders(orders);
+    }
+
+    /// Adds `change`, wrapping, to the number of free blocks of `order`. Gives `orders` as it is then.
+    #[inline]
+    fn add_free_blocks(&self, order: u32, change: u64, orders: u64) -> u64 {
+        let count = &self.counts.free_blocks[order as usize];
+        let after = count.load(Relaxed).wrapping_add(change);
+        count.store(after, Relaxed);
+        orders & !(1 << order) | u64::from(after != 0) << order
+    }
+
+    /// Sets the orders of which there are maximal free blocks.
+    #[inline]
+    pub(crate) fn set_orders(&self, orders: u64) {
+        self.counts.orders.store(orders | self.open_order(), Relaxed);
+    }
+
+    /// Sets all bits of some chunks, of which nothing is free, where level 1 is the top level.
+    pub(crate) fn add_whole_chunks(&self, chunks: Range<usize>) {
+        let last = self.shape().last(1);
+        for chunk in chunks.clone() {
+            self.word(1, chunk).store(!0, Relaxed);
+        }
+        let order = last + WORD_BITS_LOG2;
+        self.index(order).set_run(chunks.start, chunks.end);
+        let blocks = (chunks.len() * (WORD_BITS >> last)) as u64;
+        self.set_orders(self.add_free_blocks(order, blocks, self.orders()));
+    }
+
+    /// Whether words of level 0 or 1 stand for anything free in a chunk. The index knows of most
+    /// chunks that they do not.
+    pub(crate) fn any_in_chunk(&self, chunk: usize) -> bool {
+        let noted =
+            |order| self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
+        let last = if self.shape().top() == 2 { 1 } else { self.shape().top() };
+        let orders = 0..=last as u32 * WORD_BITS_LOG2 + self.shape().last(last);
+        if orders.fold(0, |any, order| any | noted(order)) == 0 {
+            return false;
+        }
+        let words = chunk * WORD_BITS..((chunk + 1) * WORD_BITS).min(self.shape().words(0));
+        let mut words = words.map(|word| self.word(0, word).load(Relaxed));
+        self.word(1, chunk).load(Relaxed) != 0 || words.any(|bits| bits != 0)
+    }
+
+    /// The words of a chunk that may have maximal blocks of `order`, an order of level 0.
+    #[inline]
+    pub(crate) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {
+        &self.cells[self.shape().lines_at + chunk * LINE_CELLS + order as usize]
+    }
+}

@@ -1,0 +1,531 @@
+//! The buddy of one region: free blocks as dense bitmaps; take and split, give and merge.
+//!
+//! Vocabulary: frames are numbered from the region's start; *level* 0 has a bit per frame, level `l`
+//! a bit per unit of `64^l` frames; a word is *covered* when the bit that stands for it one level
+//! up, or any further up, is set; a *chunk* is one word of level 1. Linux: `free_area`,
+//! `/proc/buddyinfo`. Neighbours: `buddy_shape.rs` lays out the cells, `buddy_words.rs` looks into
+//! one word, `find_first.rs` finds the lowest chunk, `buddy_index.rs` keeps counts and indexes,
+//! `buddy_ranges.rs` has the operations on ranges, `buddy_verify.rs` the full walk; `regions.rs`
+//! owns the lock.
+
+mod active_block;
+pub(crate) mod find_first;
+mod index;
+mod ranges;
+pub(crate) mod shape;
+#[cfg(test)]
+mod tests;
+pub(crate) mod verify;
+pub(crate) mod word_batch;
+pub(crate) mod words;
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::active_block::Open;
+use crate::buddy::shape::{BuddyShape, Stretch};
+use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2, count_of, from_smallest, ones};
+use crate::metadata::arena::{Fresh, copy_view};
+use crate::buddy::find_first::FindFirst;
+use crate::platform::lock::Held;
+use crate::platform::{Atomic, Platform};
+use crate::units::{MAX_ORDER_LIMIT, Order};
+
+/// View of a buddy in cells that all start at 0: nothing free.
+///
+/// Invariants, at every moment the lock is free:
+/// - a frame is free iff exactly one bit stands for it: of its unit at one level, or of its word in
+///   the open block;
+/// - `word = !0` only at the top level: a full word below is a bit one level up and is itself 0;
+/// - `word = 0` if the word is covered, so that free memory costs no writes below its level;
+/// - `free_blocks[k]` = aligned free runs of `2^k` frames that are no half of a free run of
+///   `2^(k + 1)`, or `k = max_order`; and `free_pages = Σ free_blocks[k] * 2^k` where
+///   nothing is open;
+/// - bit `k` of `orders` is set iff `free_blocks[k] > 0`, or `k` = 6 and a block is open;
+/// - bit `w` of cell `k` of a chunk's line is set if word `w` of the chunk has such a run of order
+///   `k`, an order of level 0; and bit `c` of column `k` of the index is set if chunk `c` has one,
+///   of an order of level 0 or 1. They may be set otherwise: whoever looks there and finds nothing
+///   clears them, once for each time they were set. Of orders of level 2 the index has exactly the
+///   chunks that begin such a run.
+///
+/// Accesses are relaxed throughout: writers and readers of bits and indexes hold the region's lock
+/// (the [`Held`] they are given), which orders them; the counts are also read without it, as
+/// single cells that may be stale and that nothing else is inferred from.
+pub(crate) struct Buddy<'m, P: Platform> {
+    pub(crate) counts: &'m BuddyCounts<P>,
+    pub(crate) cells: &'m [P::U64],
+    shape: &'m BuddyShape,
+}
+
+copy_view!(Buddy);
+
+/// What a buddy has, in figures. Read without its lock too.
+#[repr(C)]
+pub(crate) struct BuddyCounts<P: Platform> {
+    /// Bit per order of which there are maximal free blocks.
+    pub(crate) orders: P::U64,
+    /// Free frames.
+    pub(crate) free_pages: P::U64,
+    /// The open block and what of it is free, as [`Open`] has it.
+    pub(crate) open: P::U64,
+    /// Maximal free blocks of each order.
+    pub(crate) free_blocks: [P::U64; MAX_ORDER_LIMIT as usize + 1],
+}
+
+// SAFETY: every field is a cell made with `new(0)`.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for BuddyCounts<P> {
+    fn fresh() -> Self {
+        let zero = || P::U64::new(0);
+        Self {
+            orders: zero(),
+            free_pages: zero(),
+            open: zero(),
+            free_blocks: core::array::from_fn(|_| zero()),
+        }
+    }
+}
+
+impl<P: Platform> BuddyCounts<P> {
+    /// Whether there is a free block of `order` or larger, the open one included.
+    #[inline]
+    pub(crate) fn has_block(&self, order: Order) -> bool {
+        // Relaxed: as for all of a buddy.
+        self.orders.load(Relaxed) >> order.get() != 0
+            || Open::largest(self.open.load(Relaxed)).is_some_and(|largest| largest >= order.get().into())
+    }
+
+    /// Order of the largest free block, the open one included.
+    pub(crate) fn largest(&self) -> Option<Order> {
+        let whole = self.orders.load(Relaxed).checked_ilog2(); // relaxed: as for all of a buddy
+        whole.max(Open::largest(self.open.load(Relaxed))).and_then(|order| Order::new(order as u8))
+    }
+
+    /// Order of the smallest free block that holds one of `order`; beyond every order if there is none.
+    #[inline]
+    pub(crate) fn fit(&self, order: Order) -> u32 {
+        let order = u32::from(order.get());
+        order + (self.orders.load(Relaxed) >> order).trailing_zeros() // relaxed: as for all of a buddy
+    }
+
+    /// Free frames in blocks of `large` or a larger order.
+    #[inline]
+    pub(crate) fn in_large(&self, large: Order) -> u64 {
+        let from = usize::from(large.get());
+        let blocks = self.free_blocks[from..].iter().zip(from..);
+        blocks.map(|(count, order)| count.load(Relaxed) << order).sum() // relaxed: as for all of a buddy
+    }
+}
+
+/// A block that is being freed, as it grows: from `bit` of a word whose units have order `base`.
+#[derive(Clone, Copy)]
+struct Run {
+    bit: u32,
+    order: u32,
+    base: u32,
+    /// The orders of which the buddy has blocks.
+    orders: u64,
+}
+
+impl<'m, P: Platform> Buddy<'m, P> {
+    /// Takes a block of `order`: out of the smallest free block that is large enough, of these the
+    /// lowest, and of that the lowest part. Gives its first frame.
+    #[inline]
+    #[must_use]
+    pub(crate) fn take(&self, _held: &Held<'_, P::Lock>, order: Order) -> Option<u32> {
+        let order = u32::from(order.get());
+        let mut orders = self.orders();
+        // What is open counts where no fragment of a word will do.
+        if (orders & ones(WORD_BITS_LOG2.into())) >> order == 0 {
+            self.settle();
+            orders = self.orders();
+        }
+        if orders >> order == 0 {
+            return None;
+        }
+        let from = order + (orders >> order).trailing_zeros();
+        let frame = self.carve(from, order, orders);
+        self.add_free_pages((1_u64 << order).wrapping_neg());
+        Some(frame)
+    }
+
+    /// Takes single frames in bulk until `want` are taken, never more than `most`; gives how many.
+    ///
+    /// Goes word by word, the word of the smallest, then lowest free block first, and takes all of
+    /// a word that `most` leaves room for: up to 63 frames more than wanted. `sink` gets the first
+    /// frame of each word and the frames taken from it, one bit each.
+    #[inline]
+    pub(crate) fn take_pages(
+        &self,
+        _held: &Held<'_, P::Lock>,
+        want: u32,
+        most: u32,
+        sink: &mut impl FnMut(u32, u64),
+    ) -> u32 {
+        let want = want.min(most);
+        let mut taken = 0;
+        while taken < want {
+            let orders = self.orders();
+            if orders == 0 {
+                break;
+            }
+            let (word, frames) = self.take_word(orders, most - taken);
+            taken += count_of(frames);
+            sink((word * WORD_BITS) as u32, frames);
+        }
+        self.add_free_pages(u64::from(taken).wrapping_neg());
+        taken
+    }
+
+    /// Frees the block of `order` at `frame` and merges it. Refused, with `false` and no change,
+    /// when one of its frames is free or it is no aligned block within the span.
+    #[inline]
+    #[must_use]
+    pub(crate) fn give(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
+        let within = self.shape.has_block(frame, order);
+        let given = within && self.give_block(frame, u32::from(order.get()));
+        if given {
+            self.add_free_pages(order.pages().get());
+        }
+        given
+    }
+
+    /// Frees frames of the word of 64 that starts at `first`, one per bit of `frames`, and merges
+    /// them. Refused, with `false` and no change, when one of them is free or outside the span.
+    #[inline]
+    #[must_use]
+    pub(crate) fn give_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
+        let last = u64::from(first) + u64::from(u64::BITS - frames.leading_zeros());
+        if !(first as usize).is_multiple_of(WORD_BITS) || last > self.shape.frames() || frames == 0 {
+            return frames == 0;
+        }
+        let given = if frames & (frames - 1) == 0 {
+            self.give_in_word(first + frames.trailing_zeros(), 0)
+        } else if frames == !0 && self.shape.top() > 0 {
+            self.give_whole(first as usize / WORD_BITS)
+        } else {
+            self.give_some(first as usize / WORD_BITS, frames)
+        };
+        if given {
+            self.add_free_pages(u64::from(count_of(frames)));
+        }
+        given
+    }
+
+    /// The view of the buddy of `shape` in `cells`.
+    #[inline]
+    pub(crate) fn new(counts: &'m BuddyCounts<P>, cells: &'m [P::U64], shape: &'m BuddyShape) -> Self {
+        Self { counts, cells: &cells[..shape.cells()], shape }
+    }
+
+    /// The layout.
+    #[inline]
+    pub(crate) const fn shape(&self) -> &'m BuddyShape {
+        self.shape
+    }
+
+    /// Free frames.
+    #[inline]
+    pub(crate) fn free_pages(&self) -> u64 {
+        self.counts.free_pages.load(Relaxed)
+    }
+
+    /// Bit per order of which there are maximal free blocks.
+    #[inline]
+    pub(crate) fn orders(&self) -> u64 {
+        self.counts.orders.load(Relaxed)
+    }
+
+    /// Takes the lowest part, of `order`, out of the lowest maximal free block of order `from`, the
+    /// smallest of `orders` that is large enough. Gives its first frame.
+    #[inline]
+    pub(crate) fn carve(&self, from: u32, order: u32, orders: u64) -> u32 {
+        let ended = self.lose(from);
+        // Of the orders between there was no block: what remains of this one are the first.
+        let gained = ones(from.into()) & !ones(order.into());
+        self.set_orders((orders | gained) & !ended);
+        match self.shape.place_of(from).0 {
+            0 => {
+                let (word, bits, bit) = self.lowest_in_words(from);
+                self.word(0, word).store(bits & !(RUNS[order as usize] << bit), Relaxed);
+                self.gain_first_in_word(word, order..from);
+                (word * WORD_BITS) as u32 + bit
+            }
+            1 => {
+                let (chunk, bits, bit) = self.lowest_in_chunks(from);
+                self.split_in_chunk(chunk, bits, bit, order..from)
+            }
+            _ => self.split_chunks(order..from),
+        }
+    }
+
+    /// Splits a block in a chunk whose word holds `bits`, from `orders.end` down to `orders.start`, and
+    /// takes the lowest part.
+    #[inline]
+    fn split_in_chunk(&self, chunk: usize, bits: u64, bit: u32, orders: Range<u32>) -> u32 {
+        let start = orders.start.max(WORD_BITS_LOG2);
+        let gone = RUNS[(start - WORD_BITS_LOG2) as usize] << bit;
+        self.word(1, chunk).store(bits & !gone, Relaxed);
+        self.gain_first_in_chunk(chunk, start..orders.end);
+        let word = chunk * WORD_BITS + bit as usize;
+        if orders.start < WORD_BITS_LOG2 {
+            self.word(0, word).store(!RUNS[orders.start as usize], Relaxed);
+            self.gain_first_in_word(word, orders.start..WORD_BITS_LOG2);
+        }
+        (word * WORD_BITS) as u32 // fits: frames are below 2^32
+    }
+
+    /// The same for the lowest block of whole chunks of order `orders.end`.
+    #[cold]
+    fn split_chunks(&self, orders: Range<u32>) -> u32 {
+        const BASE: u32 = 2 * WORD_BITS_LOG2;
+        let chunk = self.index(orders.end).first().expect("counted blocks are indexed");
+        self.index(orders.end).clear(chunk);
+        let start = orders.start.max(BASE);
+        let word = self.word(2, chunk / WORD_BITS);
+        let gone = RUNS[(start - BASE) as usize] << (chunk % WORD_BITS);
+        word.store(word.load(Relaxed) & !gone, Relaxed);
+        for order in start..orders.end {
+            self.counts.free_blocks[order as usize].store(1, Relaxed);
+            self.index(order).set(chunk + (1 << (order - BASE)));
+        }
+        if orders.start < BASE {
+            self.split_in_chunk(chunk, !0, 0, orders.start..BASE);
+        }
+        (chunk << BASE) as u32
+    }
+
+    /// Takes at most `room` frames, at least one, of the first word of the smallest, lowest free
+    /// block, where there are blocks of `orders`. Gives the word and the frames.
+    #[inline]
+    fn take_word(&self, orders: u64, room: u32) -> (usize, u64) {
+        let from = orders.trailing_zeros();
+        if self.shape.place_of(from).0 > 0 {
+            let word = self.take_unit(orders);
+            if room < u64::BITS {
+                self.change(0, word, 0, !ones(room.into()));
+            }
+            return (word, ones(room.into()));
+        }
+        let (word, bits, _) = self.lowest_in_words(from);
+        let all = room >= u64::BITS || bits.count_ones() <= room;
+        let frames = if all { bits } else { from_smallest(bits, room, self.shape.last(0)) };
+        self.change(0, word, bits, bits & !frames);
+        (word, frames)
+    }
+
+    /// Frees a block within the span, of which nothing may be free.
+    #[inline]
+    fn give_block(&self, frame: u32, order: u32) -> bool {
+        match self.shape.place_of(order).0 {
+            0 => self.give_in_word(frame, order),
+            1 => self.give_in_chunk(frame, order),
+            _ => self.give_chunks(frame, order),
+        }
+    }
+
+    /// [`Self::give_block`] of an order of level 0.
+    #[inline]
+    fn give_in_word(&self, frame: u32, order: u32) -> bool {
+        let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
+        let (bits, given) = (self.word(0, word).load(Relaxed), RUNS[order as usize] << bit);
+        if bits & given != 0 || (bits == 0 && self.is_covered(0, word)) {
+            return false;
+        }
+        let run = self.absorb(bits, Run { bit, order, base: 0, orders: self.orders() });
+        if run.order == WORD_BITS_LOG2 && self.shape.top() > 0 {
+            self.word(0, word).store(0, Relaxed);
+            self.set_orders(run.orders);
+            self.give_unit(word);
+        } else {
+            self.word(0, word).store(bits | given, Relaxed);
+            self.set_orders(run.orders | 1 << run.order);
+            self.gain(run.order);
+            self.note_word(word, run.order);
+        }
+        true
+    }
+
+    /// [`Self::give_block`] of one word of 64.
+    #[inline]
+    fn give_whole(&self, word: usize) -> bool {
+        let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
+        if used {
+            self.give_unit(word);
+        }
+        used
+    }
+
+    /// [`Self::give_block`] of an order of level 1.
+    #[inline]
+    fn give_in_chunk(&self, frame: u32, order: u32) -> bool {
+        let first = frame as usize / WORD_BITS;
+        if order == WORD_BITS_LOG2 {
+            return self.give_whole(first);
+        }
+        self.settle_around(first, order);
+        let (chunk, bit) = (first / WORD_BITS, first as u32 % WORD_BITS as u32);
+        let (bits, given) =
+            (self.word(1, chunk).load(Relaxed), RUNS[(order - WORD_BITS_LOG2) as usize] << bit);
+        if bits & given != 0 || self.is_covered(1, chunk) {
+            return false;
+        }
+        let words = self.shape.words_at + first;
+        let words = &self.cells[words..words + (1 << (order - WORD_BITS_LOG2))];
+        if words.iter().fold(0, |all, word| all | word.load(Relaxed)) != 0 {
+            return false;
+        }
+        self.merge_units(first, order);
+        true
+    }
+
+    /// Frees the block of `order`, an order of level 1, that begins with word `first`: it merges
+    /// within its chunk and beyond.
+    #[inline]
+    pub(crate) fn merge_units(&self, first: usize, order: u32) {
+        let (chunk, bit) = (first / WORD_BITS, (first % WORD_BITS) as u32);
+        let bits = self.word(1, chunk).load(Relaxed);
+        let given = RUNS[(order - WORD_BITS_LOG2) as usize] << bit;
+        let run = Run { bit, order, base: WORD_BITS_LOG2, orders: self.orders() };
+        let run = self.absorb(bits, run);
+        if run.order == 2 * WORD_BITS_LOG2 && self.shape.top() > 1 {
+            self.word(1, chunk).store(0, Relaxed);
+            self.merge_chunks(chunk, run);
+        } else {
+            self.word(1, chunk).store(bits | given, Relaxed);
+            self.set_orders(run.orders | 1 << run.order);
+            self.gain(run.order);
+            self.index(run.order).note(chunk);
+        }
+    }
+
+    /// Merges a run, of an order of the level whose units have order `base`, with its buddies in a
+    /// word that holds `bits`, as far as that goes.
+    #[inline]
+    fn absorb(&self, bits: u64, run: Run) -> Run {
+        let mut run = run;
+        let end = (run.base + WORD_BITS_LOG2).min(u32::from(self.shape.max_order().get()));
+        while run.order < end {
+            let order = (run.order - run.base) as usize;
+            let buddy = run.bit ^ 1 << order;
+            if bits >> buddy & RUNS[order] != RUNS[order] {
+                break;
+            }
+            run.orders &= !self.lose(run.order);
+            run.bit &= !(1 << order);
+            run.order += 1;
+        }
+        run
+    }
+
+    /// [`Self::give_block`] of an order of level 2.
+    #[cold]
+    fn give_chunks(&self, frame: u32, order: u32) -> bool {
+        let chunk = frame as usize >> (2 * WORD_BITS_LOG2);
+        let chunks = chunk..chunk + (1 << (order - 2 * WORD_BITS_LOG2));
+        self.settle();
+        let used =
+            |chunk: usize| self.word(2, chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1 == 0;
+        if !chunks.clone().all(|chunk| used(chunk) && !self.any_in_chunk(chunk)) {
+            return false;
+        }
+        self.merge_chunks(chunk, Run { bit: 0, order, base: 0, orders: self.orders() });
+        true
+    }
+
+    /// Frees a run of whole chunks, from `chunk` on.
+    #[cold]
+    fn merge_chunks(&self, chunk: usize, run: Run) {
+        const BASE: u32 = 2 * WORD_BITS_LOG2;
+        let (word, bit) = (chunk / WORD_BITS, (chunk % WORD_BITS) as u32);
+        let bits = self.word(2, word).load(Relaxed);
+        let merged = self.absorb(bits, Run { bit, base: BASE, ..run });
+        for order in run.order..merged.order {
+            // The buddy that was absorbed at this order.
+            let start = bit as usize >> (order - BASE) << (order - BASE);
+            self.index(order).clear(word * WORD_BITS + (start ^ 1 << (order - BASE)));
+        }
+        self.word(2, word).store(bits | RUNS[(run.order - BASE) as usize] << bit, Relaxed);
+        self.set_orders(merged.orders | 1 << merged.order);
+        self.gain(merged.order);
+        self.index(merged.order).set(word * WORD_BITS + merged.bit as usize);
+    }
+
+    /// Frees some frames of a word, of which none may be free.
+    fn give_some(&self, word: usize, frames: u64) -> bool {
+        let bits = self.word(0, word).load(Relaxed);
+        if bits & frames != 0 || (bits == 0 && self.is_covered(0, word)) {
+            return false;
+        }
+        if bits | frames == !0 && self.shape.top() > 0 {
+            self.change(0, word, bits, 0);
+            self.give_unit(word);
+        } else {
+            self.change(0, word, bits, bits | frames);
+        }
+        true
+    }
+
+    /// Sets the bits of a stretch, of which nothing is free, in a word that holds `bits`.
+    pub(crate) fn insert(&self, stretch: Stretch, bits: u64) {
+        let Stretch { mut level, mut word, mask } = stretch;
+        let (mut before, mut after) = (bits, bits | mask);
+        while after == !0 && level < self.shape.top() {
+            self.change(level, word, before, 0);
+            level += 1;
+            before = self.word(level, word / WORD_BITS).load(Relaxed);
+            after = before | 1 << (word % WORD_BITS);
+            word /= WORD_BITS;
+        }
+        self.change(level, word, before, after);
+    }
+
+    /// Clears the bits of a stretch that is all free, splitting the block that covers it, if any.
+    pub(crate) fn remove(&self, stretch: Stretch) {
+        let Stretch { level, word, mask } = stretch;
+        if self.is_covered(level, word) {
+            let parent = 1 << (word % WORD_BITS);
+            self.remove(Stretch { level: level + 1, word: word / WORD_BITS, mask: parent });
+            self.change(level, word, 0, !mask);
+        } else {
+            let bits = self.word(level, word).load(Relaxed);
+            self.change(level, word, bits, bits & !mask);
+        }
+    }
+
+    /// Whether the word is free as part of a unit of a higher level, or open.
+    #[inline]
+    pub(crate) fn is_covered(&self, level: usize, word: usize) -> bool {
+        let (mut above, mut unit) = (level + 1, word);
+        while above <= self.shape.top() {
+            let bits = self.word(above, unit / WORD_BITS).load(Relaxed);
+            if bits >> (unit % WORD_BITS) & 1 != 0 {
+                return true;
+            }
+            (above, unit) = (above + 1, unit / WORD_BITS);
+        }
+        level == 0 && self.is_open(word)
+    }
+
+    /// Adds `change`, wrapping, to the number of free frames.
+    #[inline]
+    pub(crate) fn add_free_pages(&self, change: u64) {
+        self.counts.free_pages.store(self.free_pages().wrapping_add(change), Relaxed);
+    }
+
+    /// Cell of word `word` of level `level`.
+    #[inline]
+    pub(crate) fn word(&self, level: usize, word: usize) -> &'m P::U64 {
+        match level {
+            0 => &self.cells[self.shape.words_at + word],
+            1 => &self.cells[self.shape.middle_at + word],
+            _ => self.index(u32::from(self.shape.max_order().get()) + 1).bits(word),
+        }
+    }
+
+    /// Index of the chunks with maximal free blocks of `order`.
+    #[inline]
+    pub(crate) fn index(&self, order: u32) -> FindFirst<'m, P> {
+        FindFirst::new(self.cells, &self.shape.index, order as usize)
+    }
+}

@@ -1,0 +1,187 @@
+//! How the cells of a buddy are laid out, and which bits stand for which frames.
+//!
+//! Vocabulary: *level* `l` has one bit per unit of `64^l` frames; a *stretch* is some units of one
+//! word of one level; a *chunk* is 64 words of level 0, or one of level 1: 4096 frames. Neighbours:
+//! `buddy.rs` works on these cells; `regions.rs` has several of them.
+
+use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
+use crate::buddy::find_first::FindFirstShape;
+use crate::machine::ZONE_FRAMES_MAX;
+use crate::units::Order;
+
+/// Most levels: orders up to 6, 12 and 18.
+pub(crate) const LEVELS_MAX: usize = 3;
+/// Cells of a cache line: each part starts on one if the first cell does.
+pub(crate) const LINE_CELLS: usize = 8;
+
+/// Layout of the cells of one buddy:
+/// - an index over chunks, a column per order; where there is a level 2, its words are the column
+///   after these, for a word of level 2 is 64 chunks;
+/// - the words of level 1, where there is one;
+/// - a line for each chunk: for each order of level 0, which words have a block of it;
+/// - the words of level 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BuddyShape {
+    frames: u64,
+    max_order: Order,
+    top: usize,
+    pub(crate) index: FindFirstShape,
+    /// First word of level 1, line and word of level 0.
+    pub(crate) middle_at: usize,
+    pub(crate) lines_at: usize,
+    pub(crate) words_at: usize,
+    cells: usize,
+}
+
+impl BuddyShape {
+    /// Layout for `frames` frames, at most [`ZONE_FRAMES_MAX`], in blocks up to `max_order`.
+    pub(crate) fn new(frames: u64, max_order: Order) -> Self {
+        assert!(frames <= ZONE_FRAMES_MAX);
+        let order = u32::from(max_order.get());
+        let top = (order.saturating_sub(1) / WORD_BITS_LOG2) as usize;
+        assert!(top < LEVELS_MAX);
+        let words = (frames as usize).div_ceil(WORD_BITS).max(1);
+        let chunks = words.div_ceil(WORD_BITS);
+        let columns = (order as usize + 2).next_multiple_of(LINE_CELLS);
+        let index = FindFirstShape::new(chunks, columns);
+        // The index is small and hot; the long bitmap of frames comes last.
+        let middle_at = index.cells();
+        let lines_at = middle_at + chunks.next_multiple_of(LINE_CELLS);
+        let words_at = lines_at + chunks * LINE_CELLS;
+        let cells = words_at + words.next_multiple_of(LINE_CELLS);
+        Self { frames, max_order, top, index, middle_at, lines_at, words_at, cells }
+    }
+
+    /// Cells needed in all.
+    pub(crate) const fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// Frames the buddy spans, holes included.
+    pub(crate) const fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// The largest order of a block.
+    pub(crate) const fn max_order(&self) -> Order {
+        self.max_order
+    }
+
+    /// The highest level there is.
+    #[inline]
+    pub(crate) const fn top(&self) -> usize {
+        self.top
+    }
+
+    /// Words of a level, with those of units that are not whole.
+    pub(crate) const fn words(&self, level: usize) -> usize {
+        let frames_log2 = WORD_BITS_LOG2 as usize * (level + 1);
+        let words = (self.frames as usize).div_ceil(1 << frames_log2);
+        if words == 0 { 1 } else { words }
+    }
+
+    /// The largest order that a level keeps, counted from one unit of it.
+    #[inline]
+    pub(crate) const fn last(&self, level: usize) -> u32 {
+        if level == self.top {
+            self.max_order.get() as u32 - WORD_BITS_LOG2 * level as u32
+        } else {
+            WORD_BITS_LOG2 - 1
+        }
+    }
+
+    /// The level that keeps blocks of `order`, and `order` counted from one unit of it.
+    #[inline]
+    pub(crate) fn place_of(&self, order: u32) -> (usize, u32) {
+        let level = ((order / WORD_BITS_LOG2) as usize).min(self.top);
+        (level, order - WORD_BITS_LOG2 * level as u32)
+    }
+
+    /// Whether there can be a block of `order` at `frame`.
+    #[inline]
+    pub(crate) fn has_block(&self, frame: u32, order: Order) -> bool {
+        let length = order.pages().get();
+        let within = u64::from(frame) + length <= self.frames;
+        order <= self.max_order && within && u64::from(frame) & (length - 1) == 0
+    }
+
+    /// Frames `start..end`, which are within the span, as few stretches.
+    pub(crate) fn stretches(&self, start: u64, end: u64) -> impl Iterator<Item = Stretch> + use<> {
+        let mut at = start;
+        assert!(end <= self.frames, "frames {at}..{end} of {}", self.frames);
+        let top = self.top;
+        core::iter::from_fn(move || {
+            (at < end).then(|| {
+                let stretch = Stretch::longest(at, end, top);
+                at += stretch.frames();
+                stretch
+            })
+        })
+    }
+}
+
+/// Some units of one word of one level.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    /// The level.
+    pub(crate) level: usize,
+    /// The word.
+    pub(crate) word: usize,
+    /// The units, one bit each.
+    pub(crate) mask: u64,
+}
+
+impl Stretch {
+    /// Number of frames.
+    #[inline]
+    pub(crate) const fn frames(&self) -> u64 {
+        (self.mask.count_ones() as u64) << (WORD_BITS_LOG2 as usize * self.level)
+    }
+
+    /// The longest stretch from `at` up to `end`, in units as large as both allow.
+    fn longest(at: u64, end: u64, top: usize) -> Self {
+        let (mut level, mut shift) = (0, 0);
+        while level < top {
+            let above = shift + WORD_BITS_LOG2;
+            if at & ones(u64::from(above)) != 0 || end - at < 1 << above {
+                break;
+            }
+            (level, shift) = (level + 1, above);
+        }
+        let unit = at >> shift;
+        let bit = unit % WORD_BITS as u64;
+        let units = ((end - at) >> shift).min(WORD_BITS as u64 - bit);
+        Self { level, word: unit as usize / WORD_BITS, mask: ones(units) << bit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MAX_ORDER_LIMIT;
+
+    #[test]
+    fn metadata_stays_below_the_budget() {
+        for order in 10..=MAX_ORDER_LIMIT {
+            for frames in [1 << 16, 1 << 20, 1 << 28, ZONE_FRAMES_MAX] {
+                let shape = BuddyShape::new(frames, Order::new(order).unwrap());
+                assert!(shape.cells() as u64 * 8 * 100 <= frames * 15, "{frames} {order}");
+            }
+        }
+    }
+
+    #[test]
+    fn stretches_tile_a_range_in_large_units() {
+        let shape = BuddyShape::new(1 << 20, Order::new(18).unwrap());
+        let mut at = 63;
+        let mut count = 0;
+        for stretch in shape.stretches(63, (1 << 20) - 1) {
+            let unit = stretch.word * WORD_BITS + stretch.mask.trailing_zeros() as usize;
+            assert_eq!(unit << (6 * stretch.level), at);
+            at += stretch.frames() as usize;
+            count += 1;
+        }
+        assert_eq!(at, (1 << 20) - 1);
+        assert!(count <= 4 + 5, "{count}");
+    }
+}

@@ -1,0 +1,158 @@
+//! The full walk over a buddy: everything recomputed from the bits and compared.
+//!
+//! Neighbours: `buddy.rs` states the invariants that are checked here; `verify.rs` calls it.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::Buddy;
+use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, maximal, ones};
+use crate::platform::lock::Held;
+use crate::platform::{Atomic, Platform};
+use crate::units::{MAX_ORDER_LIMIT, Order};
+
+/// What is wrong with a buddy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BuddyFault {
+    /// A word below the top level is full and has not become a bit one level up.
+    Unmerged {
+        /// Its level.
+        level: usize,
+        /// The word.
+        word: usize,
+    },
+    /// A covered word is not 0: some frame is free twice.
+    FreeTwice {
+        /// Its level.
+        level: usize,
+        /// The word.
+        word: usize,
+    },
+    /// Bits beyond the last frame are set.
+    BeyondEnd {
+        /// Their level.
+        level: usize,
+    },
+    /// An index misses a word.
+    Index {
+        /// Order of the index.
+        order: u32,
+        /// The word.
+        word: usize,
+    },
+    /// The summaries of an index disagree with it.
+    IndexSummary {
+        /// Order of the index.
+        order: u32,
+    },
+    /// The number of free blocks of an order is wrong.
+    FreeBlocks {
+        /// The order.
+        order: Order,
+        /// As the bits say.
+        counted: u64,
+        /// As kept.
+        kept: u64,
+    },
+    /// The number of free frames is wrong.
+    FreePages {
+        /// As the bits say.
+        counted: u64,
+        /// As kept.
+        kept: u64,
+    },
+    /// The bit per order with free blocks is wrong for an order.
+    Orders {
+        /// The bits.
+        kept: u64,
+    },
+}
+
+type Counts = [u64; MAX_ORDER_LIMIT as usize + 1];
+
+impl<P: Platform> Buddy<'_, P> {
+    /// Checks all invariants.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub(crate) fn verify(&self, _held: &Held<'_, P::Lock>) -> Result<(), BuddyFault> {
+        self.settle();
+        let mut counts: Counts = Counts::default();
+        let mut bits_of_level = self.shape().frames() as usize;
+        for level in 0..=self.shape().top() {
+            self.verify_level(level, bits_of_level, &mut counts)?;
+            bits_of_level /= WORD_BITS; // units that are not whole are never free
+        }
+        self.verify_counts(&counts)
+    }
+
+    fn verify_level(&self, level: usize, bits: usize, counts: &mut Counts) -> Result<(), BuddyFault> {
+        let last = self.shape().last(level);
+        let base = WORD_BITS_LOG2 * level as u32;
+        for word in 0..self.shape().words(level) {
+            let held = self.word(level, word).load(Relaxed);
+            if held == 0 && level < 2 {
+                continue; // nothing is free, and an index may say more than there is
+            }
+            if held == !0 && level < self.shape().top() {
+                return Err(BuddyFault::Unmerged { level, word });
+            }
+            if held != 0 && self.is_covered(level, word) {
+                return Err(BuddyFault::FreeTwice { level, word });
+            }
+            if held & !ones(bits.saturating_sub(word * WORD_BITS) as u64) != 0 {
+                return Err(BuddyFault::BeyondEnd { level });
+            }
+            for order in 0..=last {
+                let heads = maximal(held, order, last);
+                counts[(base + order) as usize] += u64::from(heads.count_ones());
+                if !self.is_indexed(level, word, base + order, heads) {
+                    return Err(BuddyFault::Index { order: base + order, word });
+                }
+            }
+        }
+        match (base..=base + last).find(|&order| !self.is_summed_up(level, order)) {
+            Some(order) => Err(BuddyFault::IndexSummary { order }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the index has a word with maximal blocks at `heads` as it should.
+    fn is_indexed(&self, level: usize, word: usize, order: u32, heads: u64) -> bool {
+        let bit = |cell: &P::U64| cell.load(Relaxed) >> (word % WORD_BITS) & 1 == 1;
+        match level {
+            0 => heads == 0 || bit(self.line(word / WORD_BITS, order)),
+            1 => heads == 0 || bit(self.index(order).bits(word / WORD_BITS)),
+            _ => self.index(order).bits(word).load(Relaxed) == heads,
+        }
+    }
+
+    /// Whether what sums up the index of an order agrees with it.
+    fn is_summed_up(&self, level: usize, order: u32) -> bool {
+        let lines_agree = level > 0
+            || (0..self.shape().words(1)).all(|chunk| {
+                let indexed =
+                    self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
+                self.line(chunk, order).load(Relaxed) == 0 || indexed == 1
+            });
+        lines_agree && self.index(order).is_consistent()
+    }
+
+    fn verify_counts(&self, counts: &Counts) -> Result<(), BuddyFault> {
+        let (mut free_pages, mut orders) = (0, 0);
+        for (order, &counted) in (0..=MAX_ORDER_LIMIT).filter_map(Order::new).zip(counts) {
+            let kept = self.counts.free_blocks[usize::from(order.get())].load(Relaxed);
+            if counted != kept {
+                return Err(BuddyFault::FreeBlocks { order, counted, kept });
+            }
+            free_pages += counted << order.get();
+            orders |= u64::from(counted > 0) << order.get();
+        }
+        if free_pages != self.free_pages() {
+            return Err(BuddyFault::FreePages { counted: free_pages, kept: self.free_pages() });
+        }
+        if orders != self.orders() {
+            return Err(BuddyFault::Orders { kept: self.orders() });
+        }
+        Ok(())
+    }
+}

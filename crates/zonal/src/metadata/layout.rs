@@ -1,0 +1,347 @@
+//! How much metadata a machine needs, and how the caller's buffers are cut into it.
+//!
+//! Each node's metadata lies in a buffer of its own, so that it can be on that node; one buffer is
+//! shared by all, and one holds views with pointers, which belong to one process. The measuring
+//! half and the carving half name the same parts in the same order. Neighbours: `carve.rs` builds
+//! the cells, `allocator.rs` calls both.
+
+use crate::metadata::arena::{Carver, Measure};
+use crate::config::Config;
+use crate::zone::counters::TOTAL_CELLS;
+use crate::error::ConfigError;
+use crate::zone::events::EventCells;
+use crate::zone::frame_states::{FrameTable, SECTION};
+use crate::pageset::slot::Homes;
+use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
+use crate::zone::node::{Node, NodeCells};
+use crate::pageset::{Pageset, STACKS, StackShape};
+use crate::rules::pageset_limits::{BatchRule, published_high_max};
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::pageset_tuning::words::BAR_MIN;
+use crate::pageset::word::SLOTS_MAX;
+use crate::platform::Platform;
+use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
+use crate::admin::settings::SharedCells;
+use crate::rules::stat_threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
+use crate::zone::{Seat, Zone, ZoneCells};
+use crate::zonelist::Zonelist;
+
+/// Where a metadata buffer should lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Written rarely, read by all CPUs.
+    Shared,
+    /// On this node.
+    Node(NodeId),
+    /// Private to the process: holds pointers, unlike all others.
+    Local,
+}
+
+/// A buffer that the allocator needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BufferRequest {
+    /// Where it should lie.
+    pub place: Place,
+    /// Bytes needed, whatever the alignment of the buffer.
+    pub bytes: usize,
+}
+
+/// The metadata needs of a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'a> {
+    pub(crate) machine: Machine<'a>,
+    config: Config,
+}
+
+/// The pagesets of a zone's own CPUs have slots for this share of the zone. `high_max` may be 1/8 of
+/// it; slots for 1/13 keep all metadata below 1.5 bytes a frame.
+const SLOTS_SHARE: u64 = 13;
+/// Slots beyond the largest `high`: a refill brings whole words.
+const SLOTS_SPARE: u64 = 64;
+/// The pagesets of all other CPUs have slots for this share, but for a batch each at least.
+const FOREIGN_SHARE: u64 = 64;
+const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 2];
+const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0];
+
+impl<'a> Layout<'a> {
+    /// Checks the configuration and measures the machine under it.
+    ///
+    /// # Errors
+    /// When a value of the configuration is out of its bounds.
+    pub fn new(machine: &Machine<'a>, config: &Config) -> Result<Self, ConfigError> {
+        if !config.page_bytes.is_power_of_two() || config.page_bytes < 4096 {
+            return Err(ConfigError::PageBytes(config.page_bytes));
+        }
+        if config.max_order < Order::DEFAULT_MAX {
+            return Err(ConfigError::MaxOrder(config.max_order));
+        }
+        if config.min_unmapped_percent > 100 {
+            return Err(ConfigError::Percent(config.min_unmapped_percent));
+        }
+        if let ThresholdRule::Fixed(threshold) = config.counters.threshold
+            && !(1..=MAX_STAT_THRESHOLD).contains(&threshold)
+        {
+            return Err(ConfigError::CounterThreshold(threshold));
+        }
+        if config.hardening.quarantine.get() > 1 << 20 {
+            return Err(ConfigError::Quarantine(config.hardening.quarantine));
+        }
+        let layout = Self { machine: *machine, config: *config };
+        match machine.zones().iter().find(|zone| layout.spanned_from_base(zone).1 > ZONE_FRAMES_MAX) {
+            Some(zone) => Err(TopologyError::ZoneTooLarge(zone.node, zone.kind).into()),
+            None => Ok(layout),
+        }
+    }
+
+    /// Where a zone's bitmaps start, so that its blocks are aligned in them, and how many frames lie
+    /// from there to its end.
+    fn spanned_from_base(&self, zone: &ZoneDescription<'_>) -> (Pfn, u64) {
+        let align = self.config.max_order.pages().get().max(SECTION);
+        let base = Pfn::new(zone.span.start.get() & !(align - 1));
+        (base, zone.span.end().get() - base.get())
+    }
+
+    /// Every buffer that the allocator will ask for, in the order of asking.
+    pub fn requests<P: Platform>(&self) -> impl Iterator<Item = BufferRequest> + '_ {
+        let nodes = self.machine.nodes().iter();
+        let nodes = nodes
+            .map(|node| BufferRequest { place: Place::Node(node.id), bytes: self.node_bytes::<P>(node) });
+        [
+            BufferRequest { place: Place::Shared, bytes: self.shared_bytes::<P>() },
+            BufferRequest { place: Place::Local, bytes: self.local_bytes::<P>() },
+        ]
+        .into_iter()
+        .chain(nodes)
+    }
+
+    fn shared_bytes<P: Platform>(&self) -> usize {
+        let mut measure = Measure::default();
+        measure.add::<SharedCells<P>>(1);
+        measure.add::<P::U32>(self.machine.cpu_ids());
+        measure.add::<Pageset<P>>(1);
+        measure.total()
+    }
+
+    fn local_bytes<P: Platform>(&self) -> usize {
+        let (nodes, zones) = (self.machine.nodes().len(), self.machine.zones().len());
+        let mut measure = Measure::default();
+        measure.add::<RegionsShape>(zones);
+        measure.add::<StackShape>(2 * zones);
+        measure.add::<Seat>(self.machine.cpu_ids());
+        measure.add::<u8>(nodes * nodes);
+        measure.add::<(Pfn, u16)>(zones);
+        measure.add::<(Pfn, PageCount)>(self.machine.memory().count());
+        measure.add::<Zone<'_, P>>(zones);
+        measure.add::<Node<'_, P>>(nodes);
+        Homes::<P>::measure(&mut measure, self.machine.cpu_ids(), zones);
+        measure.total()
+    }
+
+    fn node_bytes<P: Platform>(&self, node: &NodeDescription<'_>) -> usize {
+        let mut measure = Measure::default();
+        measure.add::<NodeCells<P>>(1);
+        measure.add::<EventCells<P>>(1);
+        Zonelist::<P>::measure(&mut measure, self.machine.zones().len(), self.node_ids());
+        for zone in self.zones_of(node.id) {
+            let plan = self.plan(zone);
+            measure.add::<ZoneCells<P>>(1);
+            measure.add::<P::U64>(self.machine.nodes().len().div_ceil(64));
+            measure.add::<Pageset<P>>(self.machine.cpu_ids());
+            measure.add::<P::U32>(plan.quarantine);
+            measure.add::<RegionCells<P>>(plan.regions.count());
+            measure.add::<P::U64>(plan.regions.cells());
+            measure.add::<P::U8>(plan.frames as usize);
+            measure.add::<P::U64>(FrameTable::<P>::present_words(plan.frames));
+            measure.add::<P::U32>(plan.slots);
+        }
+        measure.total()
+    }
+
+    /// One more than the largest node id.
+    fn node_ids(&self) -> usize {
+        self.machine.nodes().last().map_or(0, |node| node.id.index() + 1)
+    }
+
+    fn zones_of(&self, node: NodeId) -> impl Iterator<Item = &'a ZoneDescription<'a>> + use<'a> {
+        self.machine.zones().iter().filter(move |zone| zone.node == node)
+    }
+
+    /// The shape of a zone's metadata.
+    pub(crate) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
+        let (base, frames) = self.spanned_from_base(zone);
+        let node = self.machine.position(zone.node).expect("a checked machine knows its zones' nodes");
+        let own_cpus = self.machine.nodes()[node].cpus.len();
+        let batch = BatchRule::default().batch(zone.span.count, self.config.page_bytes).get();
+        let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
+        // At most 4 batches, less where CPUs are so many that their slots would outgrow the zone.
+        let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
+        let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(BAR_MIN.get());
+        let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(BAR_MIN.get(), u64::from(SLOTS_MAX));
+        let sharing = if own_cpus == 0 { self.machine.cpu_ids() } else { own_cpus };
+        let (own, foreign) = if self.config.tuning == PagesetTuning::DepthPublished {
+            let published = self.published_stacks(zone.span.count, own_cpus);
+            (published, published)
+        } else {
+            (stacks(own_depth as u32, OWN_LARGE_SLOTS), stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS))
+        };
+        let regions = RegionsPlan {
+            frames,
+            max_order: self.config.max_order,
+            large: self.config.huge_order(),
+            cpus: sharing,
+            frames_min: self.config.region_min.get(),
+        };
+        ZonePlan {
+            base,
+            frames,
+            regions: RegionsShape::new(&regions),
+            own_cpus,
+            slots: own_cpus * own.slots() + self.machine.cpu_ids() * foreign.slots(),
+            own,
+            foreign,
+            quarantine: 2 * self.config.hardening.quarantine.get() as usize,
+        }
+    }
+
+    /// Stacks of a zone's pagesets that `high` bounds alone, as published: each order may fill it.
+    fn published_stacks(&self, frames: PageCount, own_cpus: usize) -> StackShape {
+        let cpus = if own_cpus == 0 { self.cpus() } else { own_cpus };
+        let high_max = published_high_max(frames, cpus, self.config.page_bytes).get();
+        let most = (high_max + SLOTS_SPARE).min(u64::from(SLOTS_MAX)) as u32;
+        let huge = self.config.huge_order().get();
+        stacks(most, [most / 2, most / 4, most / 8, most.checked_shr(huge.into()).unwrap_or(0)])
+    }
+
+    /// CPUs of the machine.
+    fn cpus(&self) -> usize {
+        self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
+    }
+
+    pub(crate) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
+        let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
+        let regions = carver.values(zones.len(), |at| self.plan(&zones[at]).regions);
+        let stacks = carver.values(2 * zones.len(), |at| {
+            let plan = self.plan(&zones[at / 2]);
+            if at % 2 == 0 { plan.own } else { plan.foreign }
+        });
+        let seats = self.carve_seats(carver);
+        let distances = carver
+            .values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
+        let starts = carver.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
+        let mut memory = self.machine.memory();
+        let memory = carver.sorted(self.machine.memory().count(), |_| {
+            let range = memory.next().expect("there are as many as were counted");
+            (range.start, range.count)
+        });
+        LocalParts { regions, stacks, seats, distances, starts, memory }
+    }
+
+    /// The seats of all CPU ids: one walk over the nodes.
+    fn carve_seats<'m>(&self, carver: &mut Carver<'m>) -> &'m [Seat] {
+        let absent = |id| Seat::absent(CpuId::new(id as u32));
+        let seats = carver.values_mut(self.machine.cpu_ids(), absent);
+        for (node, description) in self.machine.nodes().iter().enumerate() {
+            for (rank, &cpu) in description.cpus.iter().enumerate() {
+                seats[cpu.index()] = Seat { cpu, node: node as u16, rank: rank as u32 };
+            }
+        }
+        seats
+    }
+
+    /// Carves the metadata of the node at `at`, handing each zone's view to `sink`.
+    pub(crate) fn carve_node<'m, P: Platform>(
+        &self,
+        carver: &mut Carver<'m>,
+        at: usize,
+        local: &LocalParts<'m>,
+        machine_totals: Option<&'m [P::U64; TOTAL_CELLS]>,
+        sink: &mut impl FnMut(Zone<'m, P>),
+    ) -> Node<'m, P> {
+        let description = &self.machine.nodes()[at];
+        let cells = &carver.fresh::<P, NodeCells<P>>(1)[0];
+        let events = &carver.fresh::<P, EventCells<P>>(1)[0];
+        let list = Zonelist::carve(carver, self.machine.zones().len(), self.node_ids());
+        let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
+        let mut zone_count = 0;
+        for (id, zone) in self.machine.zones().iter().enumerate().filter(own) {
+            sink(self.carve_zone(carver, id, at, zone, local));
+            zone_count += 1;
+        }
+        let first_zone =
+            self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
+        let has_cpus = !description.cpus.is_empty();
+        let counters = cells.counters().with_machine(machine_totals);
+        Node { id: description.id, first_zone, zone_count, has_cpus, cells, counters, events, list }
+    }
+
+    fn carve_zone<'m, P: Platform>(
+        &self,
+        carver: &mut Carver<'m>,
+        id: usize,
+        node: usize,
+        zone: &ZoneDescription<'_>,
+        local: &LocalParts<'m>,
+    ) -> Zone<'m, P> {
+        let plan = self.plan(zone);
+        let next = self.machine.zones().get(id + 1);
+        Zone {
+            id: ZoneId::from_index(id),
+            node,
+            node_id: zone.node,
+            kind: zone.kind,
+            is_last_part: next.is_none_or(|next| (next.node, next.kind) != (zone.node, zone.kind)),
+            span: zone.span,
+            unmanaged: self.machine.unmanaged(id),
+            base: plan.base,
+            cells: &carver.fresh::<P, ZoneCells<P>>(1)[0],
+            marked_by: carver.u64s::<P>(self.machine.nodes().len().div_ceil(64)),
+            pagesets: carver.fresh::<P, Pageset<P>>(self.machine.cpu_ids()),
+            quarantine: carver.u32s::<P>(plan.quarantine),
+            regions: Regions::new(
+                carver.fresh::<P, RegionCells<P>>(plan.regions.count()),
+                carver.u64s::<P>(plan.regions.cells()),
+                &local.regions[id],
+            ),
+            frames: FrameTable::new(
+                carver.u8s::<P>(plan.frames as usize),
+                carver.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
+            ),
+            slots: carver.u32s::<P>(plan.slots),
+            own_cpus: plan.own_cpus,
+            own_stacks: &local.stacks[2 * id],
+            foreign_stacks: &local.stacks[2 * id + 1],
+        }
+    }
+}
+
+/// The process-local tables that views point into.
+#[derive(Clone, Copy)]
+pub(crate) struct LocalParts<'m> {
+    regions: &'m [RegionsShape],
+    stacks: &'m [StackShape],
+    pub(crate) seats: &'m [Seat],
+    pub(crate) distances: &'m [u8],
+    /// First frame of each zone, ascending, with the zone's index.
+    pub(crate) starts: &'m [(Pfn, u16)],
+    /// Every range that is or may become memory: ascending, disjoint.
+    pub(crate) memory: &'m [(Pfn, PageCount)],
+}
+
+/// The shape of one zone's metadata.
+pub(crate) struct ZonePlan {
+    pub(crate) base: Pfn,
+    /// Frames from the base to the end of the span.
+    pub(crate) frames: u64,
+    pub(crate) regions: RegionsShape,
+    own_cpus: usize,
+    own: StackShape,
+    foreign: StackShape,
+    slots: usize,
+    quarantine: usize,
+}
+
+fn stacks(pages: u32, large: [u32; STACKS - 1]) -> StackShape {
+    let [one, two, three, huge] = large;
+    StackShape::new([pages, one, two, three, huge])
+}

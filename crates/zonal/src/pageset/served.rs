@@ -1,0 +1,118 @@
+//! Blocks that a CPU's pageset of a zone served at once, counted in one lane of its word.
+//!
+//! They are blocks that *hit*: their zone was preferred. But while the CPU is away from its home zone
+//! (`home.rs`), they *missed*: the pageset *stands for* the home zone, for which each of them is a
+//! foreign one. What a pageset stands for changes only with that lane empty. Neighbours:
+//! `counters.rs` has the totals, `at_home.rs` folds most of what is counted here.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::zone::counters::ZoneItem;
+use crate::pageset::{Pageset, PagesetGuard};
+use crate::pageset::word::HOME_LANE;
+use crate::platform::{Atomic, Platform};
+use crate::units::ZoneId;
+use crate::zone::{Seat, Zone};
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// The two counters of `zone` that change with every such block of the CPU at `seat`.
+    fn served_items(zone: &Zone<'m, P>, pageset: &Pageset<P>, seat: Seat) -> [ZoneItem; 2] {
+        [
+            if pageset.stands_for().is_some() { ZoneItem::NumaMiss } else { ZoneItem::NumaHit },
+            if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther },
+        ]
+    }
+
+    /// Largest difference of such blocks: what the zone's threshold leaves beside blocks that are
+    /// counted one by one.
+    pub(crate) fn served_leeway(zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> i64 {
+        let beside = Self::served_items(zone, guard, seat)
+            .map(|item| zone.counters().difference(&guard.zone_diffs, item));
+        (i64::from(zone.counters().threshold()) - beside[0].max(beside[1]).max(0)).max(0)
+    }
+
+    /// Counts blocks that hit.
+    pub(crate) fn count_hits(
+        &self,
+        zone: &Zone<'m, P>,
+        guard: &PagesetGuard<'_, P>,
+        seat: Seat,
+        blocks: i64,
+    ) {
+        self.stand_for(None, zone, guard, seat);
+        let most = Self::served_leeway(zone, guard, seat);
+        let items = Self::served_items(zone, guard, seat);
+        guard.count_home(|before| zone.counters().leave_all(items, before, blocks, most));
+    }
+
+    /// Sets what a pageset stands for: another zone, or its own.
+    pub(crate) fn stand_for(
+        &self,
+        other: Option<ZoneId>,
+        zone: &Zone<'m, P>,
+        guard: &PagesetGuard<'_, P>,
+        seat: Seat,
+    ) {
+        if guard.stands_for() != other {
+            self.fold_all_served(zone, guard, seat);
+            guard.set_stands_for(other);
+        }
+    }
+
+    /// Moves the whole difference of such blocks to the totals.
+    pub(crate) fn fold_all_served(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
+        self.fold_served(zone, guard, seat, guard.clear_home());
+    }
+
+    /// Moves a difference of such blocks, taken out of the word, to the totals.
+    pub(crate) fn fold_served(&self, zone: &Zone<'m, P>, pageset: &Pageset<P>, seat: Seat, blocks: i64) {
+        zone.counters().fold_difference(&Self::served_items(zone, pageset, seat), blocks);
+        if let Some(home) = pageset.stands_for() {
+            self.zones[home.index()].counters().fold_difference(&[ZoneItem::NumaForeign], blocks);
+        }
+    }
+
+    /// The differences of such blocks that belong to `item` of `zone`, as of some moment.
+    pub(crate) fn served(&self, zone: &Zone<'m, P>, item: ZoneItem) -> i64 {
+        let seats = self.seats.iter().filter(|seat| seat.exists());
+        if item == ZoneItem::NumaForeign {
+            let at_home =
+                seats.filter(|seat| self.nodes[usize::from(seat.node)].home() == Some(zone.id.index()));
+            let pagesets =
+                at_home.flat_map(|seat| self.zones.iter().map(|zone| &zone.pagesets[seat.cpu.index()]));
+            return pagesets.filter(|pageset| pageset.stands_for() == Some(zone.id)).map(difference).sum();
+        }
+        let pagesets = seats.map(|&seat| (seat, &zone.pagesets[seat.cpu.index()]));
+        let counted =
+            pagesets.filter(|&(seat, pageset)| Self::served_items(zone, pageset, seat).contains(&item));
+        counted.map(|(_, pageset)| difference(pageset)).sum()
+    }
+
+    /// Ends all standing in: home zones have changed.
+    pub(crate) fn end_standing_in(&self) {
+        for (zone, seat) in self.used_pagesets() {
+            if zone.pagesets[seat.cpu.index()].stands_for().is_some() {
+                self.stand_for(None, zone, &self.pageset(zone, seat), seat);
+            }
+        }
+    }
+}
+
+fn difference<P: Platform>(pageset: &Pageset<P>) -> i64 {
+    pageset.word().difference(HOME_LANE)
+}
+
+// Relaxed throughout: written under the pageset's lock, and read there or by lookers-on.
+impl<P: Platform> Pageset<P> {
+    /// The zone that this one stands for.
+    fn stands_for(&self) -> Option<ZoneId> {
+        (self.stands_for.load(Relaxed) as usize).checked_sub(1).map(ZoneId::from_index)
+    }
+}
+
+impl<P: Platform> PagesetGuard<'_, P> {
+    fn set_stands_for(&self, zone: Option<ZoneId>) {
+        self.stands_for.store(zone.map_or(0, |zone| zone.index() as u64 + 1), Relaxed);
+    }
+}

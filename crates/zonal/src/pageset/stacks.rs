@@ -1,0 +1,189 @@
+//! Single frames onto and off a pageset's stack, many at once.
+//!
+//! Vocabulary: a *word* is 64 frames, the first a multiple of 64. Words that leave and come back
+//! whole cost a few instructions a frame, and the buddy neither a split nor a merge. Neighbours:
+//! `pageset.rs` has the stacks, `refill.rs` moves words.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::pageset::{PagesetGuard, StackId};
+use crate::platform::{Atomic, Platform};
+
+// Every access is relaxed: the lock that the guard stands for orders them.
+impl<P: Platform> PagesetGuard<'_, P> {
+    /// Puts single frames of the word of 64 that starts at `first` onto their stack, which has room: the
+    /// lowest on top.
+    #[inline]
+    pub(crate) fn push_word(&self, first: u32, frames: u64) {
+        let word = self.word();
+        let room = word.room() - frames.count_ones();
+        let slots = &self.page_slots()[room as usize..word.room() as usize];
+        self.set_word(word.with_room(room));
+        if frames == !0 {
+            // By eights, for a loop without counting: most words are whole.
+            for (eight, slots) in slots.as_chunks::<8>().0.iter().enumerate() {
+                for (at, slot) in slots.iter().enumerate() {
+                    slot.store(first + (8 * eight + at) as u32, Relaxed);
+                }
+            }
+            return;
+        }
+        let mut left = frames;
+        for slot in slots {
+            slot.store(first + left.trailing_zeros(), Relaxed);
+            left &= left - 1;
+        }
+    }
+
+    /// The first frame of the word of 64 whose frames, all of them, are the uppermost single frames,
+    /// in whatever sequence.
+    #[inline]
+    pub(crate) fn whole_word_on_top(&self) -> Option<u32> {
+        let slots = self.page_slots()[self.word().room() as usize..].get(..64)?;
+        let top = slots[0].load(Relaxed);
+        if (slots[63].load(Relaxed) ^ top) >= 64 {
+            return None; // so it is with most stacks of scattered frames
+        }
+        let (mut others, mut frames) = (0, 0_u64);
+        for slots in slots.as_chunks::<8>().0 {
+            for slot in slots {
+                let frame = slot.load(Relaxed);
+                others |= frame ^ top;
+                frames |= 1 << (frame % 64);
+            }
+        }
+        (others < 64 && frames == !0).then_some(top & !63)
+    }
+
+    /// Takes the uppermost `count` single frames off their stack, which has so many.
+    #[inline]
+    pub(crate) fn pop_frames(&self, count: u32) -> impl Iterator<Item = u32> + '_ {
+        let word = self.word();
+        let (room, after) = (word.room(), word.room() + count);
+        let slots = &self.page_slots()[room as usize..after as usize];
+        self.set_word(word.with_room(after));
+        slots.iter().map(|slot| slot.load(Relaxed))
+    }
+
+    /// Takes the uppermost `count` single frames off their stack, which has so many; the caller has seen them.
+    #[inline]
+    pub(crate) fn drop_frames(&self, count: u32) {
+        let word = self.word();
+        self.set_word(word.with_room(word.room() + count));
+    }
+
+    /// How many single frames to take off the stack, `count` at least, so that the next to take as many
+    /// finds a whole word on top if frames go on to be given one after the other, up or down, as the
+    /// last two were. `count` if they were not, or are too few.
+    pub(crate) fn until_whole_words(&self, count: u64) -> u64 {
+        let (room, len) = (self.word().room() as usize, u64::from(self.len(StackId::PAGES)));
+        if count <= u64::from(u64::BITS) / 2 || len <= count {
+            return count;
+        }
+        let [last, before] = [0, 1].map(|at| self.page_slots()[room + at].load(Relaxed));
+        let phase = match last.wrapping_sub(before) {
+            1 => 63 - last % 64,
+            u32::MAX => last % 64,
+            _ => return count,
+        };
+        (count + u64::from(phase).wrapping_sub(count) % 64).min(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::arena::Fresh;
+    use crate::platform::cpu_local::VIRGIN;
+    use crate::pageset::{Pageset, StackShape};
+    use crate::testing::Native;
+    use core::sync::atomic::AtomicU32;
+    use std::vec::Vec;
+
+    /// Does `work` with an empty pageset for 256 single frames.
+    fn with_pageset<R>(work: impl FnOnce(&PagesetGuard<'_, Native>) -> R) -> R {
+        let pageset = Pageset::<Native>::fresh();
+        let shape = StackShape::new([256, 0, 0, 0, 0]);
+        let slots: Vec<AtomicU32> = (0..shape.slots()).map(|_| AtomicU32::new(0)).collect();
+        work(&PagesetGuard::new(&pageset, (&slots, &shape), VIRGIN))
+    }
+
+    fn stack_of(guard: &PagesetGuard<'_, Native>) -> Vec<u32> {
+        guard.blocks(StackId::PAGES).collect()
+    }
+
+    fn give(guard: &PagesetGuard<'_, Native>, frames: impl Iterator<Item = u32>) {
+        frames.for_each(|frame| guard.push(StackId::PAGES, crate::units::Order::PAGE, frame));
+    }
+
+    #[test]
+    fn words_come_with_the_lowest_frame_on_top() {
+        with_pageset(|guard| {
+            guard.push_word(128, !0);
+            guard.push_word(64, 0b1101);
+            let expected: Vec<u32> = [64, 66, 67].into_iter().chain(128..192).collect();
+            assert_eq!(stack_of(guard), expected);
+        });
+    }
+
+    #[test]
+    fn whole_words_are_known_in_any_sequence() {
+        let word_on_top = |frames: &[u32]| {
+            with_pageset(|guard| {
+                give(guard, [1, 2, 3].into_iter().chain(frames.iter().copied()));
+                guard.whole_word_on_top()
+            })
+        };
+        let mut frames: Vec<u32> = (640..704).collect();
+        assert_eq!(word_on_top(&frames), Some(640));
+        frames.reverse();
+        assert_eq!(word_on_top(&frames), Some(640));
+        frames.swap(3, 40);
+        assert_eq!(word_on_top(&frames), Some(640));
+        frames[40] = 704; // of the next word
+        assert_eq!(word_on_top(&frames), None);
+        frames[40] = 650; // twice
+        assert_eq!(word_on_top(&frames), None);
+        assert_eq!(word_on_top(&frames[..40]), None);
+    }
+
+    /// A pageset that drains at 200 frames, while frames are given one after the other.
+    fn first_whole_drain(frames: impl Iterator<Item = u32>) -> Option<usize> {
+        with_pageset(|guard| {
+            let mut drains = 0;
+            for frame in frames {
+                give(guard, core::iter::once(frame));
+                if guard.len(StackId::PAGES) == 200 {
+                    if guard.whole_word_on_top().is_some() {
+                        return Some(drains);
+                    }
+                    let count = guard.until_whole_words(63);
+                    assert!((63..63 + 64).contains(&count), "{count}");
+                    guard.drop_frames(count as u32);
+                    drains += 1;
+                }
+            }
+            None
+        })
+    }
+
+    #[test]
+    fn drains_fall_into_step_with_whole_words() {
+        for start in 10_000..10_064 {
+            for found in [first_whole_drain(start..), first_whole_drain((0..start).rev())] {
+                assert!(found.is_some_and(|drains| drains <= 2), "{start}: {found:?}");
+            }
+        }
+        let scattered = (0..4000).map(|at| at * 97 % 4001);
+        assert_eq!(first_whole_drain(scattered), None);
+    }
+
+    #[test]
+    fn rounding_leaves_small_and_large_counts_alone() {
+        with_pageset(|guard| {
+            give(guard, 1000..1100);
+            assert_eq!([15, 32, 100, 500].map(|count| guard.until_whole_words(count)), [15, 32, 100, 500]);
+            assert_eq!(guard.until_whole_words(90), 100, "all that is there");
+        });
+    }
+}

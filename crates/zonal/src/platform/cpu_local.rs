@@ -1,0 +1,357 @@
+//! How a CPU's operations on its own pagesets exclude each other.
+//!
+//! A [`Head`] is what decides about the stack of single frames of one pageset. All that changes by a
+//! take or a give lies in its one *word*, so that one store commits it: how much room the stack
+//! has, and the differences of four counters (`pageset_word.rs` says where). A *step* is what an
+//! operation adds to the word or subtracts from it; two *limits* say how far the word may go; an
+//! operation beyond them *trips* and changes nothing. The *gate* locks a head: whatever is held
+//! against a shut gate trips. Neighbours: `alloc.rs` and `free.rs` use this first, `pageset.rs` sets
+//! limits, `platform.rs` names the way that a platform has chosen.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::pageset::slot::{Home, Homes};
+use crate::pageset::word::{GUARDS, room_of};
+use crate::platform::{Atomic, Platform};
+use crate::units::CpuId;
+
+/// Gate of a head that was never used.
+pub const VIRGIN: u64 = 0;
+/// Gate of a head that is not locked.
+pub const OPEN: u64 = GUARDS;
+/// Gate of a head that was locked on its own CPU.
+pub const SHUT: u64 = u64::MAX;
+/// Gate of a head that was locked from another CPU.
+pub const SHUT_REMOTELY: u64 = u64::MAX - 1;
+/// What a take that tripped or was disturbed gives, above every frame.
+pub const NOTHING: u64 = u64::MAX;
+
+/// What decides about the stack of single frames of one pageset.
+///
+/// With `room` = the lowest 27 bits of the word, the frames lie in `slots[room..]`, the next one to
+/// take first. Offsets of the fields, for restartable sequences: they stand in the order given,
+/// eight bytes apart where the platform's cells are plain integers.
+#[repr(C)]
+pub struct Head<P: Platform> {
+    /// [`VIRGIN`], [`OPEN`], [`SHUT`] or [`SHUT_REMOTELY`].
+    pub gate: P::U64,
+    /// What a take and a give change.
+    pub word: P::U64,
+    /// A take to the word `next` trips when `(next + take_limit) & gate != 0`, wrapping.
+    pub take_limit: P::U64,
+    /// A give to the word `next` trips when `(give_limit - next) & gate != 0`, wrapping.
+    pub give_limit: P::U64,
+    /// 1 while somebody is about to shut the gate from another CPU.
+    visitor: P::U64,
+}
+
+/// What a sequence loads or stores of a pageset.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Field {
+    /// [`Head::gate`].
+    Gate,
+    /// [`Head::word`].
+    Word,
+    /// [`Head::take_limit`].
+    TakeLimit,
+    /// [`Head::give_limit`].
+    GiveLimit,
+    /// The slot of the frame that is popped or pushed.
+    Slot,
+}
+
+/// One access of a sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// A load that comes before all later accesses.
+    LoadAcquire(Field),
+    /// A load. It may come later than it stands here, though not after the store that commits.
+    Load(Field),
+    /// A store. The last one commits.
+    Store(Field),
+}
+
+/// The accesses of a sequence, first to last.
+pub type Accesses = &'static [Access];
+
+/// Pops a frame: [`CpuLocal::take_at_home`]. The sequence gives up before it loads the slot if the limit is
+/// exceeded.
+pub const POP: Accesses = &[
+    Access::LoadAcquire(Field::Gate),
+    Access::Load(Field::Word),
+    Access::Load(Field::TakeLimit),
+    Access::Load(Field::Slot),
+    Access::Store(Field::Word),
+];
+
+/// Pushes a frame: [`CpuLocal::give_at_home`]. The sequence gives up before it stores into the slot if the
+/// limit is exceeded.
+pub const PUSH: Accesses = &[
+    Access::LoadAcquire(Field::Gate),
+    Access::Load(Field::Word),
+    Access::Load(Field::GiveLimit),
+    Access::Store(Field::Slot),
+    Access::Store(Field::Word),
+];
+
+/// Locks a head: [`CpuLocal::lock`]. The sequence gives up before it stores if the gate is shut.
+pub const LOCK: Accesses = &[Access::LoadAcquire(Field::Gate), Access::Store(Field::Gate)];
+
+impl<P: Platform> Head<P> {
+    /// A head that was never used; all of its bytes are zero where cells are plain integers.
+    pub(crate) fn virgin() -> Self {
+        let zero = || P::U64::new(0);
+        Self { gate: zero(), word: zero(), take_limit: zero(), give_limit: zero(), visitor: zero() }
+    }
+
+    /// Opens a locked head.
+    #[inline(always)]
+    pub(crate) fn open(&self) {
+        self.gate.store(OPEN, Release); // pairs with the acquire of the next to use or lock it
+    }
+
+    // Loads of the word and the limits are relaxed: the gate orders them.
+
+    #[inline(always)]
+    fn take(&self, slots: &[P::U32], step: u64, gate: u64) -> u64 {
+        let word = self.word.load(Relaxed);
+        let next = word.wrapping_add(step);
+        if next.wrapping_add(self.take_limit.load(Relaxed)) & gate != 0 {
+            return NOTHING;
+        }
+        let frame = slots[room_of(word)].load(Relaxed);
+        self.word.store(next, Release); // for those who look at how full it is
+        u64::from(frame)
+    }
+
+    #[inline(always)]
+    fn give(&self, slots: &[P::U32], step: u64, frame: u32, gate: u64) -> bool {
+        let next = self.word.load(Relaxed).wrapping_sub(step);
+        if self.give_limit.load(Relaxed).wrapping_sub(next) & gate != 0 {
+            return false;
+        }
+        slots[room_of(next)].store(frame, Relaxed);
+        self.word.store(next, Release); // as in `take`
+        true
+    }
+}
+
+/// The operations of a CPU on the heads of its own pagesets, none of which may wait.
+///
+/// Contract: from a lock that succeeded until the gate is stored [`OPEN`], with release, no other
+/// operation on that head succeeds, and those that succeed later see all that was written before.
+/// [`Head`] says what that takes. Failing is always right.
+pub trait CpuLocal<P: Platform>: Send + Sync {
+    /// Takes the frame on top of the stack at the home that the caller's CPU uses; gives that home and
+    /// the frame. [`NOTHING`], with any home, when the take trips or is disturbed.
+    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64);
+
+    /// Puts a frame on top of the stack at the home that the caller's CPU uses. `prepare` sees that home
+    /// and gives step and frame, or `None` to leave it. `refused` gets what the stack did not take, because the
+    /// give trips or is disturbed, and says whether it took it. Says whether the frame was taken, by either.
+    fn give_at_home<'m>(
+        &self,
+        platform: &P,
+        homes: &Homes<'m, P>,
+        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+    ) -> bool;
+
+    /// Locks a head of `cpu`, on which the caller was a moment ago; gives the gate as it was, or `None` when
+    /// the head is locked or the attempt was disturbed.
+    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
+
+    /// Locks a head of `cpu`, whichever CPU the caller is on; as `lock`.
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
+
+    /// Whether [`CpuLocal::lock_remote`] holds off the operations of another CPU. An allocator over more
+    /// than one CPU is refused without.
+    fn reaches_other_cpus(&self) -> bool {
+        true
+    }
+}
+
+/// One exchange and two stores an operation: for programs whose threads are preempted at any time
+/// and share the CPUs they say they are on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TryLock;
+
+impl<P: Platform> CpuLocal<P> for TryLock {
+    #[inline(always)]
+    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
+        let cpu = platform.current_cpu();
+        let Some(home) = homes.of(cpu) else { return (homes.nowhere(), NOTHING) };
+        let frame = under_lock(self, cpu, home, |head| head.take(home.slots, step, OPEN));
+        (home, frame.unwrap_or(NOTHING))
+    }
+
+    #[inline(always)]
+    fn give_at_home<'m>(
+        &self,
+        platform: &P,
+        homes: &Homes<'m, P>,
+        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+    ) -> bool {
+        let cpu = platform.current_cpu();
+        let Some(home) = homes.of(cpu) else { return false };
+        let Some((step, frame)) = prepare(home) else { return false };
+        let given = under_lock(self, cpu, home, |head| head.give(home.slots, step, frame, OPEN));
+        given == Some(true) || refused(home, step, frame)
+    }
+
+    #[inline(always)]
+    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<u64> {
+        // Acquire pairs with the release in `Head::open`. A gate that was shut stays so.
+        let gate = head.gate.swap(SHUT, Acquire);
+        (gate != SHUT).then_some(gate)
+    }
+
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+        self.lock(cpu, head)
+    }
+}
+
+#[inline(always)]
+fn under_lock<P: Platform, R>(
+    local: &TryLock,
+    cpu: CpuId,
+    home: &Home<'_, P>,
+    work: impl FnOnce(&Head<P>) -> R,
+) -> Option<R> {
+    let gate = local.lock(cpu, home.head)?;
+    let result = (gate == OPEN).then(|| work(home.head));
+    home.head.gate.store(gate, Release); // pairs with the acquire of `lock`
+    result
+}
+
+/// How a platform with [`Pinned`] access makes sure that nothing is under way on another CPU.
+///
+/// The allocator calls [`Quiesce::quiesce`] where it works on the pagesets of a CPU from another one:
+/// [`drain_pagesets`](crate::Allocator::drain_pagesets), [`tick`](crate::Allocator::tick),
+/// [`verify`](crate::Allocator::verify), changes of CPUs, memory and settings at run time, and requests that
+/// found no frame anywhere else.
+///
+/// **With which CPU.** Any that the machine has, except the one that
+/// [`current_cpu`](Platform::current_cpu) names; with every one of them where that is none of the machine.
+/// It may be offline for the allocator, and it may never have been started.
+///
+/// **In which context.** That of the caller of the allocator, so as a rule with interrupts off. At most the
+/// lock of changes ([`Platform::Lock`]) is held, and no lock of a zone. The caller may be in
+/// the middle of an allocation.
+///
+/// **Two CPUs may quiesce each other**, and a third may wait for the lock of changes meanwhile. So a
+/// CPU must answer others wherever it waits with interrupts off: in `quiesce` itself, in
+/// [`RawLock::lock`](crate::platform::RawLock::lock) of [`Platform::Lock`] and in [`Platform::relax`].
+/// That is always safe, because no operation on a head is half done when the allocator calls the platform.
+///
+/// **CPUs that do not run** have nothing under way, so that `quiesce` returns at once for them. The
+/// platform decides by whether the CPU can be executing code of the allocator, not by
+/// [`offline_cpu`](crate::Allocator::offline_cpu), which only stops the use of its pagesets: code that still
+/// runs there reads them, and must answer. A CPU that starts or wakes later must see all that was written
+/// before `quiesce` returned: its first access of the state that said that it does not run acquires.
+///
+/// `examples/embed` is an implementation for CPUs that have a mailbox each.
+pub trait Quiesce: Send + Sync {
+    /// Returns once every operation that `cpu` had begun on its heads is done, and every one that it
+    /// begins later sees what the caller wrote before the call. What `cpu` wrote in those operations is
+    /// visible to the caller then. Kernels: an interrupt to that CPU, and its answer.
+    fn quiesce(&self, cpu: CpuId);
+
+    /// Whether [`Quiesce::quiesce`] reaches other CPUs at all. An allocator over more than one CPU is refused
+    /// without ([`ConfigError::UnreachableCpus`](crate::error::ConfigError::UnreachableCpus)).
+    fn reaches_other_cpus(&self) -> bool {
+        true
+    }
+}
+
+/// There is one CPU, so that nothing is ever under way on another: for machines that are described with
+/// one CPU at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OneCpu;
+
+impl Quiesce for OneCpu {
+    fn quiesce(&self, _cpu: CpuId) {}
+
+    fn reaches_other_cpus(&self) -> bool {
+        false
+    }
+}
+
+/// Plain loads and stores: for kernels that call the allocator with preemption and interrupts off,
+/// so that nothing else runs on the CPU between two steps of an operation.
+///
+/// [`Platform::current_cpu`] must name the CPU that runs the caller: with a stale answer two CPUs would
+/// change one pageset without seeing each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pinned<Q: Quiesce = OneCpu>(pub Q);
+
+// Acquire loads of gates pair with the release in `Head::open`, perhaps on another CPU.
+impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
+    #[inline(always)]
+    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
+        let cpu = platform.current_cpu();
+        let Some(home) = homes.of(cpu) else { return (homes.nowhere(), NOTHING) };
+        (home, home.head.take(home.slots, step, home.head.gate.load(Acquire)))
+    }
+
+    #[inline(always)]
+    fn give_at_home<'m>(
+        &self,
+        platform: &P,
+        homes: &Homes<'m, P>,
+        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+    ) -> bool {
+        let cpu = platform.current_cpu();
+        let Some(home) = homes.of(cpu) else { return false };
+        let Some((step, frame)) = prepare(home) else { return false };
+        home.head.give(home.slots, step, frame, home.head.gate.load(Acquire)) || refused(home, step, frame)
+    }
+
+    #[inline(always)]
+    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<u64> {
+        let gate = head.gate.load(Acquire);
+        if gate >= SHUT_REMOTELY {
+            return None;
+        }
+        head.gate.store(SHUT, Relaxed); // nothing else runs on this CPU; others quiesce it
+        Some(gate)
+    }
+
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+        lock_remotely(head, || {
+            self.0.quiesce(cpu);
+            true
+        })
+    }
+
+    fn reaches_other_cpus(&self) -> bool {
+        self.0.reaches_other_cpus()
+    }
+}
+
+/// Locks a head that its own CPU uses without atomic operations: shuts the gate, lets `quiesce` wait
+/// until all that was under way is done or undone, and looks whether the gate is still shut so. When
+/// `quiesce` says that it could not wait, the gate is as it was. For implementations of
+/// [`CpuLocal::lock_remote`].
+pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<u64> {
+    // One at a time: two who shut the gate could not tell each other's mark from their own.
+    // Acquire pairs with the release below.
+    if head.visitor.swap(1, Acquire) != 0 {
+        return None;
+    }
+    let gate = head.gate.load(Relaxed); // relaxed: the exchange decides
+    let shut = gate < SHUT_REMOTELY
+        // AcqRel: sees what the last holder wrote, and comes before what `quiesce` makes others see.
+        && head.gate.compare_exchange(gate, SHUT_REMOTELY, AcqRel, Relaxed).is_ok()
+        && if quiesce() {
+            head.gate.load(Acquire) == SHUT_REMOTELY // else the head's own CPU came first
+        } else {
+            // Nothing was done; the head's own CPU may have come meanwhile. Relaxed: nothing was written.
+            let _ = head.gate.compare_exchange(SHUT_REMOTELY, gate, Relaxed, Relaxed);
+            false
+        };
+    head.visitor.store(0, Release); // pairs with the acquire above
+    shut.then_some(gate)
+}

@@ -1,0 +1,223 @@
+//! `Stepwise`: `pageset.high` rises at refills and drains and decays with time, as in Linux 6.7.
+//!
+//! Vocabulary: the *refill shift* scales a batch by how many refills came in a row, the *free
+//! count* is about how many frames were freed in a row; a zone's *level* is on which side of its
+//! `watermarks.high` it stands. `high` is kept by the pageset; each step returns the new one.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::HighLimits;
+use crate::zone::counters::CpuGuard;
+use crate::platform::{Atomic, Platform};
+use crate::units::{Order, PageCount};
+
+/// Largest refill shift: 32 batches at once. Linux: `CONFIG_PCP_BATCH_SCALE_MAX`.
+const SHIFT_MAX: u32 = 5;
+/// A tick takes an eighth of `high`.
+const DECAY_SHIFT: u32 = 3;
+
+/// On which side of its `watermarks.high` a zone's free pages are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZoneLevel {
+    /// Above it: pagesets may grow.
+    Above,
+    /// At it or below: pagesets shrink.
+    Below,
+}
+
+/// One refill or drain: how many frames it moves, never zero, and `pageset.high` from now on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resize {
+    /// Frames to move; see [`blocks_of`](super::blocks_of) for larger blocks.
+    pub size: PageCount,
+    /// The new `pageset.high`.
+    pub high: PageCount,
+}
+
+/// What a tick does to a pageset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decay {
+    /// The new `pageset.high`.
+    pub high: PageCount,
+    /// Frames above it, which are to be drained.
+    pub surplus: PageCount,
+}
+
+/// A pageset's figures at a refill or drain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PagesetFigures {
+    /// Frames in it.
+    pub count: PageCount,
+    /// Its `high`.
+    pub high: PageCount,
+    /// Its batch.
+    pub batch: PageCount,
+    /// Limits of its `high`.
+    pub limits: HighLimits,
+}
+
+impl PagesetFigures {
+    /// What Linux calls a disabled or boot pageset: it moves single frames.
+    const fn is_too_small(&self) -> bool {
+        self.limits.is_disabled() || self.high.get() < self.batch.get()
+    }
+
+    /// The count at which a drain is due. Below `watermarks.high` a pageset does not wait for `high`
+    /// but drains at the lower limit.
+    #[must_use]
+    pub fn drain_bar(&self, level: ZoneLevel) -> PageCount {
+        match level {
+            ZoneLevel::Above => self.high,
+            ZoneLevel::Below => self.high.min(self.limits.min()),
+        }
+    }
+
+    /// `high` and surplus after a tick.
+    #[must_use]
+    pub fn decay(&self) -> Decay {
+        let held = self.count.get().saturating_sub(self.batch.get() << SHIFT_MAX);
+        let eased = self.high.get() - (self.high.get() >> DECAY_SHIFT);
+        let high = self.limits.clamp(PageCount::new(held.max(eased)));
+        Decay { high, surplus: self.count.saturating_minus(high) }
+    }
+}
+
+/// What the rule remembers of one pageset. Invariant: `refill_shift <= 5`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StepwiseState {
+    refill_shift: u32,
+    free_count: u32,
+}
+
+impl StepwiseState {
+    /// Counts a block that was taken: the run of frees is half over.
+    pub const fn on_take(&mut self) {
+        self.free_count /= 2;
+    }
+
+    /// Counts a block that was given: the run of refills is half over. The free count stops
+    /// growing at 32 batches, so that a long run is forgotten in a few takes.
+    pub const fn on_give(&mut self, order: Order, batch: PageCount) {
+        self.refill_shift /= 2;
+        if (self.free_count as u64) < batch.get() << SHIFT_MAX {
+            self.free_count += order.pages().get() as u32;
+        }
+    }
+
+    /// Frames to take from the zone for a request of `order`. Only single frames come in scaled
+    /// batches, and only as many as leave a batch of room for frees below `high`.
+    #[must_use]
+    pub fn refill(&mut self, pageset: &PagesetFigures, order: Order, level: ZoneLevel) -> Resize {
+        let PagesetFigures { count, batch, .. } = *pageset;
+        if pageset.is_too_small() {
+            return Resize { size: PageCount::new(1), high: pageset.limits.clamp(pageset.high) };
+        }
+        let shift = if order == Order::PAGE { self.refill_shift } else { 0 };
+        let wanted = PageCount::new(batch.get() << shift);
+        let high = match level {
+            ZoneLevel::Above => pageset.limits.clamp(pageset.high.plus(wanted)),
+            ZoneLevel::Below => pageset.limits.clamp(pageset.high),
+        };
+        let room = high.saturating_minus(count).saturating_minus(batch).max(batch);
+        if order == Order::PAGE && wanted < room {
+            self.refill_shift = (self.refill_shift + 1).min(SHIFT_MAX);
+        }
+        Resize { size: at_least_one(wanted.min(room)), high }
+    }
+
+    /// Frames to give back to the zone when [a drain is due](PagesetFigures::drain_bar).
+    #[must_use]
+    pub fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel) -> Resize {
+        let PagesetFigures { count, high, batch, limits } = *pageset;
+        let freed = PageCount::new(u64::from(self.free_count));
+        let next = match level {
+            ZoneLevel::Below => high.saturating_minus(freed.max(batch)),
+            ZoneLevel::Above if count >= high => high.max(freed.plus(batch)),
+            ZoneLevel::Above => high,
+        };
+        let size = if pageset.is_too_small() {
+            PageCount::new(1)
+        } else {
+            // A drain before `high` was reached can give only what is there.
+            at_least_one(freed.max(batch).min(high.min(count).saturating_minus(batch)))
+        };
+        Resize { size, high: limits.clamp(next) }
+    }
+
+    const fn from_word(word: u64) -> Self {
+        Self { refill_shift: word as u32, free_count: (word >> 32) as u32 }
+    }
+
+    const fn word(self) -> u64 {
+        self.refill_shift as u64 | (self.free_count as u64) << 32
+    }
+}
+
+fn at_least_one(size: PageCount) -> PageCount {
+    size.max(PageCount::new(1))
+}
+
+/// A [`StepwiseState`] in a cell, guarded by the pageset's lock. Zero is the fresh state. As only
+/// one rule is in force at a time, the cell may be one of those of `DepthCells`; whoever changes
+/// the tuning resets them.
+///
+/// Every access is relaxed: the lock that the guard stands for orders the holders.
+pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
+
+impl<'a, P: Platform> StepwiseCell<'a, P> {
+    pub(crate) const fn new(cell: &'a P::U64) -> Self {
+        Self(cell)
+    }
+
+    /// [`StepwiseState::on_take`].
+    #[inline]
+    pub(crate) fn on_take(&self, guard: &impl CpuGuard) {
+        self.update(guard, StepwiseState::on_take);
+    }
+
+    /// [`StepwiseState::on_give`].
+    #[inline]
+    pub(crate) fn on_give(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
+        self.update(guard, |state| state.on_give(order, batch));
+    }
+
+    /// [`StepwiseState::refill`].
+    pub(crate) fn refill(
+        &self,
+        pageset: &PagesetFigures,
+        order: Order,
+        level: ZoneLevel,
+        guard: &impl CpuGuard,
+    ) -> Resize {
+        self.update(guard, |state| state.refill(pageset, order, level))
+    }
+
+    /// [`StepwiseState::drain`].
+    pub(crate) fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel, _guard: &impl CpuGuard) -> Resize {
+        self.load().drain(pageset, level)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn reset(&self, guard: &impl CpuGuard) {
+        self.update(guard, |state| *state = StepwiseState::default());
+    }
+
+    #[inline]
+    fn load(&self) -> StepwiseState {
+        StepwiseState::from_word(self.0.load(Relaxed))
+    }
+
+    #[inline]
+    fn update<R>(&self, _guard: &impl CpuGuard, change: impl FnOnce(&mut StepwiseState) -> R) -> R {
+        let before = self.load();
+        let mut state = before;
+        let result = change(&mut state);
+        if state != before {
+            self.0.store(state.word(), Relaxed);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

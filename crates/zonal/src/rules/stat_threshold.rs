@@ -1,0 +1,250 @@
+//! The rules of zoned counters (M4): how far a CPU's difference may drift from the total, and what
+//! becomes of it then.
+//!
+//! Pure arithmetic. A threshold *t* lets each CPU keep up to `t` uncounted, so a total is off by
+//! at most `CPUs * t`; where that exceeds the room between two watermarks, a *drift mark* says
+//! below which reading a check must count exactly. Each rule but the default is an earlier step of
+//! the published history, for comparison. Neighbours: `counters.rs` keeps the differences,
+//! `watermarks.rs` the marks. Source: Lameter 2006, Linux df9ecaba3f15.
+
+use crate::units::PageCount;
+use crate::rules::watermarks::Watermarks;
+
+/// Largest threshold: differences are held in an `i8`, with room to overstep.
+pub const MAX_STAT_THRESHOLD: u8 = 125;
+/// Largest threshold under [`ThresholdRule::FirstPosting`].
+pub const FIRST_POSTING_MAX: u8 = 120;
+
+/// How zoned counters count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CounterRules {
+    /// How far the differences of a zone or node may grow.
+    pub threshold: ThresholdRule,
+    /// What stays of a difference that grew further.
+    pub fold: FoldRule,
+    /// Which totals the rest goes to.
+    pub totals: TotalsRule,
+    /// What becomes of thresholds while background reclaim is awake.
+    pub pressure: PressureRule,
+}
+
+/// How far a CPU's difference may grow before it goes to the totals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ThresholdRule {
+    /// By a value that scales with the CPUs online and the managed frames of the zone, up to
+    /// [`MAX_STAT_THRESHOLD`]: see [`stat_threshold`].
+    #[default]
+    Scaled,
+    /// By a value that scales with the CPUs online and the *present* frames of the zone
+    /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. For replays of
+    /// scaled thresholds as they were first posted. Source: Lameter 2006, first posting.
+    FirstPosting,
+    /// By this much, 1..=125, in every zone and node with memory, under pressure too. Before thresholds
+    /// scaled, it was 32.
+    Fixed(u8),
+}
+
+/// What stays of a difference when a step of one takes it beyond the threshold *t*.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FoldRule {
+    /// `t / 2` on the other side of zero, so that a run in one direction folds only every one and a
+    /// half thresholds.
+    #[default]
+    Overstep,
+    /// Nothing.
+    ToZero,
+}
+
+/// Which totals there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TotalsRule {
+    /// Of each zone and each node. Machine-wide figures are summed up when they are read.
+    #[default]
+    PerNode,
+    /// And of the whole machine for what nodes count, on one cache line that every fold of every CPU
+    /// writes. Linux: `vm_node_stat`, `vm_stat` before.
+    AndMachine,
+}
+
+/// What becomes of scaled thresholds where drift could hide that a zone crosses `min`, while its
+/// node's background reclaim is awake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PressureRule {
+    /// They follow [`pressure_threshold`].
+    #[default]
+    Lowered,
+    /// They stay as they are.
+    Unchanged,
+}
+
+impl CounterRules {
+    /// Returns the threshold of a zone on a machine with `online_cpus`, where `frames` is what
+    /// [`Self::frames`] returns for the zone; 0 for none.
+    #[must_use]
+    pub fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8 {
+        match self.threshold {
+            ThresholdRule::Scaled => stat_threshold(online_cpus, frames, page_bytes),
+            ThresholdRule::FirstPosting => scaled(online_cpus, frames, page_bytes, FIRST_POSTING_MAX),
+            ThresholdRule::Fixed(_) if frames == PageCount::ZERO => 0,
+            ThresholdRule::Fixed(threshold) => threshold,
+        }
+    }
+
+    /// Returns the frames of a zone that its threshold depends on: the managed ones, or under
+    /// [`ThresholdRule::FirstPosting`] the present ones; zero for a zone that manages none.
+    #[must_use]
+    pub fn frames(&self, managed: PageCount, present: PageCount) -> PageCount {
+        match self.threshold {
+            ThresholdRule::FirstPosting if managed != PageCount::ZERO => present,
+            _ => managed,
+        }
+    }
+
+    /// What a threshold is while background reclaim is awake in a zone that has a drift mark.
+    #[must_use]
+    pub fn under_pressure(&self, threshold: u8, online_cpus: u32, watermarks: &Watermarks) -> u8 {
+        match (self.threshold, self.pressure) {
+            (ThresholdRule::Scaled | ThresholdRule::FirstPosting, PressureRule::Lowered) => {
+                pressure_threshold(online_cpus, watermarks).min(threshold) // and so within the rule's limit
+            }
+            (ThresholdRule::Fixed(_), _) | (_, PressureRule::Unchanged) => threshold,
+        }
+    }
+}
+
+/// The threshold of a zone with `managed` frames on a machine with `online_cpus`; 0 for an empty zone.
+///
+/// Grows with the logarithms of both: `2 * fls(CPUs) * (1 + fls(managed / frames in 128 MiB))`.
+#[must_use]
+pub fn stat_threshold(online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {
+    scaled(online_cpus, managed, page_bytes, MAX_STAT_THRESHOLD)
+}
+
+/// The formula of [`stat_threshold`] over `frames`, limited to `most`.
+fn scaled(online_cpus: u32, frames: PageCount, page_bytes: u32, most: u8) -> u8 {
+    if frames == PageCount::ZERO {
+        return 0;
+    }
+    let unit = ((128 << 20) / u64::from(page_bytes)).max(1);
+    let threshold = 2 * last_set(u64::from(online_cpus)) * (1 + last_set(frames.get() / unit));
+    u8::try_from(threshold).unwrap_or(most).min(most)
+}
+
+/// Position of the highest set bit, counted from 1; 0 for 0. Linux: `fls`.
+const fn last_set(value: u64) -> u32 {
+    u64::BITS - value.leading_zeros()
+}
+
+/// The threshold under pressure, while background reclaim of the node is awake: so small that all
+/// drift together stays between `min` and `low`.
+#[must_use]
+pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
+    let room = watermarks.low.saturating_minus(watermarks.min).get();
+    let threshold = (room / u64::from(online_cpus.max(1))).max(1);
+    u8::try_from(threshold).unwrap_or(MAX_STAT_THRESHOLD).min(MAX_STAT_THRESHOLD)
+}
+
+/// The reading of free frames below which a check counts exactly, where drift could hide that
+/// `min` was crossed; `None` where it cannot.
+#[must_use]
+pub fn drift_mark(online_cpus: u32, threshold: u8, watermarks: &Watermarks) -> Option<PageCount> {
+    let drift = PageCount::new(u64::from(online_cpus) * u64::from(threshold));
+    let room = watermarks.low.saturating_minus(watermarks.min);
+    (drift > room).then(|| watermarks.high.plus(drift))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn pages(count: u64) -> PageCount {
+        PageCount::new(count)
+    }
+
+    fn marks(min: u64, low: u64, high: u64) -> Watermarks {
+        Watermarks { min: pages(min), low: pages(low), high: pages(high) }
+    }
+
+    #[test]
+    fn thresholds_of_real_kernels() {
+        let found = |cpus, managed| stat_threshold(cpus, pages(managed), 4096);
+        assert_eq!(found(16, 3840), 10);
+        assert_eq!(found(16, 86_126), 30);
+        assert_eq!(found(8, 65_536), 24);
+        assert_eq!(found(8, 146_543), 32);
+        assert_eq!(found(32, 257_756), 48);
+    }
+
+    #[test]
+    fn thresholds_at_the_limits() {
+        assert_eq!(stat_threshold(64, pages(0), 4096), 0);
+        assert_eq!(stat_threshold(1, pages(1), 4096), 2);
+        assert_eq!(stat_threshold(u32::MAX, pages(u64::MAX), 4096), 125);
+        // The same memory in larger pages has the same threshold.
+        assert_eq!(stat_threshold(8, pages(146_543 / 16), 65_536), 32);
+        assert_eq!(stat_threshold(8, pages(4), 1 << 30), 32);
+    }
+
+    #[test]
+    fn pressure() {
+        assert_eq!(pressure_threshold(16, &marks(396, 495, 594)), 6);
+        assert_eq!(pressure_threshold(16, &marks(17, 21, 25)), 1);
+        assert_eq!(pressure_threshold(1, &marks(0, 100_000, 200_000)), 125);
+        assert_eq!(pressure_threshold(0, &marks(0, 5, 10)), 5);
+    }
+
+    #[test]
+    fn fixed_thresholds_follow_nothing_but_memory() {
+        let fixed = CounterRules { threshold: ThresholdRule::Fixed(32), ..CounterRules::default() };
+        for cpus in [1, 2, 16, 4096] {
+            assert_eq!(fixed.threshold(cpus, pages(0), 4096), 0);
+            assert_eq!([1, 1 << 30].map(|managed| fixed.threshold(cpus, pages(managed), 4096)), [32, 32]);
+            assert_eq!(fixed.under_pressure(32, cpus, &marks(17, 21, 25)), 32);
+        }
+    }
+
+    #[test]
+    fn scaled_thresholds_may_be_lowered_under_pressure() {
+        let scaled = CounterRules::default();
+        assert_eq!(scaled.threshold(16, pages(86_126), 4096), 30);
+        assert_eq!(scaled.under_pressure(30, 16, &marks(396, 495, 594)), 6);
+        assert_eq!(scaled.under_pressure(4, 16, &marks(396, 495, 594)), 4);
+        let unchanged = CounterRules { pressure: PressureRule::Unchanged, ..scaled };
+        assert_eq!(unchanged.under_pressure(30, 16, &marks(396, 495, 594)), 30);
+    }
+
+    #[test]
+    fn the_first_posting_scales_with_present_frames_up_to_120() {
+        let first = CounterRules { threshold: ThresholdRule::FirstPosting, ..CounterRules::default() };
+        let scaled = CounterRules::default();
+        let both = |cpus, frames| [first, scaled].map(|rules| rules.threshold(cpus, pages(frames), 4096));
+        // 2 * fls(CPUs) * (1 + fls(units of 128 MiB)): below, between and above the two limits.
+        assert_eq!(both(16, 86_126), [30, 30]);
+        assert_eq!(both(1023, 1 << 19), [120, 120]); // 2 * 10 * (1 + 5)
+        assert_eq!(both(1024, 1 << 19), [120, 125]); // 2 * 11 * (1 + 5) = 132
+        assert_eq!(both(31, 1 << 25), [120, 120]); // 2 * 5 * (1 + 11)
+        assert_eq!(both(u32::MAX, u64::MAX), [120, 125]);
+        assert_eq!(both(16, 0), [0, 0]);
+        let frames =
+            |managed, present| [first, scaled].map(|rules| rules.frames(pages(managed), pages(present)));
+        assert_eq!(frames(70, 80), [pages(80), pages(70)]);
+        assert_eq!(frames(0, 80), [pages(0); 2]);
+    }
+
+    #[test]
+    fn the_first_posting_is_lowered_under_pressure_within_its_limit() {
+        let first = CounterRules { threshold: ThresholdRule::FirstPosting, ..CounterRules::default() };
+        assert_eq!(first.under_pressure(30, 16, &marks(396, 495, 594)), 6);
+        assert_eq!(first.under_pressure(120, 1, &marks(0, 100_000, 200_000)), 120);
+        let unchanged = CounterRules { pressure: PressureRule::Unchanged, ..first };
+        assert_eq!(unchanged.under_pressure(30, 16, &marks(396, 495, 594)), 30);
+    }
+
+    #[test]
+    fn drift_only_where_it_can_hide_a_mark() {
+        // 16 CPUs * 30 = 480 frames against 99 between the marks.
+        assert_eq!(drift_mark(16, 30, &marks(396, 495, 594)), Some(pages(594 + 480)));
+        assert_eq!(drift_mark(2, 30, &marks(396, 495, 594)), None);
+        assert_eq!(drift_mark(3, 33, &marks(396, 495, 594)), None);
+    }
+}

@@ -1,0 +1,422 @@
+//! What the allocator knows of each frame: one byte, written only for the first frame of a block.
+//!
+//! | byte | state of the frame |
+//! |---|---|
+//! | `0` | no block starts here: free in the buddy, or inside a block; not managed in an absent section |
+//! | `kind << 5 \| order + 1` | first frame of an allocated block, kinds 0 to 2 |
+//! | `0x60 \| order + 1` | first frame of a free block in a pageset, or on its way there or from there |
+//! | `0x80 \| kind << 5 \| order + 1` | first frame of a block in quarantine |
+//! | `0xe0`, `0xe1..=0xf3`, `0xf4..=0xf6` | set aside: retired; fenced, by order; being split, by kind |
+//! | `0xff` | not managed, in a section that has managed frames |
+//!
+//! A *section* is 4096 frames; a bit for each says whether any of them is managed, so that absent
+//! memory costs no writes. Neighbours: `alloc.rs` and `free.rs` change states first.
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::metadata::arena::copy_view;
+use crate::config::Misuse;
+use crate::platform::{Atomic, Platform};
+use crate::alloc::request::PageKind;
+use crate::units::Order;
+
+const ORDER_BITS: u8 = 5;
+const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1;
+const KIND_MASK: u8 = 0b11;
+/// In the place of a kind: cached by a pageset.
+const CACHED: u8 = KIND_MASK << ORDER_BITS;
+const QUARANTINED: u8 = 0x80;
+const NOT_MANAGED: u8 = 0xff;
+const FREE: u8 = FrameState::Free.encode();
+
+/// Frames of a section. The base of a zone is a multiple of it (`layout.rs`).
+pub(crate) const SECTION: u64 = 1 << 12;
+/// Sections in a word of the bitmap of present sections.
+const SECTIONS_A_WORD: u64 = u64::BITS as u64;
+
+/// State of one frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FrameState {
+    /// Free in the buddy, or not the first frame of its block.
+    Free,
+    /// First frame of a free block in a pageset, or on its way there or from there.
+    Cached(Order),
+    /// First frame of an allocated block.
+    Allocated(Order, PageKind),
+    /// Freed, but held back.
+    Quarantined(Order, PageKind),
+    /// A hole, or offline.
+    NotManaged,
+}
+
+impl FrameState {
+    #[inline]
+    const fn encode(self) -> u8 {
+        match self {
+            Self::Free => 0,
+            Self::Cached(order) => CACHED | (order.get() + 1),
+            Self::Allocated(order, kind) => (kind as u8) << ORDER_BITS | (order.get() + 1),
+            Self::Quarantined(order, kind) => QUARANTINED | Self::Allocated(order, kind).encode(),
+            Self::NotManaged => NOT_MANAGED,
+        }
+    }
+
+    /// The state that a byte in a present section stands for.
+    fn decode(byte: u8) -> Self {
+        match byte {
+            0 => Self::Free,
+            NOT_MANAGED => Self::NotManaged,
+            _ => {
+                let order = Order::new((byte & ORDER_MASK) - 1).expect("only valid orders are stored");
+                match byte & !ORDER_MASK {
+                    CACHED => Self::Cached(order),
+                    bits if bits & QUARANTINED == 0 => Self::Allocated(order, kind_of(byte)),
+                    _ => Self::Quarantined(order, kind_of(byte)),
+                }
+            }
+        }
+    }
+}
+
+const fn kind_of(byte: u8) -> PageKind {
+    PageKind::ALL[(byte >> ORDER_BITS & KIND_MASK) as usize]
+}
+
+/// State of a single frame that a pageset holds.
+pub(crate) const CACHED_PAGE: u8 = FrameState::Cached(Order::PAGE).encode();
+
+/// State of a single frame that is allocated as `kind`.
+#[inline(always)]
+pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
+    FrameState::Allocated(Order::PAGE, kind).encode()
+}
+
+/// Turns a block that was found as `allocated` into a `cached` one: the one step by which a free takes
+/// a block from its owner.
+///
+/// # Errors
+/// The state that another free left first. Under [`Misuse::Exact`] nothing was written then, and of
+/// any number of frees that found the block allocated exactly one comes through: whatever happens
+/// to the frame afterwards, the others no longer find the state that they expect. Under
+/// [`Misuse::Checked`] a free that is preempted before its store overwrites what others have
+/// made of the frame meanwhile.
+#[inline(always)]
+pub(crate) fn mark_freed<A: Atomic<u8>>(
+    cell: &A,
+    allocated: u8,
+    cached: u8,
+    misuse: Misuse,
+) -> Result<(), u8> {
+    match misuse {
+        // AcqRel: the block's next owner sees what this one wrote. Relaxed: a failure only reports.
+        Misuse::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
+        Misuse::Checked => {
+            cell.store(cached, Release); // pairs with the acquire in `step`
+            Ok(())
+        }
+    }
+}
+
+/// [`mark_freed`] for a single frame of the usual kind, before it was looked at: an exchange needs no look.
+///
+/// # Errors
+/// The state found instead.
+#[inline(always)]
+pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, misuse: Misuse) -> Result<(), u8> {
+    let allocated = allocated_page(PageKind::User);
+    if misuse == Misuse::Checked {
+        let found = cell.load(Relaxed); // relaxed: the caller owns the frame if it is right
+        if found != allocated {
+            return Err(found);
+        }
+    }
+    mark_freed(cell, allocated, CACHED_PAGE, misuse)
+}
+
+/// The states of a zone's frames, by offset from the zone's base.
+pub(crate) struct FrameTable<'m, P: Platform> {
+    states: &'m [P::U8],
+    /// A bit for each section: whether one of its frames is managed.
+    present: &'m [P::U64],
+}
+
+copy_view!(FrameTable);
+
+impl<'m, P: Platform> FrameTable<'m, P> {
+    pub(crate) const fn new(states: &'m [P::U8], present: &'m [P::U64]) -> Self {
+        Self { states, present }
+    }
+
+    /// Words of the bitmap of sections for a zone of so many frames.
+    pub(crate) const fn present_words(frames: u64) -> usize {
+        frames.div_ceil(SECTION * SECTIONS_A_WORD) as usize
+    }
+
+    /// The states, by offset.
+    pub(crate) const fn states(&self) -> &'m [P::U8] {
+        self.states
+    }
+
+    /// The bitmap of present sections.
+    pub(crate) const fn present(&self) -> &'m [P::U64] {
+        self.present
+    }
+
+    fn cell(&self, frame: u32) -> &P::U8 {
+        &self.states[frame as usize]
+    }
+
+    /// Marks a block that was `from` as allocated; `false` when it is something else by now, which
+    /// two racing frees of one block can bring about under [`Misuse::Checked`].
+    #[inline]
+    pub(crate) fn mark_allocated(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
+        self.step(frame, from, FrameState::Allocated(order, kind))
+    }
+
+    /// Marks a block that came from the buddy as cached by a pageset; `false` as in
+    /// [`FrameTable::mark_allocated`].
+    #[inline]
+    pub(crate) fn mark_cached(&self, frame: u32, order: Order) -> bool {
+        self.step(frame, FrameState::Free, FrameState::Cached(order))
+    }
+
+    /// As [`FrameTable::mark_cached`] for single frames of the word of 64 that starts at `first`, a bit
+    /// each; returns those that are now cached.
+    #[inline]
+    pub(crate) fn mark_word_cached(&self, first: u32, frames: u64) -> u64 {
+        self.step_word::<FREE, CACHED_PAGE>(first, frames)
+    }
+
+    /// Marks a cached block as one that goes to the buddy; `false` as in
+    /// [`FrameTable::mark_allocated`].
+    #[inline]
+    pub(crate) fn mark_free(&self, frame: u32, order: Order) -> bool {
+        self.step(frame, FrameState::Cached(order), FrameState::Free)
+    }
+
+    /// As [`FrameTable::mark_free`] for single frames of the word of 64 that starts at `first`, a bit
+    /// each; returns those that may go.
+    #[inline]
+    pub(crate) fn mark_word_free(&self, first: u32, frames: u64) -> u64 {
+        self.step_word::<CACHED_PAGE, FREE>(first, frames)
+    }
+
+    /// Moves a cached block into quarantine; `false` as in [`FrameTable::mark_allocated`].
+    pub(crate) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
+        self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
+    }
+
+    /// Keeps a block that left a pageset or the buddy from everybody, for good: it is never freed again.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn retire(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) {
+        self.step(frame, from, FrameState::Quarantined(order, kind));
+    }
+
+    /// Moves a block out of quarantine; returns its kind, or `None` when it is no longer there.
+    pub(crate) fn leave_quarantine(&self, frame: u32, order: Order) -> Option<PageKind> {
+        let FrameState::Quarantined(known, kind) = self.state(frame) else { return None };
+        let from = FrameState::Quarantined(order, kind);
+        (known == order && self.step(frame, from, FrameState::Cached(order))).then_some(kind)
+    }
+
+    #[inline]
+    fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
+        let cell = self.cell(frame);
+        // Acquire and release: the next owner sees what this one wrote. A load and a store apart are
+        // enough, because whoever takes this step has the block to itself; the check finds second
+        // copies that racing frees have made under `Misuse::Checked`.
+        if cell.load(Acquire) != from.encode() {
+            return false;
+        }
+        cell.store(to.encode(), Release);
+        true
+    }
+
+    /// As [`FrameTable::step`] for some frames of a word of 64; gives those that took it.
+    #[inline]
+    fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
+        let states = &self.states[first as usize..];
+        let (mut stepped, mut left) = (frames, frames);
+        // Orderings as in `step`.
+        if frames == !0 {
+            // By eights, for a loop without counting: most words are whole.
+            for (eight, states) in states[..64].as_chunks::<8>().0.iter().enumerate() {
+                for (bit, cell) in states.iter().enumerate() {
+                    if cell.load(Acquire) == FROM {
+                        cell.store(TO, Release);
+                    } else {
+                        stepped &= !(1 << (8 * eight + bit));
+                    }
+                }
+            }
+            return stepped;
+        }
+        let states = &states[..states.len().min(64)];
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let cell = &states[bit as usize];
+            if cell.load(Acquire) == FROM {
+                cell.store(TO, Release);
+            } else {
+                stepped &= !(1 << bit);
+            }
+        }
+        stepped
+    }
+
+    /// Marks a block being freed with `order` as cached; returns its kind.
+    ///
+    /// # Errors
+    /// The state found when it was not that of an allocated block of this order.
+    #[inline]
+    pub(crate) fn release(&self, frame: u32, order: Order, misuse: Misuse) -> Result<PageKind, FrameState> {
+        let cell = self.cell(frame);
+        let byte = cell.load(Relaxed); // relaxed: the exchange decides, or the caller owns the block
+        if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & CACHED == CACHED {
+            return Err(self.state_of(frame, byte));
+        }
+        let cached = FrameState::Cached(order).encode();
+        mark_freed(cell, byte, cached, misuse).map_err(|found| self.state_of(frame, found))?;
+        Ok(kind_of(byte))
+    }
+
+    /// Makes a single frame that the caller has just released, and that nobody was told of, allocated again.
+    #[cold]
+    pub(crate) fn take_back(&self, frame: u32, kind: PageKind) {
+        // Release: pairs with the acquire of the free's exchange.
+        self.cell(frame).store(allocated_page(kind), Release);
+    }
+
+    /// State of `frame`.
+    pub(crate) fn state(&self, frame: u32) -> FrameState {
+        self.state_of(frame, self.cell(frame).load(Relaxed)) // relaxed: an observation, nothing follows
+    }
+
+    fn state_of(&self, frame: u32, byte: u8) -> FrameState {
+        if self.is_present(u64::from(frame) / SECTION) {
+            FrameState::decode(byte)
+        } else {
+            FrameState::NotManaged
+        }
+    }
+
+    /// Whether a frame of the section is managed.
+    fn is_present(&self, section: u64) -> bool {
+        let word = self.present[(section / SECTIONS_A_WORD) as usize].load(Acquire); // pairs with `set_present`
+        word >> (section % SECTIONS_A_WORD) & 1 != 0
+    }
+
+    fn set_present(&self, section: u64, present: bool) {
+        let word = &self.present[(section / SECTIONS_A_WORD) as usize];
+        let bit = 1 << (section % SECTIONS_A_WORD);
+        // Release: the bytes of a section are valid before it is present.
+        if present {
+            word.fetch_or(bit, Release)
+        } else {
+            word.fetch_and(!bit, Release)
+        };
+    }
+
+    /// The first frame at or above `from` whose byte is not zero, in a present section.
+    pub(crate) fn next_in_use(&self, from: u64) -> Option<u32> {
+        let end = self.states.len() as u64;
+        let mut from = from;
+        while from < end {
+            let section = from / SECTION;
+            let section_end = ((section + 1) * SECTION).min(end);
+            if self.is_present(section)
+                && let Some(at) = first_in_use::<P>(&self.states[from as usize..section_end as usize])
+            {
+                return Some((from + at as u64) as u32); // zones span 2^32 frames at most
+            }
+            from = section_end;
+        }
+        None
+    }
+
+    /// Makes `count` frames from `first` on managed and free. The caller holds the lock of changes, and
+    /// none of the frames was managed before.
+    pub(crate) fn add_managed(&self, first: u32, count: u64) {
+        self.for_each_section(first, count, |section, whole, part| {
+            if !self.is_present(section) {
+                let outside = (whole.start..part.start).chain(part.end..whole.end);
+                outside.for_each(|frame| self.put(frame, NOT_MANAGED));
+                self.set_present(section, true);
+            } else {
+                part.for_each(|frame| self.put(frame, FREE));
+            }
+        });
+    }
+
+    /// Makes `count` free frames from `first` on not managed. The caller holds the lock of changes and has
+    /// taken them out of the buddy.
+    pub(crate) fn remove_managed(&self, first: u32, count: u64) {
+        self.for_each_section(first, count, |section, whole, part| {
+            if part == whole {
+                self.set_present(section, false); // its bytes are zero, since no block starts there
+            } else {
+                part.for_each(|frame| self.put(frame, NOT_MANAGED));
+            }
+        });
+    }
+
+    /// Calls `each` with every section of a range of frames: its number, all of its frames, and those of
+    /// the range.
+    fn for_each_section(&self, first: u32, count: u64, each: impl Fn(u64, Range<u64>, Range<u64>)) {
+        let (start, end) = (u64::from(first), u64::from(first) + count);
+        for section in start / SECTION..end.div_ceil(SECTION) {
+            let whole = section * SECTION..((section + 1) * SECTION).min(self.states.len() as u64);
+            let part = whole.start.max(start)..whole.end.min(end);
+            each(section, whole, part);
+        }
+    }
+
+    fn put(&self, frame: u64, byte: u8) {
+        self.states[frame as usize].store(byte, Release); // pairs with the acquire in `step`
+    }
+
+    /// Sets the state of `frame`.
+    #[cfg(test)]
+    pub(crate) fn set(&self, frame: u32, state: FrameState) {
+        self.put(u64::from(frame), state.encode());
+    }
+}
+
+/// The place of the first byte that is not zero.
+fn first_in_use<P: Platform>(states: &[P::U8]) -> Option<usize> {
+    // Relaxed: the walk is for quiescent moments.
+    let in_use = |cell: &P::U8| cell.load(Relaxed) != FREE;
+    let near = states.iter().take(8).position(in_use);
+    near.or_else(|| {
+        // By eights: most frames are free, or inside of blocks.
+        let free =
+            |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
+        let passed = 8 * states.as_chunks::<8>().0.iter().take_while(free).count();
+        Some(passed + states[passed..].iter().position(in_use)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::MAX_ORDER_LIMIT;
+
+    #[test]
+    fn every_state_survives_its_byte() {
+        for order in (0..=MAX_ORDER_LIMIT).map(|o| Order::new(o).unwrap()) {
+            let cached = FrameState::Cached(order);
+            assert_eq!(FrameState::decode(cached.encode()), cached);
+            for kind in PageKind::ALL {
+                for state in [FrameState::Allocated(order, kind), FrameState::Quarantined(order, kind)] {
+                    assert_eq!(FrameState::decode(state.encode()), state);
+                }
+            }
+        }
+        for state in [FrameState::Free, FrameState::NotManaged] {
+            assert_eq!(FrameState::decode(state.encode()), state);
+        }
+    }
+}

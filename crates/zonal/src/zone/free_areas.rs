@@ -1,0 +1,515 @@
+//! The free frames of a zone, cut into regions that have a lock and a buddy each.
+//!
+//! Regions have equal lengths, a power of two that is a multiple of the largest block, so that no
+//! block lies in two of them; only the last is shorter. Every CPU has a *home* region, where it looks
+//! first; the others follow in ascending order. Nobody holds two regions' locks. Neighbours:
+//! `buddy.rs` is one region's free frames, `word_batch.rs` what is given back at once; `zone.rs` has
+//! everything else that a zone is.
+
+use core::ops::RangeInclusive;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::{Buddy, BuddyCounts};
+use crate::buddy::shape::BuddyShape;
+use crate::buddy::verify::BuddyFault;
+use crate::metadata::arena::{Fresh, copy_view};
+use crate::platform::lock::Held;
+use crate::machine::ZONE_FRAMES_MAX;
+use crate::platform::{Atomic, Platform, RawLock};
+use crate::units::{CpuId, MAX_CPUS, Order};
+use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+
+/// Most regions of a zone: a bit each in a word.
+pub(crate) const REGIONS_MAX: usize = 64;
+/// Regions for each CPU that shares the zone, where the zone is large enough.
+const REGIONS_PER_CPU: usize = 4;
+/// Largest order that a CPU splits in its home region before it looks at others: for single frames,
+/// which come by whole words and soon use up the rest, and for blocks.
+const SPLIT_FOR_FRAMES: u32 = 8;
+const SPLIT_FOR_BLOCKS: u32 = 7;
+/// Regions of other CPUs that are looked at before a large block is split: each look can cost a
+/// transfer of a cache line.
+const LOOKS_MAX: usize = 8;
+/// Free frames outside large blocks that make a region of other CPUs worth using up first. Fewer are
+/// the rest of what those CPUs work on.
+const SCATTERED_MIN: u64 = 2048;
+/// Frames of a region at least: words and levels of the buddy align.
+pub(crate) const REGION_FRAMES_MIN: u64 = 4096;
+
+/// How a zone is cut, the same for all its regions but the last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionsShape {
+    frames_log2: u32,
+    count: usize,
+    /// Regions of a CPU: its home and those after it.
+    own: usize,
+    /// Cells of a region but the last.
+    pub(crate) stride: usize,
+    large: Order,
+    inner: BuddyShape,
+    last: BuddyShape,
+}
+
+/// What decides how many regions a zone of `frames` frames has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegionsPlan {
+    /// From the zone's base to its end, at most [`ZONE_FRAMES_MAX`].
+    pub(crate) frames: u64,
+    pub(crate) max_order: Order,
+    /// Order from which on blocks are large ones, worth keeping whole.
+    pub(crate) large: Order,
+    /// CPUs that share the zone.
+    pub(crate) cpus: usize,
+    /// Frames that a region should have at least.
+    pub(crate) frames_min: u64,
+}
+
+impl RegionsShape {
+    /// The regions of a zone: a few for each CPU, but none smaller than asked for.
+    pub(crate) fn new(plan: &RegionsPlan) -> Self {
+        let RegionsPlan { frames, max_order, large, .. } = *plan;
+        let wanted = (plan.cpus.max(1) * REGIONS_PER_CPU).min(REGIONS_MAX) as u64;
+        let least = plan.frames_min.clamp(REGION_FRAMES_MIN, ZONE_FRAMES_MAX).max(max_order.pages().get());
+        let length = frames.div_ceil(wanted).max(least).next_power_of_two();
+        let count = frames.div_ceil(length).max(1);
+        let inner = BuddyShape::new(length.min(frames), max_order);
+        let last = BuddyShape::new(frames - (count - 1) * length, max_order);
+        let (count, stride) = (count as usize, inner.cells());
+        let own = (count / plan.cpus.max(1)).max(1);
+        Self { frames_log2: length.trailing_zeros(), count, own, stride, large, inner, last }
+    }
+
+    /// Number of regions.
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Cells of all buddies.
+    pub(crate) const fn cells(&self) -> usize {
+        (self.count - 1) * self.stride + self.last.cells()
+    }
+}
+
+/// What changes in a region beside its bitmaps: on lines of its own, the lock beside what it
+/// guards first.
+#[repr(C, align(64))]
+pub(crate) struct RegionCells<P: Platform> {
+    lock: P::Lock,
+    counts: BuddyCounts<P>,
+}
+
+// SAFETY: every field is a fresh value of cells or the platform's fresh lock.
+#[allow(unsafe_code)]
+unsafe impl<P: Platform> Fresh<P> for RegionCells<P> {
+    fn fresh() -> Self {
+        Self { lock: P::Lock::new(), counts: BuddyCounts::fresh() }
+    }
+}
+
+/// View of all regions of a zone.
+///
+/// Invariant: frame `f` of the zone is frame `f mod length` of region `f / length`, and free iff it
+/// is in that region's buddy.
+pub(crate) struct Regions<'m, P: Platform> {
+    pub(crate) heads: &'m [RegionCells<P>],
+    pub(crate) cells: &'m [P::U64],
+    pub(crate) shape: &'m RegionsShape,
+}
+
+copy_view!(Regions);
+
+/// A region whose lock is held until this is dropped.
+struct Entered<'m, P: Platform> {
+    first: u32,
+    buddy: Buddy<'m, P>,
+    held: Held<'m, P::Lock>,
+}
+
+impl<'m, P: Platform> Regions<'m, P> {
+    /// The view of regions of `shape` in `heads` and `cells`.
+    pub(crate) fn new(heads: &'m [RegionCells<P>], cells: &'m [P::U64], shape: &'m RegionsShape) -> Self {
+        assert!(heads.len() == shape.count() && cells.len() == shape.cells());
+        Self { heads, cells, shape }
+    }
+
+    /// The home region of the CPU that has `rank` among `cpus`, from 0.
+    #[inline]
+    pub(crate) fn home(&self, rank: usize, cpus: usize) -> usize {
+        // In 32 bits, because division is slow.
+        const { assert!(MAX_CPUS as u64 * REGIONS_MAX as u64 <= u32::MAX as u64) };
+        if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
+    }
+
+    /// The home region of a CPU of which nothing but its number is known.
+    #[cold]
+    pub(crate) fn home_of_unknown(&self, cpu: CpuId) -> usize {
+        cpu.index() % self.shape.count
+    }
+
+    /// Takes a block of `order`, near `home` if it can be had there; gives its first frame.
+    /// `leaving` is called before the region's lock goes.
+    #[inline]
+    #[must_use]
+    pub(crate) fn take(&self, order: Order, home: usize, leaving: impl FnOnce()) -> Option<u32> {
+        let first = self.first_for(order, home);
+        let region = self.enter(first);
+        if let Some(frame) = region.buddy.take(&region.held, order) {
+            leaving();
+            return Some(region.first + frame);
+        }
+        drop(region);
+        self.take_anywhere(order, home, leaving)
+    }
+
+    /// [`Self::take`] from the first region that has such a block at all.
+    #[cold]
+    fn take_anywhere(&self, order: Order, home: usize, leaving: impl FnOnce()) -> Option<u32> {
+        for at in self.from(home).filter(|&at| self.counts(at).has_block(order)) {
+            let region = self.enter(at);
+            if let Some(frame) = region.buddy.take(&region.held, order) {
+                leaving();
+                return Some(region.first + frame);
+            }
+        }
+        None
+    }
+
+    /// Takes up to `want` blocks of `order` as [`Self::take`] does. Each goes to `sink`; `leaving`
+    /// gets how many came from a region before its lock goes. Gives how many came in all.
+    pub(crate) fn take_blocks(
+        &self,
+        order: Order,
+        home: usize,
+        want: u32,
+        sink: &mut impl FnMut(u32),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        let first = self.first_for(order, home);
+        let mut came = self.take_blocks_of(first, order, want, sink, leaving);
+        for at in self.from(home).filter(|&at| at != first) {
+            if came == want {
+                break;
+            }
+            came += self.take_blocks_of(at, order, want - came, sink, leaving);
+        }
+        came
+    }
+
+    fn take_blocks_of(
+        &self,
+        at: usize,
+        order: Order,
+        want: u32,
+        sink: &mut impl FnMut(u32),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        if !self.counts(at).has_block(order) {
+            return 0;
+        }
+        let region = self.enter(at);
+        let mut came = 0;
+        while came < want
+            && let Some(frame) = region.buddy.take(&region.held, order)
+        {
+            sink(region.first + frame);
+            came += 1;
+        }
+        leaving(came);
+        came
+    }
+
+    /// Takes single frames in bulk, as [`Buddy::take_pages`] does, from `home` on: as many as `range`
+    /// starts with if they are to be had, never more than it ends with; `leaving` as in
+    /// [`Self::take_blocks`].
+    pub(crate) fn take_pages(
+        &self,
+        home: usize,
+        range: RangeInclusive<u32>,
+        sink: &mut impl FnMut(u32, u64),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        let (want, most) = (*range.start().min(range.end()), *range.end());
+        let first = self.first_for(Order::PAGE, home);
+        let mut came = self.take_pages_of(first, want..=most, sink, leaving);
+        if came < want {
+            for at in self.from(home).filter(|&at| at != first) {
+                came += self.take_pages_of(at, want - came..=most - came, sink, leaving);
+                if came >= want {
+                    break;
+                }
+            }
+        }
+        came
+    }
+
+    #[inline]
+    fn take_pages_of(
+        &self,
+        at: usize,
+        range: RangeInclusive<u32>,
+        sink: &mut impl FnMut(u32, u64),
+        leaving: &mut impl FnMut(u32),
+    ) -> u32 {
+        if !self.counts(at).has_block(Order::PAGE) {
+            return 0;
+        }
+        let region = self.enter(at);
+        let mut place = |word, frames| sink(region.first + word, frames);
+        let taken = region.buddy.take_pages(&region.held, *range.start(), *range.end(), &mut place);
+        leaving(taken);
+        taken
+    }
+
+    /// Frees the block of `order` at `frame`; refused as by [`Buddy::give`].
+    #[inline]
+    #[must_use]
+    pub(crate) fn give(&self, frame: u32, order: Order) -> bool {
+        let region = self.enter(self.region_of(frame));
+        region.buddy.give(&region.held, frame - region.first, order)
+    }
+
+    /// Frees blocks of `order`; the lock of a region is kept while blocks are of the same. Gives how
+    /// many were refused.
+    pub(crate) fn give_blocks(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
+        let mut refused = 0;
+        let mut current: Option<(usize, Entered<'m, P>)> = None;
+        for frame in blocks {
+            let at = self.region_of(frame);
+            if current.as_ref().is_none_or(|&(entered, _)| entered != at) {
+                drop(current.take()); // before the next lock is waited for
+                current = Some((at, self.enter(at)));
+            }
+            if let Some((_, region)) = &current {
+                let given = region.buddy.give(&region.held, frame - region.first, order);
+                refused += u64::from(!given);
+            }
+        }
+        refused
+    }
+
+    /// Frees the frames of a batch, region by region; gives how many were refused because they are
+    /// free already.
+    pub(crate) fn give_batch(&self, batch: &WordBatch) -> u64 {
+        const NONE: u8 = u8::MAX;
+        // The words of each region as a list, so that all are looked at once or twice.
+        let (mut first, mut next, mut regions) = ([NONE; REGIONS_MAX], [NONE; BATCH_MAX], 0_u64);
+        for (slot, (word, _)) in batch.iter().enumerate() {
+            let at = self.region_of(word);
+            next[slot] = core::mem::replace(&mut first[at], slot as u8);
+            regions |= 1 << at;
+        }
+        let mut refused = 0;
+        while regions != 0 {
+            let at = regions.trailing_zeros() as usize;
+            regions &= regions - 1;
+            let region = self.enter(at);
+            let mut slot = usize::from(first[at]);
+            while slot < BATCH_MAX {
+                let (word, frames) = batch.word(slot);
+                refused += region.give_word(word, frames);
+                slot = usize::from(next[slot]);
+            }
+        }
+        refused
+    }
+
+    /// Frees frames of the word of 64 that starts at `first`, one per bit; gives how many were refused
+    /// because they are free already.
+    pub(crate) fn give_word(&self, first: u32, frames: u64) -> u64 {
+        self.enter(self.region_of(first)).give_word(first, frames)
+    }
+
+    /// Free frames.
+    pub(crate) fn free_pages(&self) -> u64 {
+        self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: `Buddy`
+    }
+
+    /// Puts into the buddies what is open, so that [`Self::free_blocks`] counts it.
+    pub(crate) fn settle(&self) {
+        for at in 0..self.shape.count {
+            // Relaxed look: what opens later counts as a moment later.
+            if self.counts(at).open.load(Relaxed) != 0 {
+                self.enter(at).buddy.settle();
+            }
+        }
+    }
+
+    /// Free blocks of `order` that are no half of a larger one, but for what is open.
+    pub(crate) fn free_blocks(&self, order: Order) -> u64 {
+        let of = |head: &RegionCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
+        self.heads.iter().map(of).sum() // relaxed: `Buddy`
+    }
+
+    /// Whether at least `frames` free frames are in large blocks. Looks at no more regions than it
+    /// must, the last ones first: they are used last.
+    pub(crate) fn has_in_large(&self, frames: u64) -> bool {
+        let mut found = 0;
+        frames == 0
+            || self.heads.iter().rev().any(|head| {
+                found += head.counts.in_large(self.shape.large);
+                found >= frames
+            })
+    }
+
+    /// Whether there is a free block of `order` or larger, looking from `home` on.
+    #[inline]
+    pub(crate) fn has_block(&self, order: Order, home: usize) -> bool {
+        self.from(home).any(|at| self.counts(at).has_block(order))
+    }
+
+    /// Order of the largest free block.
+    pub(crate) fn largest_order(&self) -> Option<Order> {
+        self.from(0).filter_map(|at| self.counts(at).largest()).max()
+    }
+
+    /// Frees a range of frames as [`Buddy::add_range`] does, region by region; `false` when one of
+    /// them is free already.
+    #[must_use]
+    pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
+        self.pieces(first, count).all(|(at, first, count)| {
+            let region = self.enter(at);
+            region.buddy.add_range(&region.held, first - region.first, count)
+        })
+    }
+
+    /// Takes all of a range, or, with `false`, nothing when a frame of it is not free.
+    ///
+    /// # Panics
+    /// When the range is not within one region.
+    #[must_use]
+    pub(crate) fn take_range(&self, first: u32, count: u64) -> bool {
+        let region = self.enter(self.region_of(first));
+        region.buddy.take_range(&region.held, first - region.first, count)
+    }
+
+    /// Free frames among `count` frames from `first`.
+    pub(crate) fn count_free(&self, first: u32, count: u64) -> u64 {
+        let count_piece = |(at, first, count)| {
+            let region = self.enter(at);
+            region.buddy.count_free(&region.held, first - region.first, count)
+        };
+        self.pieces(first, count).map(count_piece).sum()
+    }
+
+    /// Checks the invariants of all buddies.
+    ///
+    /// # Errors
+    /// The first that does not hold.
+    pub(crate) fn verify(&self) -> Result<(), BuddyFault> {
+        (0..self.shape.count).try_for_each(|at| {
+            let region = self.enter(at);
+            region.buddy.verify(&region.held)
+        })
+    }
+
+    /// Where a block of `order` is looked for first: at home, unless that would split a large block
+    /// where others have smaller ones.
+    #[inline]
+    fn first_for(&self, order: Order, home: usize) -> usize {
+        if self.is_good(order, home) { home } else { self.best(order, home) }
+    }
+
+    /// Whether the home region has a block of `order` without splitting a much larger one.
+    #[inline]
+    fn is_good(&self, order: Order, home: usize) -> bool {
+        let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
+        self.counts(home).fit(order) <= few.max(order.get().into())
+    }
+
+    /// The region in which to split a block for one of `order`: the CPU's own that splits least,
+    /// unless that is a large one and other CPUs' regions have much that is scattered.
+    #[cold]
+    fn best(&self, order: Order, home: usize) -> usize {
+        let large = u32::from(self.shape.large.get());
+        let fit = |at: usize| self.counts(at).fit(order);
+        let (mut own, mut least) = (home, fit(home));
+        for at in (1..self.shape.own).map(|step| self.after(home, step)) {
+            let fit = fit(at);
+            if fit < least {
+                (own, least) = (at, fit);
+            }
+        }
+        let is_small = u32::from(order.get()) < large;
+        if least < large || (least < u64::BITS && !is_small) {
+            return own;
+        }
+        let mut any = if least < u64::BITS { Some(own) } else { None };
+        for (looks, at) in (self.shape.own..self.shape.count).map(|step| self.after(home, step)).enumerate() {
+            let (fit, few_looks) = (fit(at), looks < LOOKS_MAX);
+            if few_looks && is_small && fit < large && self.scattered(at) >= SCATTERED_MIN {
+                return at;
+            }
+            if any.is_none() && fit < u64::BITS {
+                any = Some(at);
+            }
+            if any.is_some() && !few_looks {
+                break;
+            }
+        }
+        any.unwrap_or(own)
+    }
+
+    /// The region that comes `step` regions after `home`.
+    #[inline]
+    fn after(&self, home: usize, step: usize) -> usize {
+        let at = home + step;
+        if at < self.shape.count { at } else { at - self.shape.count }
+    }
+
+    /// All regions, `home` first.
+    #[inline]
+    fn from(&self, home: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
+        (home..self.shape.count).chain(0..home)
+    }
+
+    /// Free frames of a region outside large blocks.
+    fn scattered(&self, at: usize) -> u64 {
+        // Relaxed: `Buddy`; read in a moment of change the two may not fit together.
+        let free = self.counts(at).free_pages.load(Relaxed);
+        free.saturating_sub(self.counts(at).in_large(self.shape.large))
+    }
+
+    #[inline]
+    fn counts(&self, at: usize) -> &'m BuddyCounts<P> {
+        &self.heads[at].counts
+    }
+
+    /// The region that `frame` is in.
+    #[inline]
+    fn region_of(&self, frame: u32) -> usize {
+        (u64::from(frame) >> self.shape.frames_log2) as usize
+    }
+
+    /// A range cut at the borders of regions: the region, the first frame and the count of each piece.
+    fn pieces(&self, first: u32, count: u64) -> impl Iterator<Item = (usize, u32, u64)> + use<P> {
+        let (log2, end) = (self.shape.frames_log2, u64::from(first) + count);
+        let regions = (u64::from(first) >> log2)..end.div_ceil(1 << log2);
+        regions.map(move |at| {
+            let (start, stop) = ((at << log2).max(u64::from(first)), ((at + 1) << log2).min(end));
+            (at as usize, start as u32, stop - start)
+        })
+    }
+
+    /// Waits for the lock of a region.
+    #[inline]
+    fn enter(&self, at: usize) -> Entered<'m, P> {
+        let head = &self.heads[at];
+        let shape = if at + 1 == self.shape.count { &self.shape.last } else { &self.shape.inner };
+        let buddy = Buddy::new(&head.counts, &self.cells[at * self.shape.stride..], shape);
+        let first = ((at as u64) << self.shape.frames_log2) as u32;
+        Entered { first, buddy, held: Held::wait(&head.lock) }
+    }
+}
+
+impl<P: Platform> Entered<'_, P> {
+    /// Frees frames of one word; gives how many were refused because they are free already.
+    #[inline]
+    fn give_word(&self, first: u32, frames: u64) -> u64 {
+        let first = first - self.first;
+        if self.buddy.give_word(&self.held, first, frames) {
+            return 0;
+        }
+        let bits = (0..u64::BITS).filter(|bit| frames & (1 << bit) != 0);
+        bits.filter(|&bit| !self.buddy.give_word(&self.held, first, 1 << bit)).count() as u64
+    }
+}

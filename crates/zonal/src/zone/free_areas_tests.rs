@@ -1,0 +1,456 @@
+//! Regions against a list of free frames: random histories over zones of several regions.
+//!
+//! The platform's locks know how many of them a thread holds: never two, and one wherever frames are
+//! on their way.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::boxed::Box;
+use std::vec::Vec;
+
+use crate::metadata::arena::Fresh;
+use crate::platform::cpu_local::TryLock;
+use crate::machine::ZONE_FRAMES_MAX;
+use crate::platform::{Platform, RawLock, SpinLock};
+use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
+use crate::testing::{Random, cells};
+use crate::units::{CpuId, Moment, Order};
+use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+
+std::thread_local! {
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A lock that nobody holds together with another.
+struct Alone(SpinLock);
+
+impl RawLock for Alone {
+    fn new() -> Self {
+        Self(SpinLock::new())
+    }
+
+    fn lock(&self) {
+        assert_eq!(HELD.replace(1), 0, "two locks at once");
+        self.0.lock();
+    }
+
+    fn try_lock(&self) -> bool {
+        unreachable!("regions wait for their locks");
+    }
+
+    fn unlock(&self) {
+        assert_eq!(HELD.replace(0), 1);
+        self.0.unlock();
+    }
+}
+
+struct Watched;
+
+impl Platform for Watched {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = Alone;
+    type CpuLocal = TryLock;
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(0)
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
+    }
+
+    fn now(&self) -> Moment {
+        Moment::default()
+    }
+}
+
+fn order(order: u8) -> Order {
+    Order::new(order).unwrap()
+}
+
+fn shape(frames: u64, max_order: u8, cpus: usize) -> RegionsShape {
+    RegionsShape::new(&RegionsPlan {
+        frames,
+        max_order: order(max_order),
+        large: order(9),
+        cpus,
+        frames_min: 0,
+    })
+}
+
+/// Regions over metadata of their own, which is leaked: tests are short.
+fn regions(shape: RegionsShape) -> Regions<'static, Watched> {
+    let shape = Box::leak(Box::new(shape));
+    let heads: Vec<RegionCells<Watched>> = (0..shape.count()).map(|_| RegionCells::fresh()).collect();
+    Regions::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape)
+}
+
+/// Regions and, frame by frame, what is free.
+struct Pair {
+    regions: Regions<'static, Watched>,
+    free: Vec<bool>,
+    region_frames: usize,
+    taken: Vec<(u32, u8)>,
+    max_order: u8,
+    random: Random,
+}
+
+impl Pair {
+    fn new(frames: u64, max_order: u8, cpus: usize, seed: u64) -> Self {
+        let shape = shape(frames, max_order, cpus);
+        let region_frames = (frames as usize).div_ceil(shape.count()).next_power_of_two();
+        let pair = Self {
+            regions: regions(shape),
+            free: std::vec![false; frames as usize],
+            region_frames,
+            taken: Vec::new(),
+            max_order,
+            random: Random::new(seed),
+        };
+        assert!(shape.count() > 1, "several regions are the point");
+        pair
+    }
+
+    fn set(&mut self, first: u32, count: u64, free: bool) {
+        for frame in &mut self.free[first as usize..][..count as usize] {
+            assert_ne!(*frame, free);
+            *frame = free;
+        }
+    }
+
+    fn is_free(&self, first: u32, count: u64) -> bool {
+        self.free[first as usize..][..count as usize].iter().all(|&free| free)
+    }
+
+    /// Maximal free blocks of each order.
+    fn blocks(&self) -> Vec<u64> {
+        let mut counts = std::vec![0; usize::from(self.max_order) + 1];
+        let mut at = 0;
+        while at < self.free.len() {
+            let is_block = |k: &u8| {
+                let end = at + (1 << k);
+                at.is_multiple_of(1 << k)
+                    && end <= self.free.len()
+                    && self.free[at..end].iter().all(|&free| free)
+            };
+            let largest = (0..=self.max_order).rev().find(is_block);
+            largest.iter().for_each(|&k| counts[usize::from(k)] += 1);
+            at += 1 << largest.unwrap_or(0);
+        }
+        counts
+    }
+
+    fn home(&mut self) -> usize {
+        let rank = self.random.index(7);
+        self.regions.home(rank, 7)
+    }
+
+    fn take(&mut self) {
+        let wanted = order(self.random.below(u64::from(self.max_order) + 1) as u8);
+        let home = self.home();
+        let some = self.blocks()[usize::from(wanted.get())..].iter().any(|&count| count > 0);
+        assert_eq!(self.regions.has_block(wanted, home), some);
+        let mut left = 0;
+        let taken = self.regions.take(wanted, home, || {
+            assert_eq!(HELD.get(), 1);
+            left += 1;
+        });
+        assert_eq!((taken.is_some(), left), (some, u32::from(some)));
+        if let Some(frame) = taken {
+            self.note_taken(frame, wanted.get());
+        }
+    }
+
+    fn note_taken(&mut self, frame: u32, k: u8) {
+        assert!(frame.is_multiple_of(1 << k));
+        self.set(frame, 1 << k, false);
+        self.taken.push((frame, k));
+    }
+
+    fn take_blocks(&mut self) {
+        let wanted = order(self.random.below(5) as u8);
+        let (home, want) = (self.home(), 1 + self.random.below(40) as u32);
+        let mut found = Vec::new();
+        let mut left = 0;
+        let came = self.regions.take_blocks(
+            wanted,
+            home,
+            want,
+            &mut |frame| {
+                assert_eq!(HELD.get(), 1);
+                found.push(frame);
+            },
+            &mut |count| {
+                assert_eq!(HELD.get(), 1);
+                left += count;
+            },
+        );
+        found.iter().for_each(|&frame| self.note_taken(frame, wanted.get()));
+        assert_eq!((found.len(), left), (came as usize, came));
+        let more = self.blocks()[usize::from(wanted.get())..].iter().any(|&count| count > 0);
+        assert!(came == want || (came < want && !more));
+    }
+
+    fn take_pages(&mut self) {
+        let (home, want) = (self.home(), 1 + self.random.below(BATCH_MAX as u64) as u32);
+        let most = (want + self.random.below(70) as u32).saturating_sub(6).max(1);
+        let mut found = Vec::new();
+        let mut left = 0;
+        let mut leaving = |count| {
+            assert_eq!(HELD.get(), 1);
+            left += count;
+        };
+        let came = self.regions.take_pages(
+            home,
+            want..=most,
+            &mut |first, frames| found.push((first, frames)),
+            &mut leaving,
+        );
+        assert_eq!(came, left);
+        for (first, frames) in found {
+            assert!(first.is_multiple_of(64));
+            bits(frames).for_each(|bit| self.note_taken(first + bit, 0));
+        }
+        assert!(came <= most && (came >= want.min(most) || !self.free.contains(&true)));
+    }
+
+    fn give(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let at = self.random.index(self.taken.len());
+        let (frame, k) = self.taken.swap_remove(at);
+        self.set(frame, 1 << k, true);
+        assert!(self.regions.give(frame, order(k)));
+        assert!(!self.regions.give(frame, order(k)), "given twice");
+    }
+
+    /// Some blocks of one order, wherever they are.
+    fn give_blocks(&mut self) {
+        let k = self.random.below(4) as u8;
+        let given: Vec<u32> =
+            self.taken.iter().filter(|block| block.1 == k).map(|block| block.0).take(20).collect();
+        self.taken.retain(|block| block.1 != k || !given.contains(&block.0));
+        given.iter().for_each(|&frame| self.set(frame, 1 << k, true));
+        let twice = given.iter().chain(given.first()).copied();
+        assert_eq!(self.regions.give_blocks(order(k), twice), u64::from(!given.is_empty()));
+    }
+
+    /// Single frames from anywhere, one of them free already.
+    fn give_batch(&mut self) {
+        let mut batch = WordBatch::new();
+        for _ in 0..self.random.below(BATCH_MAX as u64) {
+            let Some(at) = self.taken.iter().rposition(|block| block.1 == 0) else { break };
+            let at = if self.random.below(2) == 0 { at } else { self.random.index(at + 1) };
+            if self.taken[at].1 == 0 {
+                let (frame, _) = self.taken.swap_remove(at);
+                assert_eq!(batch.add(core::iter::once(frame)), 0);
+                self.set(frame, 1, true);
+            }
+        }
+        assert_eq!(self.regions.give_batch(&batch), 0);
+        let again: u32 = batch.iter().map(|(_, frames)| frames.count_ones()).sum();
+        assert_eq!(self.regions.give_batch(&batch), u64::from(again), "given twice");
+    }
+
+    /// A range that may span regions, in steps that do not.
+    fn take_and_add_range(&mut self) {
+        let frames = self.free.len();
+        let start = self.random.index(frames);
+        let bits = self.random.below(1 + u64::from(frames.ilog2()));
+        let count = (1 + self.random.index(1 << bits)).min(frames - start);
+        let expected = self.free[start..][..count].iter().filter(|&&free| free).count() as u64;
+        assert_eq!(self.regions.count_free(start as u32, count as u64), expected);
+        let within = count.min(self.region_frames - start % self.region_frames);
+        let all = self.is_free(start as u32, within as u64);
+        assert_eq!(self.regions.take_range(start as u32, within as u64), all);
+        if all {
+            self.set(start as u32, within as u64, false);
+        }
+        if self.free[start..][..count].iter().all(|&free| !free) {
+            self.taken.retain(|&(first, k)| {
+                let apart = first as usize >= start + count || first as usize + (1 << k) <= start;
+                apart || {
+                    // What begins or ends outside goes as a whole, by itself.
+                    let (end, length) = (first as usize + (1 << k), 1 << k);
+                    for frame in (first as usize..end).filter(|frame| !(start..start + count).contains(frame))
+                    {
+                        self.free[frame] = true;
+                        assert!(self.regions.give(frame as u32, Order::PAGE), "{length}");
+                    }
+                    false
+                }
+            });
+            self.set(start as u32, count as u64, true);
+            assert!(self.regions.add_range(start as u32, count as u64));
+        }
+    }
+
+    fn check(&self) {
+        assert_eq!(HELD.get(), 0);
+        assert_eq!(self.regions.verify(), Ok(()));
+        let free = self.free.iter().filter(|&&free| free).count() as u64;
+        assert_eq!(self.regions.free_pages(), free);
+        self.regions.settle();
+        for (k, count) in (0..).zip(self.blocks()) {
+            assert_eq!(self.regions.free_blocks(order(k)), count, "order {k}");
+        }
+    }
+
+    fn step(&mut self) {
+        match self.random.below(12) {
+            0..=1 => self.take(),
+            2..=3 => self.take_pages(),
+            4 => self.take_blocks(),
+            5..=7 => self.give(),
+            8..=9 => self.give_batch(),
+            10 => self.give_blocks(),
+            _ => self.take_and_add_range(),
+        }
+    }
+}
+
+fn bits(frames: u64) -> impl Iterator<Item = u32> {
+    (0..64).filter(move |bit| frames >> bit & 1 == 1)
+}
+
+fn run_history(frames: u64, max_order: u8, cpus: usize, seed: u64, steps: u32) {
+    let mut pair = Pair::new(frames, max_order, cpus, seed);
+    pair.set(0, frames, true);
+    assert!(pair.regions.add_range(0, frames));
+    pair.check();
+    for step in 0..steps {
+        pair.step();
+        if step % 8 == 0 {
+            pair.check();
+        }
+    }
+    while !pair.taken.is_empty() {
+        pair.give();
+    }
+    pair.check();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
+fn histories() {
+    for seed in 0..3 {
+        run_history(3 * 4096, 10, 1, seed, 400);
+        run_history(8 * 4096 + 77, 10, 2, seed, 400);
+        run_history(5 * 4096 - 1, 12, 64, seed, 400);
+        run_history((1 << 14) + 4096, 13, 3, seed, 300);
+    }
+}
+
+#[test]
+fn what_nearly_nobody_has_is_found_anywhere() {
+    let mut pair = Pair::new(16 * 4096, 10, 4, 1);
+    for region in 0..16 {
+        assert!(pair.regions.add_range(region * 4096 + 1024, 1024));
+        pair.set(region * 4096 + 1024, 1024, true);
+        let home = pair.home();
+        assert_eq!(pair.regions.take(order(10), home, || {}), Some(region * 4096 + 1024));
+        pair.set(region * 4096 + 1024, 1024, false);
+    }
+    assert_eq!(pair.regions.take(Order::PAGE, 3, || {}), None);
+}
+
+#[test]
+fn a_cpu_stays_at_home_and_leaves_large_blocks_whole() {
+    let regions = regions(shape(8 * 4096, 10, 2));
+    assert!(regions.add_range(0, 8 * 4096));
+    let homes = [0, 1].map(|rank| regions.home(rank, 2));
+    assert_eq!(homes, [0, 4]);
+    let region_of = |frame: Option<u32>| frame.unwrap() / 4096;
+    assert_eq!(homes.map(|home| region_of(regions.take(order(3), home, || {}))), [0, 4]);
+    assert_eq!(homes.map(|home| region_of(regions.take(order(3), home, || {}))), [0, 4]);
+    assert_eq!(regions.take(order(8), 0, || {}), Some(256), "splits nothing");
+    assert_eq!(regions.take(order(8), 0, || {}), Some(512), "splits least");
+    assert_eq!(regions.take(order(8), 0, || {}), Some(768));
+    assert_eq!(region_of(regions.take(order(10), 0, || {})), 0);
+    // Region 5 is full of holes as large as the block: better than to split one in region 0.
+    let holes: Vec<u32> = (0..16).map(|_| regions.take(order(8), 5, || {}).unwrap()).collect();
+    assert!(holes.iter().all(|hole| hole / 4096 == 5));
+    let give_every_other = |from: usize, count: usize| {
+        let given = holes.iter().skip(from).step_by(2).take(count);
+        assert!(given.copied().all(|hole| regions.give(hole, order(8))));
+    };
+    give_every_other(0, 7);
+    let here = regions.take(order(8), 0, || {});
+    assert_eq!(region_of(here), 0, "too few holes to share regions for");
+    assert!(regions.give(here.unwrap(), order(8)));
+    give_every_other(14, 1);
+    assert_eq!(regions.take(order(8), 0, || {}), Some(holes[0]));
+}
+
+#[test]
+fn a_cpu_splits_the_least_among_its_own_regions() {
+    let regions = regions(shape(4 * 4096, 10, 1));
+    assert_eq!(regions.shape.count(), 4, "all of them the one CPU's own");
+    // Free: a block of order 10 at home, and one of order 9, 4 and 7 in its other regions.
+    for (region, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
+        assert!(regions.add_range(region * 4096 + (1 << free), 1 << free));
+    }
+    let take = |k: u8| regions.take(order(k), 0, || {});
+    assert_eq!(take(3), Some(2 * 4096 + 16), "a block of order 4 is split");
+    assert_eq!(take(4), Some(3 * 4096 + 128), "that of order 7 is the least now");
+    assert_eq!(take(8), Some(4096 + 512), "that of order 9");
+    assert_eq!(take(9), Some(1024), "what is left is at home");
+    assert_eq!(regions.verify(), Ok(()));
+}
+
+#[test]
+fn regions_for_every_zone() {
+    let count = |frames, max_order, cpus, frames_min| {
+        RegionsShape::new(&RegionsPlan {
+            frames,
+            max_order: order(max_order),
+            large: order(9),
+            cpus,
+            frames_min,
+        })
+        .count()
+    };
+    assert_eq!(count(1, 10, 1, 1 << 14), 1);
+    assert_eq!(count(1 << 14, 10, 128, 1 << 14), 1);
+    assert_eq!(count(1 << 20, 10, 2, 1 << 14), 8);
+    assert_eq!(count((1 << 20) + 1, 10, 2, 1 << 14), 5);
+    assert_eq!(count(1 << 20, 18, 2, 1 << 14), 4);
+    assert_eq!(count(1 << 28, 10, 128, 1 << 14), 64);
+    assert_eq!(count(ZONE_FRAMES_MAX, 10, 1, 1 << 14), 4);
+    for frames in [1, 63, 64, 4095, 4096, 4097, 70_000, (1 << 20) + 65, ZONE_FRAMES_MAX] {
+        for cpus in [1, 3, 64, 1000] {
+            let shape = shape(frames, 10, cpus);
+            assert!((1..=64).contains(&shape.count()) && shape.cells() as u64 * 8 <= frames / 4 + 4096);
+            if shape.count() > 1 {
+                let regions = 0..shape.count();
+                let homes = (0..cpus).map(|rank| (rank, rank % cpus * shape.count() / cpus));
+                assert!(homes.clone().all(|(_, home)| regions.contains(&home)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_held_lock_keeps_no_other_region_waiting() {
+    let regions = regions(shape(2 * 4096, 10, 2));
+    assert!(regions.add_range(0, 2 * 4096));
+    let found = AtomicU64::new(0);
+    let taken = regions.take(order(0), 0, || {
+        // Region 0's lock is held here. Another thread takes all of region 1 and gives it back.
+        std::thread::scope(|scope| {
+            let other = || {
+                let all: Vec<u32> =
+                    (0..4).map(|_| regions.take(order(10), 1, || {}).expect("region 1 is free")).collect();
+                assert!(all.iter().all(|&frame| frame >= 4096), "a block of region 0, whose lock is held");
+                assert!(all.iter().all(|&frame| regions.give(frame, order(10))));
+                found.store(all.len() as u64, Relaxed); // relaxed: joined
+            };
+            scope.spawn(other).join().unwrap();
+        });
+    });
+    assert_eq!((taken, found.load(Relaxed)), (Some(0), 4));
+    assert_eq!(regions.verify(), Ok(()));
+}

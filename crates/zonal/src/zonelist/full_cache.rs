@@ -1,0 +1,249 @@
+//! The zonelist cache (M1, M3): which positions of a zonelist were found full in the last second.
+//!
+//! A hint: marks are set and cleared without a lock, may be lost or stale, and are all wiped after
+//! a second. A *mark* binds the scans that would fail for the same reason; each kind of scan
+//! ([`ScanClass`]) has a bitmap of its own, and marking sets every bitmap the mark binds, so that
+//! a scan reads just one and skips 64 full zones at a time. As published, there is one bitmap for
+//! all. Source: Jackson 2006, Linux 9276b1bc96a1. Neighbours: `zonelist.rs`, `scan.rs`.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::metadata::arena::{Carver, Measure, copy_view};
+use crate::platform::{Atomic, Platform};
+use crate::units::{Moment, Order, SECOND_NS, ZoneKind};
+use crate::rules::watermarks::{Mark, Urgency};
+
+const ORDER_CLASSES: usize = OrderClasses::COUNT;
+const MARKS: usize = 2;
+/// Normal, high, atomic; `Reserve` looks at no watermark and so never at a mark.
+const URGENCIES: usize = 3;
+const CLASSES: usize = ORDER_CLASSES * MARKS * URGENCIES * ZoneKind::COUNT;
+
+/// A set of order classes: order 0; 1..=3; above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OrderClasses(u64);
+
+impl OrderClasses {
+    pub(crate) const COUNT: usize = 3;
+    pub(crate) const ALL: Self = Self((1 << Self::COUNT) - 1);
+
+    /// The set in a cell.
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) const fn contains(self, class: usize) -> bool {
+        self.0 & 1 << class != 0
+    }
+
+    pub(crate) const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The classes of `orders` that are all that a caller can use.
+    pub(crate) fn of(orders: impl Iterator<Item = Order>) -> Self {
+        Self(orders.fold(0, |word, order| word | 1 << order_class(order)))
+    }
+
+    /// The classes in the set.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..Self::COUNT).filter(move |&class| self.contains(class))
+    }
+}
+
+const fn order_class(order: Order) -> usize {
+    match order.get() {
+        0 => 0,
+        1..=3 => 1,
+        _ => 2,
+    }
+}
+
+/// What decides whether a mark binds a scan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ScanClass {
+    order_class: usize,
+    mark: Mark,
+    urgency: usize,
+    limit: usize,
+}
+
+impl ScanClass {
+    pub(crate) fn new(order: Order, mark: Mark, urgency: Urgency, limit: ZoneKind) -> Self {
+        let urgency = (urgency as usize).min(URGENCIES - 1);
+        Self { order_class: order_class(order), mark, urgency, limit: limit.index() }
+    }
+
+    /// The class of every scan of the cache as published.
+    pub(crate) const fn published() -> Self {
+        Self { order_class: 0, mark: Mark::Min, urgency: 0, limit: 0 }
+    }
+
+    const fn index(self) -> usize {
+        let at = self.limit * URGENCIES + self.urgency;
+        (at * MARKS + self.mark as usize) * ORDER_CLASSES + self.order_class
+    }
+
+    /// The order class of the scan.
+    pub(crate) const fn order_class(self) -> usize {
+        self.order_class
+    }
+
+    /// The order classes a mark set by this scan binds.
+    pub(crate) const fn bound_orders(self) -> OrderClasses {
+        OrderClasses(OrderClasses::ALL.0 & !((1 << self.order_class) - 1))
+    }
+
+    /// The classes a mark set by this scan binds: the same or higher order class, watermark and
+    /// zone limit, the same or lower urgency.
+    fn bound(self) -> impl Iterator<Item = Self> {
+        let marks = match self.mark {
+            Mark::Min => &[Mark::Min, Mark::Low][..],
+            Mark::Low => &[Mark::Low][..],
+        };
+        (self.limit..ZoneKind::COUNT).flat_map(move |limit| {
+            (0..=self.urgency).flat_map(move |urgency| {
+                marks.iter().flat_map(move |&mark| {
+                    (self.order_class..ORDER_CLASSES).map(move |order_class| Self {
+                        order_class,
+                        mark,
+                        urgency,
+                        limit,
+                    })
+                })
+            })
+        })
+    }
+}
+
+/// The marks of one zonelist.
+pub(crate) struct FullMarks<'m, P: Platform> {
+    /// `CLASSES` bitmaps of `words` words each.
+    pub(crate) bitmaps: &'m [P::U64],
+    words: usize,
+    /// When the marks were last wiped, in clock nanoseconds.
+    pub(crate) wiped_at: &'m P::U64,
+}
+
+copy_view!(FullMarks);
+
+// All accesses are relaxed: a mark carries no data, and a lost or late one corrects itself.
+impl<'m, P: Platform> FullMarks<'m, P> {
+    pub(crate) fn measure(measure: &mut Measure, positions: usize) {
+        measure.add::<P::U64>(CLASSES * positions.div_ceil(64) + 1);
+    }
+
+    pub(crate) fn carve(carver: &mut Carver<'m>, positions: usize) -> Self {
+        let words = positions.div_ceil(64);
+        let cells = carver.u64s::<P>(CLASSES * words + 1);
+        Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }
+    }
+
+    /// Prepares a scan: wipes all marks when the last wipe is more than a second ago. Says whether
+    /// it wiped.
+    pub(crate) fn set_up(&self, now: Moment) -> bool {
+        let stale = self.is_stale(now);
+        if stale {
+            self.wiped_at.store(now.ns(), Relaxed);
+            self.wipe();
+        }
+        stale
+    }
+
+    /// Whether the last wipe is more than a second ago.
+    pub(crate) fn is_stale(&self, now: Moment) -> bool {
+        let wiped_at = Moment::from_ns(self.wiped_at.load(Relaxed));
+        now.ns_since(wiped_at) > SECOND_NS || now < wiped_at
+    }
+
+    /// Clears every mark.
+    pub(crate) fn wipe(&self) {
+        for word in self.bitmaps {
+            if word.load(Relaxed) != 0 {
+                word.store(0, Relaxed);
+            }
+        }
+    }
+
+    /// Whether `position` is marked for `class`.
+    pub(crate) fn is_full(&self, class: ScanClass, position: usize) -> bool {
+        self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
+    }
+
+    /// Marks `position` for every scan that `class` binds; says whether it was not marked for all
+    /// of them already.
+    pub(crate) fn mark(&self, class: ScanClass, position: usize) -> bool {
+        class.bound().filter(|&bound| self.set(bound, position)).count() != 0
+    }
+
+    /// Marks `position` in the one bitmap of the cache as published; says whether it was not.
+    pub(crate) fn mark_published(&self, position: usize) -> bool {
+        self.set(ScanClass::published(), position)
+    }
+
+    /// Drops the marks of `position` that bind scans of `orders`.
+    pub(crate) fn clear(&self, position: usize, orders: OrderClasses) {
+        let bit = 1 << (position % 64);
+        for class in (0..CLASSES).filter(|class| orders.contains(class % ORDER_CLASSES)) {
+            let word = &self.bitmaps[class * self.words + position / 64];
+            if word.load(Relaxed) & bit != 0 {
+                word.fetch_and(!bit, Relaxed);
+            }
+        }
+    }
+
+    /// Sets a mark, unless it is set; says whether it was not.
+    fn set(&self, class: ScanClass, position: usize) -> bool {
+        let word = &self.bitmap(class)[position / 64];
+        let bit = 1 << (position % 64);
+        word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
+    }
+
+    /// The marks that bind scans of `class`, by position.
+    #[inline]
+    pub(crate) fn bitmap(&self, class: ScanClass) -> &'m [P::U64] {
+        &self.bitmaps[class.index() * self.words..][..self.words]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn every_class() -> impl Iterator<Item = ScanClass> {
+        (0..ORDER_CLASSES).flat_map(|order_class| {
+            [Mark::Min, Mark::Low].into_iter().flat_map(move |mark| {
+                (0..URGENCIES).flat_map(move |urgency| {
+                    (0..ZoneKind::COUNT).map(move |limit| ScanClass { order_class, mark, urgency, limit })
+                })
+            })
+        })
+    }
+
+    #[test]
+    fn a_mark_binds_what_would_fail_for_the_same_reason() {
+        let mut places: Vec<usize> = every_class().map(ScanClass::index).collect();
+        places.sort_unstable();
+        assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");
+        for (marking, next) in every_class().flat_map(|a| every_class().map(move |b| (a, b))) {
+            let binds = next.order_class >= marking.order_class
+                && next.mark >= marking.mark
+                && next.urgency <= marking.urgency
+                && next.limit >= marking.limit;
+            assert_eq!(marking.bound().any(|bound| bound == next), binds, "{marking:?} {next:?}");
+            assert_eq!(
+                marking.bound_orders().contains(next.order_class),
+                next.order_class >= marking.order_class
+            );
+        }
+    }
+}

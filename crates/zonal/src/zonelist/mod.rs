@@ -1,0 +1,273 @@
+//! Zonelists: for each node, all zones with memory in fallback order.
+//!
+//! Two copies of each list exist. A rebuild fills the idle ones, then one store makes them current;
+//! a scan that has begun goes on in the old copy, and notices when a second rebuild is about to
+//! overwrite it. The zones of a node stand side by side, so that a list can be read from either side: by
+//! position, and by node. Vocabulary: *position* = place in a list. Neighbours: `fallback.rs` orders
+//! nodes, `zonelist_cache.rs` remembers full positions, `candidates.rs` walks.
+
+pub(crate) mod candidates;
+pub(crate) mod full_cache;
+
+use core::ops::Range;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::metadata::arena::{Carver, Measure, copy_view};
+use crate::platform::{Atomic, Platform};
+use crate::alloc::reach::AllowedNodes;
+use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
+use crate::zonelist::full_cache::FullMarks;
+
+/// A bitmap over the positions of any list.
+pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
+pub(crate) const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
+/// Zone limits that leave out kinds of zones.
+const LIMITS: usize = ZoneKind::COUNT - 1;
+
+/// The lists of one node, with their cache.
+pub(crate) struct Zonelist<'m, P: Platform> {
+    pub(crate) copies: [ListCopy<'m, P>; 2],
+    pub(crate) full: FullMarks<'m, P>,
+}
+
+pub(crate) struct ListCopy<'m, P: Platform> {
+    /// `[0]` = length, then an [`Entry`] for each position.
+    pub(crate) entries: &'m [P::U32],
+    /// By node id: the node's positions, as [`Stretch`].
+    pub(crate) nodes: &'m [P::U32],
+    /// For each zone limit except the highest, a bitmap of the positions of zones within it.
+    pub(crate) within: [&'m [P::U64]; LIMITS],
+}
+
+/// What stands at a position: a zone and its node.
+#[derive(Clone, Copy)]
+struct Entry(u32);
+
+impl Entry {
+    const NODE_SHIFT: u32 = 16;
+
+    const fn new(zone: ZoneId, node: NodeId) -> Self {
+        Self(zone.index() as u32 | (node.index() as u32) << Self::NODE_SHIFT)
+    }
+
+    const fn zone(self) -> ZoneId {
+        ZoneId::from_index(self.0 as usize % (1 << Self::NODE_SHIFT))
+    }
+
+    const fn node(self) -> NodeId {
+        NodeId::from_index((self.0 >> Self::NODE_SHIFT) as usize)
+    }
+}
+
+/// The positions of a node's zones: the first, and how many; none for a node that is not listed.
+#[derive(Clone, Copy)]
+struct Stretch(u32);
+
+impl Stretch {
+    const NONE: Self = Self(0);
+    const COUNT_SHIFT: u32 = 16;
+
+    const fn starting(position: usize) -> Self {
+        Self(position as u32)
+    }
+
+    const fn extended(self) -> Self {
+        Self(self.0 + (1 << Self::COUNT_SHIFT))
+    }
+
+    fn positions(self) -> Range<usize> {
+        let first = self.0 as usize % (1 << Self::COUNT_SHIFT);
+        first..first + (self.0 >> Self::COUNT_SHIFT) as usize
+    }
+}
+
+/// A zone to be listed.
+#[derive(Clone, Copy)]
+pub(crate) struct Listed {
+    pub(crate) zone: ZoneId,
+    pub(crate) node: NodeId,
+    pub(crate) kind: ZoneKind,
+}
+
+copy_view!(Zonelist, ListCopy, ListVersion);
+
+impl<'m, P: Platform> Zonelist<'m, P> {
+    /// Adds the metadata of the lists over `zones` zones of nodes with ids below `node_ids`.
+    pub(crate) fn measure(measure: &mut Measure, zones: usize, node_ids: usize) {
+        for _ in 0..2 {
+            measure.add::<P::U32>(zones + 1);
+            measure.add::<P::U32>(node_ids);
+            for _ in 0..LIMITS {
+                measure.add::<P::U64>(zones.div_ceil(64));
+            }
+        }
+        FullMarks::<P>::measure(measure, zones);
+    }
+
+    /// Carves the lists over `zones` zones of nodes with ids below `node_ids`.
+    pub(crate) fn carve(carver: &mut Carver<'m>, zones: usize, node_ids: usize) -> Self {
+        let mut copy = || ListCopy {
+            entries: carver.u32s::<P>(zones + 1),
+            nodes: carver.u32s::<P>(node_ids),
+            within: core::array::from_fn(|_| carver.u64s::<P>(zones.div_ceil(64))),
+        };
+        Self { copies: [copy(), copy()], full: FullMarks::carve(carver, zones) }
+    }
+}
+
+/// Which copy of all lists is current.
+pub(crate) struct ListVersion<'m, P: Platform> {
+    /// Completed rebuilds; its lowest bit names the current copy.
+    current: &'m P::U64,
+    /// Rebuilds begun: `current`, or one more while one runs.
+    begun: &'m P::U64,
+}
+
+impl<'m, P: Platform> ListVersion<'m, P> {
+    pub(crate) const fn new(current: &'m P::U64, begun: &'m P::U64) -> Self {
+        Self { current, begun }
+    }
+
+    /// A reader of the current copy of `list`.
+    pub(crate) fn read<'a>(&'a self, list: &'a Zonelist<'m, P>) -> ListReader<'a, 'm, P> {
+        let version = self.current.load(Acquire); // pairs with the release in `publish`
+        ListReader { list: &list.copies[(version & 1) as usize], version, begun: self.begun }
+    }
+
+    /// Starts a rebuild; the caller holds the lock of changes. Gives a writer of the idle copies.
+    pub(crate) fn begin(&self) -> ListWriter {
+        let next = self.current.load(Relaxed) + 1; // relaxed: changes are serialised by their lock
+        // Ordered before every entry written by the release of that write.
+        self.begun.store(next, Relaxed);
+        ListWriter { version: next }
+    }
+
+    /// Makes what `writer` wrote current.
+    pub(crate) fn publish(&self, writer: &ListWriter) {
+        self.current.store(writer.version, Release); // pairs with the acquire in `read`
+    }
+}
+
+/// Permission to write the idle copies, until published.
+pub(crate) struct ListWriter {
+    version: u64,
+}
+
+impl ListWriter {
+    /// Replaces the idle copy of `list` by `zones`.
+    pub(crate) fn write<P: Platform>(&self, list: &Zonelist<'_, P>, zones: impl Iterator<Item = Listed>) {
+        // Release on every store pairs with the acquire loads of a `ListReader`: whoever sees one
+        // of them also sees that the rebuild has begun.
+        let copy = &list.copies[(self.version & 1) as usize];
+        copy.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
+        copy.within.iter().copied().flatten().for_each(|word| word.store(0, Release));
+        let (mut len, mut of_node) = (0, (None, Stretch::NONE));
+        for (position, Listed { zone, node, kind }) in zones.enumerate() {
+            copy.entries[position + 1].store(Entry::new(zone, node).0, Release);
+            let before = if of_node.0 == Some(node) { of_node.1 } else { Stretch::starting(position) };
+            of_node = (Some(node), before.extended());
+            copy.nodes[node.index()].store(of_node.1.0, Release);
+            for within in copy.within.iter().skip(kind.index()) {
+                let word = &within[position / 64];
+                // Relaxed: nobody else writes.
+                word.store(word.load(Relaxed) | 1 << (position % 64), Release);
+            }
+            len = position as u32 + 1;
+        }
+        copy.entries[0].store(len, Release);
+    }
+}
+
+/// One list as it was when the reader was made.
+pub(crate) struct ListReader<'a, 'm, P: Platform> {
+    list: &'a ListCopy<'m, P>,
+    version: u64,
+    begun: &'a P::U64,
+}
+
+/// The lists were rebuilt twice under a reader: what it read may be a mixture.
+#[derive(Debug)]
+pub(crate) struct ListChanged;
+
+impl<P: Platform> ListReader<'_, '_, P> {
+    /// How many zones are listed.
+    #[inline]
+    pub(crate) fn len(&self) -> Result<usize, ListChanged> {
+        let len = self.list.entries[0].load(Acquire);
+        self.check()?;
+        Ok(len as usize)
+    }
+
+    /// The zone at `position`, which is not past the end.
+    #[inline]
+    pub(crate) fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
+        let entry = self.entry(position);
+        self.check()?;
+        Ok(entry.zone())
+    }
+
+    /// The node of the zone at `position`, which is not past the end. It counts only when a later
+    /// [`Self::check`] succeeds.
+    #[inline]
+    pub(crate) fn node_at(&self, position: usize) -> NodeId {
+        self.entry(position).node()
+    }
+
+    /// The positions of a word of 64 whose zones are within `limit`, in a list of `len` zones.
+    #[inline]
+    pub(crate) fn within(&self, limit: ZoneKind, word: usize, len: usize) -> Result<u64, ListChanged> {
+        let Some(within) = self.list.within.get(limit.index()) else {
+            return Ok(u64::MAX >> (64 - (len - word * 64).min(64)));
+        };
+        let positions = within[word].load(Acquire); // pairs with `ListWriter::write`
+        self.check()?;
+        Ok(positions)
+    }
+
+    /// Adds the positions of all zones of `allowed` nodes to a bitmap. They count only when a later
+    /// [`Self::check`] succeeds.
+    pub(crate) fn list_nodes(&self, allowed: &AllowedNodes<'_>, bitmap: &mut PositionMask) {
+        // Bits are gathered word by word: neighbours in a list often have neighbouring ids.
+        let (mut at, mut bits) = (0, 0);
+        for word in 0..MAX_NODES / 64 {
+            let mut rest = allowed.word(word);
+            while rest != 0 {
+                let Some(node) = self.list.nodes.get(word * 64 + rest.trailing_zeros() as usize) else {
+                    break;
+                };
+                for position in Stretch(node.load(Acquire)).positions() {
+                    if position / 64 != at {
+                        bitmap[at] |= bits;
+                        (at, bits) = (position / 64, 0);
+                    }
+                    bits |= 1 << (position % 64);
+                }
+                rest &= rest - 1;
+            }
+        }
+        bitmap[at] |= bits;
+    }
+
+    /// Position of a zone of `node`, or `None` when it is not listed.
+    pub(crate) fn position_of(&self, zone: ZoneId, node: NodeId) -> Result<Option<usize>, ListChanged> {
+        let position = self.stretch(node).positions().find(|&position| self.entry(position).zone() == zone);
+        self.check()?;
+        Ok(position)
+    }
+
+    fn stretch(&self, node: NodeId) -> Stretch {
+        Stretch(self.list.nodes[node.index()].load(Acquire)) // pairs with `ListWriter::write`
+    }
+
+    #[inline]
+    fn entry(&self, position: usize) -> Entry {
+        Entry(self.list.entries[position + 1].load(Acquire)) // pairs with `ListWriter::write`
+    }
+
+    /// Fails when the rebuild after next may have written what was read so far. The acquire loads pair
+    /// with the releases of [`ListWriter::write`], so this look cannot be too early.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), ListChanged> {
+        if self.begun.load(Relaxed) > self.version + 1 { Err(ListChanged) } else { Ok(()) }
+    }
+}
