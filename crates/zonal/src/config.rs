@@ -9,8 +9,8 @@ use crate::error::ConfigError;
 use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::stat_threshold::CounterRules;
-use crate::units::{Order, PageCount};
 use crate::rules::watermarks::WatermarkSettings;
+use crate::units::{Order, PageCount};
 
 /// How the hint about recently full zones is used (M1, M3; Jackson 2006, Gorman 2011).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

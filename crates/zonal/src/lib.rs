@@ -87,4 +87,6 @@ pub use alloc::mempolicy as policy;
 pub use metadata::{layout, regions as parts};
 pub use pageset::slot as home;
 pub use platform::{cpu_local, reclaimer as reclaim};
-pub use rules::{fallback_order as fallback, pageset_limits, pageset_tuning, stat_threshold as threshold, watermarks};
+pub use rules::{
+    fallback_order as fallback, pageset_limits, pageset_tuning, stat_threshold as threshold, watermarks,
+};

@@ -300,6 +300,25 @@ impl fmt::Display for ZoneKind {
     }
 }
 
+/// What allocated frames hold; counted separately in the books.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PageKind {
+    /// Memory of programs.
+    #[default]
+    User,
+    /// Cached contents that could be read again.
+    Cache,
+    /// The embedder's own structures.
+    Kernel,
+}
+
+impl PageKind {
+    /// Number of kinds.
+    pub const COUNT: usize = 3;
+    /// All kinds.
+    pub const ALL: [Self; Self::COUNT] = [Self::User, Self::Cache, Self::Kernel];
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,13 +5,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::zone::counters::ZoneItem;
 use crate::error::{OnlineError, ZoneSpan};
-use crate::zone::frame_states::FrameState;
 use crate::machine::FrameRange;
 use crate::platform::{Atomic, Platform};
-use crate::zone::free_areas::REGION_FRAMES_MIN;
 use crate::units::{CpuId, PageCount, Pfn};
+use crate::zone::counters::ZoneItem;
+use crate::zone::frame_states::FrameState;
+use crate::zone::free_areas::REGION_FRAMES_MIN;
 use crate::zone::{Seat, Zone};
 
 /// Frames taken out of the buddy at a time when memory leaves, so that no lock is held for long:

@@ -5,10 +5,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::rules::fallback_order::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
-use crate::platform::lock::Held;
 use crate::node_mask::NodeMask;
+use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
+use crate::rules::fallback_order::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
 use crate::units::{MAX_NODES, NodeId, PageCount, ZoneKind};
 use crate::zone::Zone;
 use crate::zonelist::Listed;

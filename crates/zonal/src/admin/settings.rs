@@ -7,21 +7,21 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::metadata::arena::Fresh;
 use crate::config::{Config, Misuse, NodeReclaim, StatInterval, ZonelistCache};
-use crate::zone::counters::{TOTAL_CELLS, Thresholds};
 use crate::error::ConfigError;
-use crate::rules::fallback_order::NodeLoad;
-use crate::platform::lock::Held;
+use crate::metadata::arena::Fresh;
 use crate::pageset::StackShape;
+use crate::platform::lock::Held;
+use crate::platform::{Atomic, Platform, RawLock};
+use crate::rules::fallback_order::NodeLoad;
 use crate::rules::pageset_limits::{PagesetRules, PagesetZone, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
-use crate::platform::{Atomic, Platform, RawLock};
 use crate::rules::stat_threshold::{CounterRules, drift_mark};
-use crate::units::{PageCount, ZoneKind};
 use crate::rules::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
+use crate::units::{PageCount, ZoneKind};
+use crate::zone::counters::{TOTAL_CELLS, Thresholds};
+use crate::zone::order_classes::OrderClasses;
 use crate::zone::{Line, Zone};
-use crate::zonelist::full_cache::OrderClasses;
 
 /// Words of a node mask.
 const MASK_WORDS: usize = crate::units::MAX_NODES / 64;

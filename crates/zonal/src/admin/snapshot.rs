@@ -6,16 +6,16 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
+pub use crate::admin::settings::Settings;
+use crate::machine::FrameRange;
+use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_limits::PagesetLimits;
+use crate::rules::stat_threshold::TotalsRule;
+use crate::rules::watermarks::Watermarks;
+use crate::units::PageKind;
+use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::counters::{Item, NodeItem, ZoneItem, approximate_over};
 pub use crate::zone::events::Events;
-use crate::machine::FrameRange;
-use crate::rules::pageset_limits::PagesetLimits;
-use crate::platform::{Atomic, Platform};
-use crate::alloc::request::PageKind;
-pub use crate::admin::settings::Settings;
-use crate::rules::stat_threshold::TotalsRule;
-use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
-use crate::rules::watermarks::Watermarks;
 use crate::zone::{Seat, Zone};
 
 mod buddyinfo;

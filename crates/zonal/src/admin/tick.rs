@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::pageset::{Pageset, PagesetGuard, StackId};
-use crate::rules::pageset_tuning::{Activity, Home, IdleTicks, PagesetTuning};
 use crate::platform::{Atomic, Platform};
-use crate::alloc::request::PageKind;
+use crate::rules::pageset_tuning::{Activity, Home, IdleTicks, PagesetTuning};
+use crate::units::PageKind;
 use crate::units::{CpuId, PageCount, SECOND_NS};
 use crate::zone::{Seat, Zone};
 

@@ -7,13 +7,13 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::Allocator;
+use crate::admin::snapshot::Books;
 use crate::buddy::verify::BuddyFault;
-use crate::zone::counters::{NodeItem, ZoneItem};
-use crate::zone::frame_states::FrameState;
 use crate::pageset::CachedOrders;
 use crate::platform::Platform;
-use crate::admin::snapshot::Books;
 use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::zone::frame_states::FrameState;
 use crate::zone::{Seat, Zone};
 
 /// What does not hold, and where.
@@ -239,10 +239,10 @@ mod tests {
     use core::sync::atomic::Ordering::Relaxed;
 
     use super::*;
-    use crate::zone::counters::Item;
-    use crate::alloc::request::PageKind;
-    use crate::testing::small;
     use crate::rules::stat_threshold::{CounterRules, TotalsRule};
+    use crate::testing::small;
+    use crate::units::PageKind;
+    use crate::zone::counters::Item;
     use crate::{Config, Request};
 
     #[test]

@@ -8,12 +8,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::platform::cpu_local::{CpuLocal, OPEN};
-use crate::pageset::slot::Home;
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::pageset::word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
-use crate::platform::{Atomic, Platform};
 use crate::alloc::request::PageKind;
+use crate::pageset::slot::Home;
+use crate::pageset::word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
+use crate::platform::cpu_local::{CpuLocal, OPEN};
+use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::PagesetTuning;
 use crate::zone::Seat;
 
 impl<'m, P: Platform> Allocator<'m, P> {

@@ -4,14 +4,14 @@
 //! `alloc.rs` and `free.rs` do the same for one frame.
 
 use crate::Allocator;
+use crate::alloc::request::{PageKind, Request};
 use crate::error::{AllocError, FreeBulkError};
+use crate::pageset::{PagesetGuard, StackId};
+use crate::platform::Platform;
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::units::{Order, PageCount, Pfn};
 use crate::zone::events::Event;
 use crate::zone::frame_states::FrameState;
-use crate::pageset::{PagesetGuard, StackId};
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::platform::Platform;
-use crate::alloc::request::{PageKind, Request};
-use crate::units::{Order, PageCount, Pfn};
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {

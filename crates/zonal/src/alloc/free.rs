@@ -6,20 +6,20 @@
 //! that is full.
 
 use crate::Allocator;
-use crate::zone::counters::ZoneItem;
-use crate::platform::cpu_local::CpuLocal;
+use crate::alloc::request::PageKind;
 use crate::error::FreeError;
+use crate::pageset::refill::zone_level;
+use crate::pageset::slot::Home;
+use crate::pageset::word::GIVE_STEPS;
+use crate::pageset::{PagesetGuard, StackId};
+use crate::platform::Platform;
+use crate::platform::cpu_local::CpuLocal;
+use crate::rules::pageset_tuning::{PagesetTuning, words};
+use crate::units::{Order, PageCount, Pfn};
+use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
-use crate::pageset::slot::Home;
-use crate::pageset::{PagesetGuard, StackId};
-use crate::rules::pageset_tuning::{PagesetTuning, words};
-use crate::pageset::word::GIVE_STEPS;
-use crate::platform::Platform;
 use crate::zone::quarantine::{Entry, Quarantined};
-use crate::pageset::refill::zone_level;
-use crate::alloc::request::PageKind;
-use crate::units::{Order, PageCount, Pfn};
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {

@@ -5,10 +5,10 @@
 
 use crate::Allocator;
 use crate::error::FreeError;
-use crate::zone::frame_states::FrameState;
 use crate::platform::Platform;
 use crate::units::{Order, Pfn};
 use crate::zone::Zone;
+use crate::zone::frame_states::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Why `frame` of `zone` cannot be freed with order `given`, where `state` was found.

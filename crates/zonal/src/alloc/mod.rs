@@ -19,29 +19,29 @@ pub(crate) mod reach;
 mod reclaim;
 pub mod request;
 mod scan;
-pub(crate) mod shortage;
+mod shortage;
 pub(crate) mod slow_path;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Allocator;
-use crate::config::{Faults, Misuse, ZeroOn};
-use crate::zone::counters::{NodeItem, ZoneItem};
-use crate::platform::cpu_local::CpuLocal;
-use crate::error::AllocError;
-use crate::zone::events::Event;
-use crate::zone::frame_states::{CACHED_PAGE, FrameState, allocated_page};
-use crate::pageset::slot::Home;
-use crate::node_mask::NodeMask;
-use crate::pageset::{PagesetGuard, StackId};
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::pageset::word::TAKE_STEPS;
-use crate::platform::{Atomic, Platform};
 use crate::alloc::mempolicy::Policy;
 use crate::alloc::reach::Reach;
 use crate::alloc::request::{Block, PageKind, Request, Terms};
-use crate::units::{Order, PageCount, Pfn, ZoneKind};
+use crate::config::{Faults, Misuse, ZeroOn};
+use crate::error::AllocError;
+use crate::node_mask::NodeMask;
+use crate::pageset::slot::Home;
+use crate::pageset::word::TAKE_STEPS;
+use crate::pageset::{PagesetGuard, StackId};
+use crate::platform::cpu_local::CpuLocal;
+use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::watermarks::{Mark, Urgency};
+use crate::units::{Order, PageCount, Pfn, ZoneKind};
+use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::zone::events::Event;
+use crate::zone::frame_states::{CACHED_PAGE, FrameState, allocated_page};
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {

@@ -7,15 +7,15 @@
 //! (docs/decisions/0003). Neighbours: `alloc.rs` comes here when the stack at home is empty.
 
 use crate::Allocator;
-use crate::zonelist::candidates::Candidates;
+use crate::alloc::request::{Block, Request};
 use crate::config::ZonelistCache;
-use crate::zone::counters::ZoneItem;
 use crate::pageset::StackId;
 use crate::platform::Platform;
-use crate::alloc::request::{Block, Request};
-use crate::units::Order;
 use crate::rules::watermarks::{Mark, Urgency};
+use crate::units::Order;
+use crate::zone::counters::ZoneItem;
 use crate::zone::{Seat, Zone};
+use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::ScanClass;
 
 /// Zones looked at: the home zone and the one that serves.

@@ -4,15 +4,16 @@
 //! the node whose zonelist is walked. Neighbours: `policy.rs` names nodes, `scan.rs` walks.
 
 use crate::Allocator;
+use crate::alloc::mempolicy::{Mode, Turn};
+use crate::alloc::request::{PageKind, Request};
 use crate::config::ZeroOn;
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::alloc::mempolicy::{Mode, Turn};
-use crate::alloc::request::{PageKind, Request};
-use crate::units::{NodeId, Order, ZoneKind};
 use crate::rules::watermarks::Urgency;
+use crate::units::{NodeId, Order, ZoneKind};
 use crate::zone::{Seat, Zone};
+use crate::zonelist::allowed_nodes::AllowedNodes;
 
 /// A request, resolved.
 pub(crate) struct Reach<'r> {
@@ -42,28 +43,6 @@ pub(crate) struct Reach<'r> {
     nodes: usize,
 }
 
-/// The nodes that policy and cpuset leave, where that is not all.
-#[derive(Clone, Copy)]
-pub(crate) struct AllowedNodes<'r> {
-    /// Those that are in this set and, if there is one, in the other.
-    masks: (&'r NodeMask, Option<&'r NodeMask>),
-    /// How many of them have memory.
-    pub(crate) count: usize,
-}
-
-impl AllowedNodes<'_> {
-    #[inline]
-    pub(crate) fn contains(&self, node: NodeId) -> bool {
-        self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
-    }
-
-    /// The bits of the nodes from `64 * word` up.
-    #[inline]
-    pub(crate) fn word(&self, word: usize) -> u64 {
-        self.masks.0.words()[word] & self.masks.1.map_or(!0, |mask| mask.words()[word])
-    }
-}
-
 impl<'r> Reach<'r> {
     /// Whether `zone` may serve the request.
     pub(crate) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
@@ -77,7 +56,7 @@ impl<'r> Reach<'r> {
     pub(crate) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
         let other = self.bound.and(self.cpuset);
-        Some(AllowedNodes { masks: (first, other), count: self.nodes })
+        Some(AllowedNodes::new(first, other, self.nodes))
     }
 
     /// Whether a policy binds the request to nodes.

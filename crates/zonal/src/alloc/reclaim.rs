@@ -8,18 +8,18 @@
 //! `reclaimer.rs` is what they implement, `slow_path.rs` and `scan.rs` call for reclaim.
 
 use crate::Allocator;
-use crate::zone::counters::NodeItem;
-use crate::error::OnlineError;
-use crate::zone::events::Event;
-use crate::machine::FrameRange;
-use crate::zone::node::ReclaimTurn;
-use crate::platform::Platform;
 use crate::alloc::reach::Reach;
-use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use crate::alloc::slow_path::{IDLE_ROUNDS, reclaim_target};
+use crate::error::OnlineError;
+use crate::machine::FrameRange;
+use crate::platform::Platform;
+use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use crate::units::{NodeId, Order, PageCount, ZoneId};
 use crate::zone::Zone;
-use crate::zonelist::full_cache::OrderClasses;
+use crate::zone::counters::NodeItem;
+use crate::zone::events::Event;
+use crate::zone::node::ReclaimTurn;
+use crate::zone::order_classes::OrderClasses;
 
 /// How node reclaim of a zone went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

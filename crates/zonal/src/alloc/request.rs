@@ -3,30 +3,12 @@
 //! Vocabulary: the *zone limit* is the highest kind of zone that can serve the request. Linux: GFP
 //! flags. Neighbours: `policy.rs`, `alloc.rs`.
 
+use crate::alloc::mempolicy::{Mode, Policy};
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::alloc::mempolicy::{Mode, Policy};
-use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 pub use crate::rules::watermarks::Urgency;
-
-/// What allocated frames hold; counted separately in the books.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PageKind {
-    /// Memory of programs.
-    #[default]
-    User,
-    /// Cached contents that could be read again.
-    Cache,
-    /// The embedder's own structures.
-    Kernel,
-}
-
-impl PageKind {
-    /// Number of kinds.
-    pub const COUNT: usize = 3;
-    /// All kinds.
-    pub const ALL: [Self; Self::COUNT] = [Self::User, Self::Cache, Self::Kernel];
-}
+pub use crate::units::PageKind;
+use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 
 /// A block that was allocated: `order.pages()` frames from `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

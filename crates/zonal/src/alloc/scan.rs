@@ -10,22 +10,23 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::zonelist::candidates::{Candidates, NodeFilter};
-use crate::config::ZonelistCache;
-use crate::zone::counters::ZoneItem;
-use crate::zone::events::{Event, EventCells};
 use crate::alloc::failed_reclaim::{FailedReclaim, Past};
-use crate::pageset::{PagesetGuard, StackId};
-use crate::platform::{Atomic, Platform};
 use crate::alloc::reach::Reach;
 use crate::alloc::reclaim::NodeReclaimOutcome;
 use crate::alloc::request::Block;
 use crate::alloc::slow_path::IDLE_ROUNDS;
-use crate::units::{Order, PageCount};
+use crate::config::ZonelistCache;
+use crate::pageset::{PagesetGuard, StackId};
+use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Mark, Urgency};
+use crate::units::{Order, PageCount};
+use crate::zone::counters::ZoneItem;
+use crate::zone::events::{Event, EventCells};
+use crate::zone::order_classes::OrderClasses;
 use crate::zone::{Seat, Zone};
+use crate::zonelist::candidates::{Candidates, NodeFilter};
+use crate::zonelist::full_cache::{FullMarks, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask};
-use crate::zonelist::full_cache::{FullMarks, OrderClasses, ScanClass};
 
 /// How often a scan starts again because the lists were rebuilt twice under it.
 const RESTARTS: u32 = 8;

@@ -5,15 +5,15 @@
 //! bounded. Neighbours: `scan.rs`, `reclaim.rs`, `shortage.rs`.
 
 use crate::Allocator;
-use crate::error::AllocError;
-use crate::zone::events::Event;
-use crate::node_mask::NodeMask;
-use crate::platform::Platform;
 use crate::alloc::reach::Reach;
 use crate::alloc::request::{Block, Request};
-use crate::units::{Order, PageCount};
+use crate::error::AllocError;
+use crate::node_mask::NodeMask;
+use crate::platform::Platform;
 use crate::rules::watermarks::Mark;
+use crate::units::{Order, PageCount};
 use crate::zone::Zone;
+use crate::zone::events::Event;
 
 /// Rounds of reclaim without progress before it is given up.
 pub(crate) const IDLE_ROUNDS: u32 = 16;

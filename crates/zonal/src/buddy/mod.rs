@@ -23,10 +23,10 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::active_block::Open;
+use crate::buddy::find_first::FindFirst;
 use crate::buddy::shape::{BuddyShape, Stretch};
 use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2, count_of, from_smallest, ones};
 use crate::metadata::arena::{Fresh, copy_view};
-use crate::buddy::find_first::FindFirst;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_ORDER_LIMIT, Order};

@@ -4,8 +4,8 @@
 //! word of one level; a *chunk* is 64 words of level 0, or one of level 1: 4096 frames. Neighbours:
 //! `buddy.rs` works on these cells; `regions.rs` has several of them.
 
-use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::buddy::find_first::FindFirstShape;
+use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::machine::ZONE_FRAMES_MAX;
 use crate::units::Order;
 

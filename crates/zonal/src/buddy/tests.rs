@@ -4,12 +4,12 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::{BTreeSet, HashSet};
 use std::vec::Vec;
 
-use crate::buddy::{Buddy, BuddyCounts};
 use crate::buddy::shape::BuddyShape;
 use crate::buddy::verify::BuddyFault;
+use crate::buddy::{Buddy, BuddyCounts};
+use crate::machine::ZONE_FRAMES_MAX;
 use crate::metadata::arena::Fresh;
 use crate::platform::lock::Held;
-use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, cells};
 use crate::units::Order;

@@ -5,25 +5,25 @@
 //! half and the carving half name the same parts in the same order. Neighbours: `carve.rs` builds
 //! the cells, `allocator.rs` calls both.
 
-use crate::metadata::arena::{Carver, Measure};
+use crate::admin::settings::SharedCells;
 use crate::config::Config;
-use crate::zone::counters::TOTAL_CELLS;
 use crate::error::ConfigError;
-use crate::zone::events::EventCells;
-use crate::zone::frame_states::{FrameTable, SECTION};
-use crate::pageset::slot::Homes;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
-use crate::zone::node::{Node, NodeCells};
+use crate::metadata::arena::{Carver, Measure};
+use crate::pageset::slot::Homes;
+use crate::pageset::word::SLOTS_MAX;
 use crate::pageset::{Pageset, STACKS, StackShape};
+use crate::platform::Platform;
 use crate::rules::pageset_limits::{BatchRule, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::pageset_tuning::words::BAR_MIN;
-use crate::pageset::word::SLOTS_MAX;
-use crate::platform::Platform;
-use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
-use crate::admin::settings::SharedCells;
 use crate::rules::stat_threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
+use crate::zone::counters::TOTAL_CELLS;
+use crate::zone::events::EventCells;
+use crate::zone::frame_states::{FrameTable, SECTION};
+use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
+use crate::zone::node::{Node, NodeCells};
 use crate::zone::{Seat, Zone, ZoneCells};
 use crate::zonelist::Zonelist;
 

@@ -8,11 +8,11 @@
 use core::fmt;
 
 use crate::Allocator;
-use crate::zone::node::Node;
 use crate::pageset::Pageset;
 use crate::platform::Platform;
 use crate::units::{CpuId, NodeId, ZoneId};
 use crate::zone::Zone;
+use crate::zone::node::Node;
 
 /// A part of the metadata. Regions are counted from 0 within their zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -263,8 +263,8 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::metadata::arena::LINE;
     use crate::config::{Config, Hardening};
+    use crate::metadata::arena::LINE;
     use crate::testing::{Native, small};
     use crate::units::PageCount;
 

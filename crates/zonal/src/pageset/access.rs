@@ -8,12 +8,12 @@
 //! limits, `pageset.rs` holds them.
 
 use crate::Allocator;
-use crate::platform::cpu_local::CpuLocal;
-use crate::pageset::{PagesetGuard, StackId};
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::pageset_tuning::depth::{Leeway, Run};
 use crate::pageset::word::Limits;
+use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
+use crate::platform::cpu_local::CpuLocal;
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::pageset::depth_cells::{Leeway, Run};
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {

@@ -7,24 +7,26 @@
 //! how deep the stacks may grow. Linux: `struct per_cpu_pages`.
 
 mod access;
+pub(crate) mod depth_cells;
 pub(crate) mod refill;
 mod served;
 pub mod slot;
 mod stacks;
+pub(crate) mod stepwise_cell;
 pub(crate) mod word;
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::Fresh;
-use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
-use crate::platform::cpu_local::{Head, VIRGIN};
-use crate::rules::pageset_tuning::depth::{DEPTH_CELLS, DepthCells, Run};
-use crate::rules::pageset_tuning::stepwise::StepwiseCell;
 use crate::pageset::word::{HOME_LANE, Limits, Word};
+use crate::platform::cpu_local::{Head, VIRGIN};
 use crate::platform::{Atomic, Platform};
-use crate::alloc::request::PageKind;
+use depth_cells::{DEPTH_CELLS, DepthCells, Run};
+use stepwise_cell::StepwiseCell;
+use crate::units::PageKind;
 use crate::units::{Moment, Order, PageCount};
+use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
 
 /// Number of stacks: orders 0..=3 and 2 MiB.
 pub(crate) const STACKS: usize = 5;

@@ -7,15 +7,15 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::zone::counters::ZoneItem;
-use crate::zone::events::Event;
+use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
+use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::words;
 use crate::rules::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, blocks_of};
-use crate::platform::{Atomic, Platform};
-use crate::alloc::request::PageKind;
+use crate::units::PageKind;
 use crate::units::{Order, PageCount};
-use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::zone::counters::ZoneItem;
+use crate::zone::events::Event;
 use crate::zone::{Seat, Shortness, Zone};
 
 /// How often a drain of another CPU's pageset is tried before that pageset is left alone.

@@ -8,11 +8,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::zone::counters::ZoneItem;
-use crate::pageset::{Pageset, PagesetGuard};
 use crate::pageset::word::HOME_LANE;
+use crate::pageset::{Pageset, PagesetGuard};
 use crate::platform::{Atomic, Platform};
 use crate::units::ZoneId;
+use crate::zone::counters::ZoneItem;
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {

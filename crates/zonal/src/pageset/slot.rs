@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Allocator;
 use crate::metadata::arena::{Carver, Measure, copy_view};
-use crate::platform::cpu_local::{Head, SHUT, VIRGIN};
 use crate::pageset::PagesetGuard;
+use crate::platform::cpu_local::{Head, SHUT, VIRGIN};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId};
 use crate::zone::{Seat, Zone};

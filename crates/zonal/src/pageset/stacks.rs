@@ -94,8 +94,8 @@ impl<P: Platform> PagesetGuard<'_, P> {
 mod tests {
     use super::*;
     use crate::metadata::arena::Fresh;
-    use crate::platform::cpu_local::VIRGIN;
     use crate::pageset::{Pageset, StackShape};
+    use crate::platform::cpu_local::VIRGIN;
     use crate::testing::Native;
     use core::sync::atomic::AtomicU32;
     use std::vec::Vec;

@@ -12,7 +12,7 @@
 //! mask tell whether any of them went too far. Neighbours: `cpu_local.rs` compares, `pageset.rs`
 //! keeps the word, `counters.rs` says what is left of a difference beyond its limit.
 
-use crate::alloc::request::PageKind;
+use crate::units::PageKind;
 
 /// Bits of the room.
 const ROOM_BITS: u32 = 27;

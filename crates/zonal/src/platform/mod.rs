@@ -14,8 +14,8 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::platform::cpu_local::CpuLocal;
-use reclaimer::{NoReclaimer, Reclaimer};
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
+use reclaimer::{NoReclaimer, Reclaimer};
 
 /// An atomic integer holding `T`, with the operations and orderings of `core::sync::atomic`.
 pub trait Atomic<T: Copy>: Send + Sync {

@@ -7,8 +7,8 @@
 //! the published history, for comparison. Neighbours: `counters.rs` keeps the differences,
 //! `watermarks.rs` the marks. Source: Lameter 2006, Linux df9ecaba3f15.
 
-use crate::units::PageCount;
 use crate::rules::watermarks::Watermarks;
+use crate::units::PageCount;
 
 /// Largest threshold: differences are held in an `i8`, with room to overstep.
 pub const MAX_STAT_THRESHOLD: u8 = 125;

@@ -15,11 +15,11 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::metadata::arena::copy_view;
 use crate::config::Misuse;
+use crate::metadata::arena::copy_view;
 use crate::platform::{Atomic, Platform};
-use crate::alloc::request::PageKind;
 use crate::units::Order;
+use crate::units::PageKind;
 
 const ORDER_BITS: u8 = 5;
 const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1;

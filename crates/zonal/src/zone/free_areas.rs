@@ -9,15 +9,15 @@
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::{Buddy, BuddyCounts};
 use crate::buddy::shape::BuddyShape;
 use crate::buddy::verify::BuddyFault;
+use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::buddy::{Buddy, BuddyCounts};
+use crate::machine::ZONE_FRAMES_MAX;
 use crate::metadata::arena::{Fresh, copy_view};
 use crate::platform::lock::Held;
-use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::units::{CpuId, MAX_CPUS, Order};
-use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 
 /// Most regions of a zone: a bit each in a word.
 pub(crate) const REGIONS_MAX: usize = 64;

@@ -8,14 +8,14 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::boxed::Box;
 use std::vec::Vec;
 
+use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::machine::ZONE_FRAMES_MAX;
 use crate::metadata::arena::Fresh;
 use crate::platform::cpu_local::TryLock;
-use crate::machine::ZONE_FRAMES_MAX;
 use crate::platform::{Platform, RawLock, SpinLock};
-use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
 use crate::testing::{Random, cells};
 use crate::units::{CpuId, Moment, Order};
-use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
 
 std::thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };

@@ -12,23 +12,24 @@ pub(crate) mod free_areas;
 #[cfg(test)]
 mod free_areas_tests;
 pub(crate) mod node;
+pub(crate) mod order_classes;
 pub(crate) mod quarantine;
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::alloc::reach::Reach;
+use crate::machine::FrameRange;
 use crate::metadata::arena::{Fresh, copy_view};
+use crate::pageset::{Pageset, StackShape};
+use crate::platform::lock::Held;
+use crate::platform::{Atomic, Platform, RawLock};
+use crate::rules::pageset_limits::PagesetLimits;
+use crate::rules::watermarks::{Mark, Urgency, Watermarks};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::counters::{TOTAL_CELLS, ThresholdCells, ZoneItem, ZonedCounters};
 use crate::zone::frame_states::FrameTable;
-use crate::platform::lock::Held;
-use crate::machine::FrameRange;
-use crate::pageset::{Pageset, StackShape};
-use crate::rules::pageset_limits::PagesetLimits;
-use crate::platform::{Atomic, Platform, RawLock};
-use crate::alloc::reach::Reach;
 use crate::zone::free_areas::Regions;
-use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::rules::watermarks::{Mark, Urgency, Watermarks};
-use crate::zonelist::full_cache::OrderClasses;
+use crate::zone::order_classes::OrderClasses;
 
 /// A CPU as the allocator knows it: the node it is on, and how many of that node's CPUs come
 /// before it.

@@ -6,11 +6,11 @@
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::metadata::arena::{Fresh, copy_view};
-use crate::zone::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
-use crate::zone::events::EventCells;
 use crate::platform::{Atomic, Platform};
 use crate::units::{NodeId, PageCount, ZoneId};
 use crate::zone::Line;
+use crate::zone::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
+use crate::zone::events::EventCells;
 use crate::zonelist::Zonelist;
 
 /// What changes in a node.

@@ -6,8 +6,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Atomic, Platform};
-use crate::alloc::request::PageKind;
 use crate::units::Order;
+use crate::units::PageKind;
 use crate::zone::Zone;
 
 /// A block that left quarantine.

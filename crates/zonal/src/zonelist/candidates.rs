@@ -10,8 +10,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Atomic, Platform};
-use crate::alloc::reach::AllowedNodes;
 use crate::units::{ZoneId, ZoneKind};
+use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::{ListChanged, ListReader, NO_POSITIONS, PositionMask};
 
 /// Positions that are tested before those of allowed nodes are listed.

@@ -10,62 +10,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::{Carver, Measure, copy_view};
 use crate::platform::{Atomic, Platform};
-use crate::units::{Moment, Order, SECOND_NS, ZoneKind};
 use crate::rules::watermarks::{Mark, Urgency};
+use crate::units::{Moment, Order, SECOND_NS, ZoneKind};
+use crate::zone::order_classes::OrderClasses;
 
 const ORDER_CLASSES: usize = OrderClasses::COUNT;
 const MARKS: usize = 2;
 /// Normal, high, atomic; `Reserve` looks at no watermark and so never at a mark.
 const URGENCIES: usize = 3;
 const CLASSES: usize = ORDER_CLASSES * MARKS * URGENCIES * ZoneKind::COUNT;
-
-/// A set of order classes: order 0; 1..=3; above.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OrderClasses(u64);
-
-impl OrderClasses {
-    pub(crate) const COUNT: usize = 3;
-    pub(crate) const ALL: Self = Self((1 << Self::COUNT) - 1);
-
-    /// The set in a cell.
-    pub(crate) const fn from_word(word: u64) -> Self {
-        Self(word)
-    }
-
-    pub(crate) const fn word(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(crate) const fn contains(self, class: usize) -> bool {
-        self.0 & 1 << class != 0
-    }
-
-    pub(crate) const fn intersection(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// The classes of `orders` that are all that a caller can use.
-    pub(crate) fn of(orders: impl Iterator<Item = Order>) -> Self {
-        Self(orders.fold(0, |word, order| word | 1 << order_class(order)))
-    }
-
-    /// The classes in the set.
-    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
-        (0..Self::COUNT).filter(move |&class| self.contains(class))
-    }
-}
-
-const fn order_class(order: Order) -> usize {
-    match order.get() {
-        0 => 0,
-        1..=3 => 1,
-        _ => 2,
-    }
-}
 
 /// What decides whether a mark binds a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +32,7 @@ pub(crate) struct ScanClass {
 impl ScanClass {
     pub(crate) fn new(order: Order, mark: Mark, urgency: Urgency, limit: ZoneKind) -> Self {
         let urgency = (urgency as usize).min(URGENCIES - 1);
-        Self { order_class: order_class(order), mark, urgency, limit: limit.index() }
+        Self { order_class: OrderClasses::class_of(order), mark, urgency, limit: limit.index() }
     }
 
     /// The class of every scan of the cache as published.
@@ -99,7 +52,7 @@ impl ScanClass {
 
     /// The order classes a mark set by this scan binds.
     pub(crate) const fn bound_orders(self) -> OrderClasses {
-        OrderClasses(OrderClasses::ALL.0 & !((1 << self.order_class) - 1))
+        OrderClasses::from_class_up(self.order_class)
     }
 
     /// The classes a mark set by this scan binds: the same or higher order class, watermark and

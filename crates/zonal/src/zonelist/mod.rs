@@ -6,6 +6,7 @@
 //! position, and by node. Vocabulary: *position* = place in a list. Neighbours: `fallback.rs` orders
 //! nodes, `zonelist_cache.rs` remembers full positions, `candidates.rs` walks.
 
+pub(crate) mod allowed_nodes;
 pub(crate) mod candidates;
 pub(crate) mod full_cache;
 
@@ -14,8 +15,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Carver, Measure, copy_view};
 use crate::platform::{Atomic, Platform};
-use crate::alloc::reach::AllowedNodes;
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
+use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::full_cache::FullMarks;
 
 /// A bitmap over the positions of any list.

@@ -6,8 +6,8 @@
 use core::fmt;
 
 use super::text::Snapshot;
-use crate::rules::fallback_order::CpuPenalty;
 use crate::platform::Platform;
+use crate::rules::fallback_order::CpuPenalty;
 use crate::units::{CpuId, NodeId, PageCount};
 
 /// The Linux version whose rules the defaults of [`Config`](crate::Config) are.

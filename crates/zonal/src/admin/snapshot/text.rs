@@ -15,8 +15,8 @@ use super::zoneinfo::ZoneInfo;
 use super::{Locality, PagesetSnapshot, ZoneSnapshot};
 use crate::Allocator;
 use crate::machine::FrameRange;
-use crate::rules::pageset_limits::PagesetLimits;
 use crate::platform::Platform;
+use crate::rules::pageset_limits::PagesetLimits;
 use crate::units::{CpuId, NodeId, PageCount, ZoneKind};
 use crate::zone::{Seat, Zone};
 

@@ -9,8 +9,8 @@ use super::text::Snapshot;
 use super::vmstat::{ALLOCATED, RECLAIMED, locality};
 use super::{PagesetSnapshot, ZoneSnapshot};
 use crate::platform::Platform;
-use crate::units::{PageCount, ZoneKind};
 use crate::rules::watermarks::Watermarks;
+use crate::units::{PageCount, ZoneKind};
 use crate::zone::Seat;
 
 /// Kinds of zone in Linux's order; of the last there is never any memory here.

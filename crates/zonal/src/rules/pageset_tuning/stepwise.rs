@@ -4,11 +4,7 @@
 //! count* is about how many frames were freed in a row; a zone's *level* is on which side of its
 //! `watermarks.high` it stands. `high` is kept by the pageset; each step returns the new one.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::HighLimits;
-use crate::zone::counters::CpuGuard;
-use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount};
 
 /// Largest refill shift: 32 batches at once. Linux: `CONFIG_PCP_BATCH_SCALE_MAX`.
@@ -144,79 +140,17 @@ impl StepwiseState {
         Resize { size, high: limits.clamp(next) }
     }
 
-    const fn from_word(word: u64) -> Self {
+    pub(crate) const fn from_word(word: u64) -> Self {
         Self { refill_shift: word as u32, free_count: (word >> 32) as u32 }
     }
 
-    const fn word(self) -> u64 {
+    pub(crate) const fn word(self) -> u64 {
         self.refill_shift as u64 | (self.free_count as u64) << 32
     }
 }
 
 fn at_least_one(size: PageCount) -> PageCount {
     size.max(PageCount::new(1))
-}
-
-/// A [`StepwiseState`] in a cell, guarded by the pageset's lock. Zero is the fresh state. As only
-/// one rule is in force at a time, the cell may be one of those of `DepthCells`; whoever changes
-/// the tuning resets them.
-///
-/// Every access is relaxed: the lock that the guard stands for orders the holders.
-pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
-
-impl<'a, P: Platform> StepwiseCell<'a, P> {
-    pub(crate) const fn new(cell: &'a P::U64) -> Self {
-        Self(cell)
-    }
-
-    /// [`StepwiseState::on_take`].
-    #[inline]
-    pub(crate) fn on_take(&self, guard: &impl CpuGuard) {
-        self.update(guard, StepwiseState::on_take);
-    }
-
-    /// [`StepwiseState::on_give`].
-    #[inline]
-    pub(crate) fn on_give(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
-        self.update(guard, |state| state.on_give(order, batch));
-    }
-
-    /// [`StepwiseState::refill`].
-    pub(crate) fn refill(
-        &self,
-        pageset: &PagesetFigures,
-        order: Order,
-        level: ZoneLevel,
-        guard: &impl CpuGuard,
-    ) -> Resize {
-        self.update(guard, |state| state.refill(pageset, order, level))
-    }
-
-    /// [`StepwiseState::drain`].
-    pub(crate) fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel, _guard: &impl CpuGuard) -> Resize {
-        self.load().drain(pageset, level)
-    }
-
-    /// Forgets everything.
-    pub(crate) fn reset(&self, guard: &impl CpuGuard) {
-        self.update(guard, |state| *state = StepwiseState::default());
-    }
-
-    #[inline]
-    fn load(&self) -> StepwiseState {
-        StepwiseState::from_word(self.0.load(Relaxed))
-    }
-
-    #[inline]
-    fn update<R>(&self, _guard: &impl CpuGuard, change: impl FnOnce(&mut StepwiseState) -> R) -> R {
-        let before = self.load();
-        let mut state = before;
-        let result = change(&mut state);
-        if state != before {
-            self.0.store(state.word(), Relaxed);
-        }
-        result
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
 //! Each sentence of the rule worked by hand, and the rule against a literal model of it.
 
-use core::sync::atomic::AtomicU64;
-
 use super::*;
-use crate::testing::{Native, Random, Unshared};
+use crate::testing::Random;
 
 const START: Moment = Moment::from_ns(10 * SECOND_NS);
 
@@ -246,12 +244,10 @@ impl Model {
     }
 }
 
-/// Plain state, cells and literal model agree on every `high` of long random runs.
+/// The rule and its literal model agree on every `high` of long random runs.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
-fn plain_cells_and_model_agree() {
-    let cells: [AtomicU64; DEPTH_CELLS] = Default::default();
-    let cells = DepthCells::<Native>::new(&cells);
+fn plain_state_and_model_agree() {
     let (mut plain, mut model, mut random) = (DepthState::default(), Model::default(), Random::new(7));
     let (mut now, mut highs) = (0, 0);
     for _ in 0..200_000 {
@@ -263,34 +259,14 @@ fn plain_cells_and_model_agree() {
         // Long waves, so that depths become larger than single steps.
         if random.index(100) < if (now / PERIOD_NS).is_multiple_of(2) { 70 } else { 30 } {
             plain.on_take(order);
-            cells.on_take(order, &Unshared);
             model.on_take(order);
         } else {
             let moment = Moment::from_ns(now);
             let high = plain.on_give(order, moment, limits());
-            cells.on_give(order, &Unshared);
-            assert_eq!(cells.end_period(moment, limits), high);
             let literal = model.on_give(order, now, 100, 10_000);
             assert_eq!(high.map(|high| high.get() as i64), literal);
             highs += usize::from(literal.is_some_and(|high| high > 100));
         }
-        assert_eq!(cells.load(), plain);
     }
     assert!(highs > 50, "the run must tune: {highs}");
-    cells.reset(&Unshared);
-    assert_eq!(cells.load(), DepthState::default());
-}
-
-/// A take must not touch averages, start or limits, nor a give inside a period write them.
-#[test]
-fn hot_calls_leave_cold_cells_alone() {
-    let mark = u64::MAX / 3;
-    let cells = [0, 0, mark, START.ns()].map(AtomicU64::new);
-    let view = DepthCells::<Native>::new(&cells);
-    view.on_take(Order::PAGE, &Unshared);
-    let no_limits = || unreachable!("limits are for the end of a period");
-    view.on_give(Order::PAGE, &Unshared);
-    assert_eq!(view.end_period(periods(1), no_limits), None);
-    assert_eq!(cells[AVERAGE].load(Relaxed), mark);
-    assert_eq!(cells[super::START].load(Relaxed), START.ns());
 }

@@ -1,9 +1,6 @@
 //! Traces worked by hand, and bounds over all small pagesets.
 
-use core::sync::atomic::AtomicU64;
-
 use super::*;
-use crate::testing::{Native, Random, Unshared};
 
 const BATCH: u64 = 63;
 
@@ -152,33 +149,4 @@ fn no_size_is_zero_and_no_high_leaves_its_limits() {
         }
         assert_eq!(pageset.decay().high, limits.clamp(pageset.decay().high));
     }
-}
-
-#[test]
-fn cell_and_plain_form_agree() {
-    let word = AtomicU64::new(0);
-    let (cell, mut plain) = (StepwiseCell::<Native>::new(&word), StepwiseState::default());
-    let mut random = Random::new(3);
-    for _ in 0..10_000 {
-        let pageset = pageset(random.index(3000) as u64, 252 + random.index(3000) as u64);
-        let level = [ZoneLevel::Above, ZoneLevel::Below][random.index(2)];
-        match random.index(4) {
-            0 => {
-                cell.on_take(&Unshared);
-                plain.on_take();
-            }
-            1 => {
-                cell.on_give(Order::PAGE, pageset.batch, &Unshared);
-                plain.on_give(Order::PAGE, pageset.batch);
-            }
-            2 => assert_eq!(
-                cell.refill(&pageset, Order::PAGE, level, &Unshared),
-                plain.refill(&pageset, Order::PAGE, level)
-            ),
-            _ => assert_eq!(cell.drain(&pageset, level, &Unshared), plain.drain(&pageset, level)),
-        }
-        assert_eq!(cell.load(), plain);
-    }
-    cell.reset(&Unshared);
-    assert_eq!(cell.load(), StepwiseState::default());
 }

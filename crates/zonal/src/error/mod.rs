@@ -3,12 +3,14 @@
 //! Neighbours: `machine.rs` has the errors of a machine's description, `shortage.rs` what is told when memory
 //! ran out.
 
+mod shortage;
+
 use core::fmt;
 
 use crate::machine::{FrameRange, TopologyError};
-pub use crate::alloc::shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
 use crate::rules::stat_threshold::MAX_STAT_THRESHOLD;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
+pub use shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
 
 /// Why an allocation failed. Nothing was changed by it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

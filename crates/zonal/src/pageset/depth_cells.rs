@@ -1,0 +1,207 @@
+//! The state of the depth rule in cells, as a pageset keeps it.
+//!
+//! Neighbours: `rules/pageset_tuning/depth.rs` is the rule, `mod.rs` has the cells, `access.rs` the leeway.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::HighLimits;
+use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_period_over, ns_apart, pages};
+use crate::units::{Moment, Order, PageCount};
+use crate::zone::counters::CpuGuard;
+
+/// Frames that may be taken, and given, before a depth grows; see [`DepthCells::leeway`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Leeway {
+    pub(crate) takes: u32,
+    pub(crate) gives: u32,
+}
+
+/// What the last step was part of: a run of takes or of gives, each deeper than any step in that
+/// direction before in the period, or neither.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Run {
+    Climb,
+    Dive,
+    None,
+}
+
+/// Cells that a [`DepthState`] takes.
+pub(crate) const DEPTH_CELLS: usize = 4;
+const POSITION: usize = 0;
+const DEEPEST: usize = 1;
+const AVERAGE: usize = 2;
+const START: usize = 3;
+
+/// A [`DepthState`] in cells, guarded by the pageset's lock. All zero is the fresh state.
+///
+/// Most frees within the known depths are not looked at one by one. When a period is nearly over the
+/// next tick has them *watched* until one of them closes it: only a free can, as in the rule.
+///
+/// Every access is relaxed: the lock that the guard stands for orders the holders, and others
+/// only look at values that may be out of date.
+pub(crate) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
+
+impl<'a, P: Platform> DepthCells<'a, P> {
+    pub(crate) const fn new(cells: &'a [P::U64; DEPTH_CELLS]) -> Self {
+        Self(cells)
+    }
+
+    /// [`DepthState::on_take`]; says whether allocation is now deeper than ever in its period.
+    #[inline]
+    pub(crate) fn on_take(&self, order: Order, _guard: &impl CpuGuard) -> Run {
+        let before = self.moved_to(self.depths(POSITION).after_take(pages(order)));
+        if self.depths(DEEPEST).alloc > before.alloc { Run::Climb } else { Run::None }
+    }
+
+    /// Takes of so many single frames, or below zero gives, of which each but the last few in one
+    /// direction stayed within what [`DepthCells::leeway`] allowed.
+    pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
+        let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
+        let moved = if frames > 0 { position.after_take(pages) } else { position.after_give(pages) };
+        self.moved_to(moved);
+    }
+
+    /// How far takes and gives of single frames may go from here before one of them reaches
+    /// deeper than any in this period.
+    pub(crate) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
+        let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
+        let left = |deepest: u32, position: u32| deepest.saturating_sub(position);
+        Leeway { takes: left(deepest.alloc, position.alloc), gives: left(deepest.free, position.free) }
+    }
+
+    /// The first half of [`DepthState::on_give`]; says whether freeing is now deeper than ever in its
+    /// period. [`Self::end_period`] is the other half.
+    #[inline]
+    pub(crate) fn on_give(&self, order: Order, _guard: &impl CpuGuard) -> Run {
+        let before = self.moved_to(self.depths(POSITION).after_give(pages(order)));
+        if self.depths(DEEPEST).free > before.free { Run::Dive } else { Run::None }
+    }
+
+    /// Closes a period that is over: then a new `pageset.high` is returned.
+    #[inline]
+    pub(crate) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
+        self.is_period_over(now).then(|| self.close_period(now, limits()))
+    }
+
+    /// Whether a period is over, as of some moment.
+    pub(crate) fn is_period_over(&self, now: Moment) -> bool {
+        is_period_over(self.start(), now)
+    }
+
+    /// Whether a period is over or nearly so, as of some moment.
+    pub(crate) fn is_period_nearly_over(&self, now: Moment) -> bool {
+        ns_apart(self.start(), now) > WATCH_NS
+    }
+
+    fn start(&self) -> Moment {
+        Moment::from_ns(self.0[START].load(Relaxed))
+    }
+
+    /// Notes the position; gives the deepest ones before.
+    #[inline]
+    fn moved_to(&self, position: Depths) -> Depths {
+        self.0[POSITION].store(position.word(), Relaxed);
+        let before = self.depths(DEEPEST);
+        let deepest = before.deepest(position);
+        if deepest != before {
+            self.0[DEEPEST].store(deepest.word(), Relaxed);
+        }
+        before
+    }
+
+    #[cold]
+    fn close_period(&self, now: Moment, limits: HighLimits) -> PageCount {
+        let mut state = self.load();
+        let high = state.close_period(now, limits);
+        self.store(state);
+        high
+    }
+
+    /// Forgets everything, as when the pageset's CPU goes or comes or the tuning changes.
+    pub(crate) fn reset(&self, _guard: &impl CpuGuard) {
+        self.store(DepthState::default());
+    }
+
+    /// A copy for people to look at; torn when the pageset is in use.
+    pub(crate) fn load(&self) -> DepthState {
+        DepthState {
+            position: self.depths(POSITION),
+            deepest: self.depths(DEEPEST),
+            average: self.depths(AVERAGE),
+            start: self.start(),
+        }
+    }
+
+    fn store(&self, state: DepthState) {
+        self.0[POSITION].store(state.position.word(), Relaxed);
+        self.0[DEEPEST].store(state.deepest.word(), Relaxed);
+        self.0[AVERAGE].store(state.average.word(), Relaxed);
+        self.0[START].store(state.start.ns(), Relaxed);
+    }
+
+    #[inline]
+    fn depths(&self, cell: usize) -> Depths {
+        Depths::from_word(self.0[cell].load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::testing::{Native, Random, Unshared};
+    use crate::units::SECOND_NS;
+
+    fn limits() -> HighLimits {
+        HighLimits::new(PageCount::new(100), PageCount::new(10_000))
+    }
+
+    /// Cells and plain state agree on every `high` of long random runs.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
+    fn cells_and_plain_state_agree() {
+        let cells: [AtomicU64; DEPTH_CELLS] = Default::default();
+        let cells = DepthCells::<Native>::new(&cells);
+        let (mut plain, mut random) = (DepthState::default(), Random::new(7));
+        let (mut now, mut highs) = (0, 0);
+        for _ in 0..200_000 {
+            let order = Order::new([0, 0, 0, 1, 2, 3, 9][random.index(7)]).unwrap();
+            now += [0, SECOND_NS / 900, SECOND_NS / 300][random.index(3)];
+            if random.index(5000) == 0 {
+                now += SECOND_NS * (1 + random.index(2) as u64);
+            }
+            // Long waves, so that depths become larger than single steps.
+            if random.index(100) < if (now / SECOND_NS).is_multiple_of(2) { 70 } else { 30 } {
+                plain.on_take(order);
+                cells.on_take(order, &Unshared);
+            } else {
+                let moment = Moment::from_ns(now);
+                cells.on_give(order, &Unshared);
+                let high = plain.on_give(order, moment, limits());
+                assert_eq!(cells.end_period(moment, limits), high);
+                highs += usize::from(high.is_some_and(|high| high > limits().min()));
+            }
+            assert_eq!(cells.load(), plain);
+        }
+        assert!(highs > 50, "the run must tune: {highs}");
+        cells.reset(&Unshared);
+        assert_eq!(cells.load(), DepthState::default());
+    }
+
+    /// A take must not touch averages, start or limits, nor a give inside a period write them.
+    #[test]
+    fn hot_calls_leave_cold_cells_alone() {
+        const BEGUN_NS: u64 = 10 * SECOND_NS;
+        let mark = u64::MAX / 3;
+        let cells = [0, 0, mark, BEGUN_NS].map(AtomicU64::new);
+        let view = DepthCells::<Native>::new(&cells);
+        view.on_take(Order::PAGE, &Unshared);
+        let no_limits = || unreachable!("limits are for the end of a period");
+        view.on_give(Order::PAGE, &Unshared);
+        assert_eq!(view.end_period(Moment::from_ns(BEGUN_NS + SECOND_NS), no_limits), None);
+        assert_eq!(cells[AVERAGE].load(Relaxed), mark);
+        assert_eq!(cells[START].load(Relaxed), BEGUN_NS);
+    }
+}

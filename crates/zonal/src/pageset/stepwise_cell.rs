@@ -1,0 +1,115 @@
+//! The state of the stepwise rule in a cell, as a pageset keeps it.
+//!
+//! Neighbours: `rules/pageset_tuning/stepwise.rs` is the rule, `mod.rs` has the cell.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::stepwise::{PagesetFigures, Resize, StepwiseState, ZoneLevel};
+use crate::units::{Order, PageCount};
+use crate::zone::counters::CpuGuard;
+
+/// A [`StepwiseState`] in a cell, guarded by the pageset's lock. Zero is the fresh state. As only
+/// one rule is in force at a time, the cell may be one of those of `DepthCells`; whoever changes
+/// the tuning resets them.
+///
+/// Every access is relaxed: the lock that the guard stands for orders the holders.
+pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
+
+impl<'a, P: Platform> StepwiseCell<'a, P> {
+    pub(crate) const fn new(cell: &'a P::U64) -> Self {
+        Self(cell)
+    }
+
+    /// [`StepwiseState::on_take`].
+    #[inline]
+    pub(crate) fn on_take(&self, guard: &impl CpuGuard) {
+        self.update(guard, StepwiseState::on_take);
+    }
+
+    /// [`StepwiseState::on_give`].
+    #[inline]
+    pub(crate) fn on_give(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
+        self.update(guard, |state| state.on_give(order, batch));
+    }
+
+    /// [`StepwiseState::refill`].
+    pub(crate) fn refill(
+        &self,
+        pageset: &PagesetFigures,
+        order: Order,
+        level: ZoneLevel,
+        guard: &impl CpuGuard,
+    ) -> Resize {
+        self.update(guard, |state| state.refill(pageset, order, level))
+    }
+
+    /// [`StepwiseState::drain`].
+    pub(crate) fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel, _guard: &impl CpuGuard) -> Resize {
+        self.load().drain(pageset, level)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn reset(&self, guard: &impl CpuGuard) {
+        self.update(guard, |state| *state = StepwiseState::default());
+    }
+
+    #[inline]
+    fn load(&self) -> StepwiseState {
+        StepwiseState::from_word(self.0.load(Relaxed))
+    }
+
+    #[inline]
+    fn update<R>(&self, _guard: &impl CpuGuard, change: impl FnOnce(&mut StepwiseState) -> R) -> R {
+        let before = self.load();
+        let mut state = before;
+        let result = change(&mut state);
+        if state != before {
+            self.0.store(state.word(), Relaxed);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::rules::pageset_tuning::HighLimits;
+    use crate::testing::{Native, Random, Unshared};
+
+    fn pageset(count: u64, high: u64) -> PagesetFigures {
+        let [count, high, batch, min, max] = [count, high, 63, 4 * 63, 100 * 63].map(PageCount::new);
+        PagesetFigures { count, high, batch, limits: HighLimits::new(min, max) }
+    }
+
+    #[test]
+    fn cell_and_plain_form_agree() {
+        let word = AtomicU64::new(0);
+        let (cell, mut plain) = (StepwiseCell::<Native>::new(&word), StepwiseState::default());
+        let mut random = Random::new(3);
+        for _ in 0..10_000 {
+            let pageset = pageset(random.index(3000) as u64, 252 + random.index(3000) as u64);
+            let level = [ZoneLevel::Above, ZoneLevel::Below][random.index(2)];
+            match random.index(4) {
+                0 => {
+                    cell.on_take(&Unshared);
+                    plain.on_take();
+                }
+                1 => {
+                    cell.on_give(Order::PAGE, pageset.batch, &Unshared);
+                    plain.on_give(Order::PAGE, pageset.batch);
+                }
+                2 => assert_eq!(
+                    cell.refill(&pageset, Order::PAGE, level, &Unshared),
+                    plain.refill(&pageset, Order::PAGE, level)
+                ),
+                _ => assert_eq!(cell.drain(&pageset, level, &Unshared), plain.drain(&pageset, level)),
+            }
+            assert_eq!(cell.load(), plain);
+        }
+        cell.reset(&Unshared);
+        assert_eq!(cell.load(), StepwiseState::default());
+    }
+}

@@ -1,0 +1,59 @@
+//! Classes of orders that fail for the same reason: what a zone is full for.
+//!
+//! Neighbours: `mod.rs` keeps for which of them a zone is marked, `zonelist/full_cache.rs` marks.
+
+use crate::units::Order;
+
+/// A set of order classes: order 0; 1..=3; above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OrderClasses(u64);
+
+impl OrderClasses {
+    pub(crate) const COUNT: usize = 3;
+    pub(crate) const ALL: Self = Self((1 << Self::COUNT) - 1);
+
+    /// The set in a cell.
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
+
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) const fn contains(self, class: usize) -> bool {
+        self.0 & 1 << class != 0
+    }
+
+    pub(crate) const fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The classes of `orders` that are all that a caller can use.
+    pub(crate) fn of(orders: impl Iterator<Item = Order>) -> Self {
+        Self(orders.fold(0, |word, order| word | 1 << Self::class_of(order)))
+    }
+
+    /// The class of an order.
+    pub(crate) const fn class_of(order: Order) -> usize {
+        match order.get() {
+            0 => 0,
+            1..=3 => 1,
+            _ => 2,
+        }
+    }
+
+    /// A class and those of larger orders.
+    pub(crate) const fn from_class_up(class: usize) -> Self {
+        Self(Self::ALL.0 & !((1 << class) - 1))
+    }
+
+    /// The classes in the set.
+    pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..Self::COUNT).filter(move |&class| self.contains(class))
+    }
+}
