@@ -73,19 +73,19 @@ pub(crate) mod testing;
 
 pub use admin::{snapshot, verify};
 pub use alloc::allocator::Allocator;
-pub use alloc::{mempolicy, request};
+pub use alloc::{layout, mempolicy, request};
 pub use config::Config;
+pub use layout::Layout;
 pub use machine::Machine;
 pub use mempolicy::Policy;
 pub use metadata::arena::Buffer;
-pub use metadata::layout::Layout;
 pub use node_mask::NodeMask;
 pub use platform::Platform;
 pub use request::{Block, Request};
 
 pub use alloc::mempolicy as policy;
-pub use metadata::{layout, regions as parts};
-pub use pageset::slot as home;
+pub use metadata::regions as parts;
+pub use platform::pageset_slot as home;
 pub use platform::{cpu_local, reclaimer as reclaim};
 pub use rules::{
     fallback_order as fallback, pageset_limits, pageset_tuning, stat_threshold as threshold, watermarks,

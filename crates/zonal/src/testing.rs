@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::boxed::Box;
 use std::vec::Vec;
 
+use crate::alloc::layout::BufferRequest;
 use crate::machine::{FrameRange, NodeDescription, ZoneDescription};
-use crate::metadata::layout::BufferRequest;
 use crate::platform::cpu_local::TryLock;
 use crate::platform::{Platform, SpinLock};
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};

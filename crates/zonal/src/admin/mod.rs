@@ -1,6 +1,7 @@
 //! What an administrator does at run time: settings, hotplug, the periodic tick, snapshots, verification.
 
 mod hotplug;
+mod metadata_regions;
 mod rebuild_zonelists;
 pub(crate) mod settings;
 pub mod snapshot;

@@ -7,58 +7,20 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::config::{Config, Misuse, NodeReclaim, StatInterval, ZonelistCache};
+use crate::config::{Misuse, NodeReclaim, StatInterval, ZonelistCache};
 use crate::error::ConfigError;
-use crate::metadata::arena::Fresh;
 use crate::pageset::StackShape;
 use crate::platform::lock::Held;
-use crate::platform::{Atomic, Platform, RawLock};
+use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::NodeLoad;
 use crate::rules::pageset_limits::{PagesetRules, PagesetZone, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::stat_threshold::{CounterRules, drift_mark};
-use crate::rules::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
+use crate::rules::watermarks::{WatermarkBasis, WatermarkSettings};
 use crate::units::{PageCount, ZoneKind};
-use crate::zone::counters::{TOTAL_CELLS, Thresholds};
+use crate::zone::Zone;
+use crate::zone::counters::Thresholds;
 use crate::zone::order_classes::OrderClasses;
-use crate::zone::{Line, Zone};
-
-/// Words of a node mask.
-const MASK_WORDS: usize = crate::units::MAX_NODES / 64;
-const FROM_SIZE: u64 = u64::MAX;
-
-/// State shared by the whole allocator.
-#[repr(C)]
-pub(crate) struct SharedCells<P: Platform> {
-    /// Read on every path, written by setters.
-    pub(crate) settings: Line<SettingsCells<P>>,
-    /// Serialises changes at run time.
-    pub(crate) changes: Line<P::Lock>,
-    /// Versions of the zonelists.
-    pub(crate) lists_current: P::U64,
-    pub(crate) lists_begun: P::U64,
-    /// Totals of what nodes count, over the machine, where the configuration asks for them.
-    pub(crate) machine_totals: Line<[P::U64; TOTAL_CELLS]>,
-    /// Nodes with memory online.
-    pub(crate) memory_nodes: Line<[P::U64; MASK_WORDS]>,
-}
-
-#[repr(C)]
-pub(crate) struct SettingsCells<P: Platform> {
-    tuning: P::U64,
-    zonelist_cache: P::U64,
-    node_reclaim: P::U64,
-    high_fraction: P::U64,
-    min_free: P::U64,
-    scale_factor: P::U64,
-    movable_min: P::U64,
-    reserve_ratio: [P::U64; ZoneKind::COUNT],
-    reclaim_distance: P::U64,
-    min_unmapped_percent: P::U64,
-    stat_interval: P::U64,
-    /// Requests so far, where some are refused on purpose; not touched otherwise.
-    requests: P::U64,
-}
 
 /// The settings in force, as [`Allocator::settings`] returns them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,152 +47,19 @@ pub struct Settings {
     pub misuse: Misuse,
 }
 
-// SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for SharedCells<P> {
-    fn fresh() -> Self {
-        let zero = || P::U64::new(0);
-        Self {
-            settings: Line(SettingsCells {
-                tuning: zero(),
-                zonelist_cache: zero(),
-                node_reclaim: zero(),
-                high_fraction: zero(),
-                min_free: zero(),
-                scale_factor: zero(),
-                movable_min: zero(),
-                reserve_ratio: core::array::from_fn(|_| zero()),
-                reclaim_distance: zero(),
-                min_unmapped_percent: zero(),
-                stat_interval: zero(),
-                requests: zero(),
-            }),
-            changes: Line(P::Lock::new()),
-            lists_current: zero(),
-            lists_begun: zero(),
-            machine_totals: Line(core::array::from_fn(|_| zero())),
-            memory_nodes: Line(core::array::from_fn(|_| zero())),
-        }
-    }
-}
-
-// Loads and stores of settings are relaxed: each stands alone, and a request that still goes by
-// the old value is as one that came a moment earlier.
-impl<P: Platform> SharedCells<P> {
-    /// Waits for the lock of changes.
-    pub(crate) fn change(&self) -> Held<'_, P::Lock> {
-        Held::wait(&self.changes.0)
-    }
-
-    /// The next request's number, from 1.
-    pub(crate) fn next_request(&self) -> u64 {
-        self.settings.0.requests.fetch_add(1, Relaxed).wrapping_add(1) // relaxed: numbers only differ
-    }
-
-    /// Sets everything from `config`.
-    pub(crate) fn configure(&self, config: &Config) {
-        let settings = &self.settings.0;
-        settings.tuning.store(config.tuning as u64, Relaxed);
-        settings.zonelist_cache.store(config.zonelist_cache as u64, Relaxed);
-        settings.node_reclaim.store(u64::from(config.node_reclaim.mode()), Relaxed);
-        settings.high_fraction.store(u64::from(config.high_fraction), Relaxed);
-        settings.reclaim_distance.store(u64::from(config.reclaim_distance), Relaxed);
-        settings.min_unmapped_percent.store(u64::from(config.min_unmapped_percent), Relaxed);
-        settings.stat_interval.store(u64::from(config.stat_interval.seconds()), Relaxed);
-        self.set_watermarks(&config.watermarks);
-    }
-
-    fn set_watermarks(&self, watermarks: &WatermarkSettings) {
-        let settings = &self.settings.0;
-        settings.min_free.store(watermarks.min_free.map_or(FROM_SIZE, PageCount::get), Relaxed);
-        settings.scale_factor.store(u64::from(watermarks.scale_factor), Relaxed);
-        settings.movable_min.store(watermarks.movable_min as u64, Relaxed);
-        for (cell, &ratio) in settings.reserve_ratio.iter().zip(&watermarks.lowmem_reserve_ratio) {
-            cell.store(u64::from(ratio), Relaxed);
-        }
-    }
-
-    /// The watermarks and lowmem reserves that are set.
-    pub(crate) fn watermarks(&self) -> WatermarkSettings {
-        let settings = &self.settings.0;
-        let min_free = settings.min_free.load(Relaxed);
-        WatermarkSettings {
-            min_free: (min_free != FROM_SIZE).then_some(PageCount::new(min_free)),
-            scale_factor: settings.scale_factor.load(Relaxed) as u32,
-            lowmem_reserve_ratio: core::array::from_fn(|at| settings.reserve_ratio[at].load(Relaxed) as u32),
-            movable_min: if settings.movable_min.load(Relaxed) == MovableMin::Ordinary as u64 {
-                MovableMin::Ordinary
-            } else {
-                MovableMin::OwnMinimum
-            },
-        }
-    }
-}
-
 impl<P: Platform> Allocator<'_, P> {
-    /// How `pageset.high` is tuned.
-    #[inline]
-    pub(crate) fn tuning(&self) -> PagesetTuning {
-        match self.shared.settings.0.tuning.load(Relaxed) {
-            0 => PagesetTuning::Depth,
-            1 => PagesetTuning::DepthPublished,
-            2 => PagesetTuning::Stepwise,
-            _ => PagesetTuning::Fixed,
-        }
-    }
-
-    /// How the zonelist cache is used.
-    pub(crate) fn zonelist_cache(&self) -> ZonelistCache {
-        match self.shared.settings.0.zonelist_cache.load(Relaxed) {
-            0 => ZonelistCache::On,
-            1 => ZonelistCache::Published,
-            2 => ZonelistCache::CacheFirst,
-            3 => ZonelistCache::Original,
-            _ => ZonelistCache::Off,
-        }
-    }
-
-    /// Whether node reclaim comes before fallback, and what it may do.
-    pub(crate) fn node_reclaim_mode(&self) -> NodeReclaim {
-        let mode = self.shared.settings.0.node_reclaim.load(Relaxed) as u32;
-        NodeReclaim::from_mode(mode).unwrap_or_default() // only valid modes are ever stored
-    }
-
-    /// The fraction of a zone at which `pageset.high` is fixed; 0 = none.
-    pub(crate) fn high_fraction(&self) -> u32 {
-        self.shared.settings.0.high_fraction.load(Relaxed) as u32
-    }
-
-    // Relaxed loads: each is a figure of its own, and an old one was right a moment ago.
-
-    /// How far node reclaim may go: a distance.
-    pub(crate) fn reclaim_distance(&self) -> u8 {
-        self.shared.settings.0.reclaim_distance.load(Relaxed) as u8
-    }
-
-    /// How much of a node node reclaim leaves alone, in percent.
-    pub(crate) fn min_unmapped_percent(&self) -> u8 {
-        self.shared.settings.0.min_unmapped_percent.load(Relaxed) as u8
-    }
-
-    /// How often a tick folds zoned counters.
-    pub(crate) fn stat_interval(&self) -> StatInterval {
-        let seconds = self.shared.settings.0.stat_interval.load(Relaxed) as u32;
-        StatInterval::from_seconds(seconds).unwrap_or_default() // only valid intervals are ever stored
-    }
-
     /// Returns the settings in force. Watermarks are in [`Self::zones`], zone by zone.
     pub fn settings(&self) -> Settings {
         Settings {
             node_load: self.node_load,
-            tuning: self.tuning(),
-            high_fraction: self.high_fraction(),
+            tuning: self.shared.tuning(),
+            high_fraction: self.shared.high_fraction(),
             counters: self.counters,
-            stat_interval: self.stat_interval(),
-            zonelist_cache: self.zonelist_cache(),
-            node_reclaim: self.node_reclaim_mode(),
-            reclaim_distance: self.reclaim_distance(),
-            min_unmapped_percent: self.min_unmapped_percent(),
+            stat_interval: self.shared.stat_interval(),
+            zonelist_cache: self.shared.zonelist_cache(),
+            node_reclaim: self.shared.node_reclaim(),
+            reclaim_distance: self.shared.reclaim_distance(),
+            min_unmapped_percent: self.shared.min_unmapped_percent(),
             misuse: self.misuse,
         }
     }
@@ -397,7 +226,7 @@ impl<P: Platform> Allocator<'_, P> {
         let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
         let stacks = [zone.own_stacks, zone.foreign_stacks];
-        let published = self.tuning() == PagesetTuning::DepthPublished;
+        let published = self.shared.tuning() == PagesetTuning::DepthPublished;
         let foreign = if published { own } else { own.on_foreign_cpu() };
         for (at, limits) in [own, foreign].into_iter().enumerate() {
             let slots = stacks[at].capacity();

@@ -44,7 +44,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn tick_seat(&self, seat: Seat) {
-        let (now, tuning) = (self.platform.now(), self.tuning());
+        let (now, tuning) = (self.platform.now(), self.shared.tuning());
         let marks = &self.nodes[usize::from(seat.node)].list.full;
         if self.is_away(seat) && marks.is_stale(now) {
             self.go_home(seat);
@@ -68,7 +68,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn tick_pageset(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         let own = zone.is_own(seat);
         let mut surplus = self.idle_surplus(zone, guard, own);
-        match self.tuning() {
+        match self.shared.tuning() {
             // A period ends on a free, not here.
             PagesetTuning::Depth if guard.is_watch_due(self.platform.now()) => guard.watch(true),
             PagesetTuning::Stepwise => {
@@ -108,7 +108,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Whether the last fold of a pageset was an interval ago, to the nearest tick.
     fn is_fold_due(&self, guard: &PagesetGuard<'_, P>) -> bool {
-        let interval = u64::from(self.stat_interval().seconds()) * SECOND_NS;
+        let interval = u64::from(self.shared.stat_interval().seconds()) * SECOND_NS;
         // Relaxed: the guard orders it.
         let (now, folded_at) = (self.platform.now().ns(), guard.folded_at.load(Relaxed));
         // Each tick, also where the clock stands still; and soon after the clock was set back.

@@ -5,20 +5,20 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::admin::settings::SharedCells;
+use crate::alloc::layout::{BufferRequest, Layout};
 use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Buffer, Carver};
-use crate::metadata::layout::{BufferRequest, Layout};
-use crate::pageset::slot::Homes;
 use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::cpu_local::CpuLocal;
+use crate::platform::pageset_slot::Homes;
 use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
 use crate::rules::stat_threshold::{CounterRules, TotalsRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use crate::zone::node::Node;
+use crate::zone::shared::SharedCells;
 use crate::zone::{Seat, Zone};
 use crate::zonelist::ListVersion;
 

@@ -9,9 +9,9 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::alloc::request::PageKind;
-use crate::pageset::slot::Home;
-use crate::pageset::word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
 use crate::platform::cpu_local::{CpuLocal, OPEN};
+use crate::platform::pageset_slot::Home;
+use crate::platform::pageset_word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::zone::Seat;
@@ -33,7 +33,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Puts a frame of zone `zone`, marked as kept, on top of the stack at home; `false` when that is
     /// of another zone, or the give trips for the sake of the stack or is disturbed.
     pub(crate) fn give_and_fold(&self, zone: usize, frame: u32, kind: PageKind) -> bool {
-        if self.tuning() == PagesetTuning::Depth && self.is_period_over(zone) {
+        if self.shared.tuning() == PagesetTuning::Depth && self.is_period_over(zone) {
             return false; // one that is counted under the pageset's guard closes it
         }
         let given = self.under_lock(|home, seat, word| {

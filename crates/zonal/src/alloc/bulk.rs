@@ -108,12 +108,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let seat = self.current_seat().filter(|_| self.is_plain())?;
         let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
         let guard = self.own_pageset(zone, seat).filter(|guard| !guard.is_closed())?;
-        (!self.tuning().sees_every_free()).then_some((zone, seat, guard))
+        (!self.shared.tuning().sees_every_free()).then_some((zone, seat, guard))
     }
 
     /// Tells the depth rule of frames taken, or below zero given, and sets limits.
     fn let_go_home(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, moved: i64) {
-        if moved != 0 && self.tuning() == PagesetTuning::Depth {
+        if moved != 0 && self.shared.tuning() == PagesetTuning::Depth {
             // The first of these frees ends a period that is over, after it was counted.
             let first = moved.clamp(-1, 0);
             guard.depth().moved(first, guard);

@@ -9,11 +9,11 @@ use crate::Allocator;
 use crate::alloc::request::PageKind;
 use crate::error::FreeError;
 use crate::pageset::refill::zone_level;
-use crate::pageset::slot::Home;
-use crate::pageset::word::GIVE_STEPS;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
+use crate::platform::pageset_slot::Home;
+use crate::platform::pageset_word::GIVE_STEPS;
 use crate::rules::pageset_tuning::{PagesetTuning, words};
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::counters::ZoneItem;
@@ -131,7 +131,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return false;
         }
         guard.push(stack, order, frame);
-        match self.tuning() {
+        match self.shared.tuning() {
             PagesetTuning::Depth | PagesetTuning::DepthPublished => {
                 guard.set_run(guard.depth().on_give(order, guard));
                 self.end_period(zone, guard, seat);
@@ -153,7 +153,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let order = self.cached.order(stack);
         let half = u64::from(guard.len(stack)).div_ceil(2) << order.get();
         let batch = zone.pageset_limits(zone.is_own(seat)).batch;
-        let size = if self.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
+        let size = if self.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
         self.drain(zone, guard, stack, size.min(PageCount::new(half)));
         guard.room(stack) > 0
     }
@@ -169,7 +169,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let bar = self.high_now(zone, guard, seat);
         let batch = zone.pageset_limits(own).batch;
-        let size = match self.tuning() {
+        let size = match self.shared.tuning() {
             PagesetTuning::Stepwise => {
                 let figures = self.figures(zone, guard, own);
                 let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);

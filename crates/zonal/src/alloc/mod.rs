@@ -13,6 +13,7 @@ mod bulk;
 pub(crate) mod failed_reclaim;
 mod free;
 mod free_refusal;
+pub mod layout;
 pub mod mempolicy;
 mod past_full;
 pub(crate) mod reach;
@@ -31,10 +32,10 @@ use crate::alloc::request::{Block, PageKind, Request, Terms};
 use crate::config::{Faults, Misuse, ZeroOn};
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
-use crate::pageset::slot::Home;
-use crate::pageset::word::TAKE_STEPS;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::cpu_local::CpuLocal;
+use crate::platform::pageset_slot::Home;
+use crate::platform::pageset_word::TAKE_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::watermarks::{Mark, Urgency};
@@ -216,7 +217,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
                 continue;
             }
-            match self.tuning() {
+            match self.shared.tuning() {
                 PagesetTuning::Depth | PagesetTuning::DepthPublished => {
                     guard.set_run(guard.depth().on_take(order, guard));
                 }

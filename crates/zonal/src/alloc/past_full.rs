@@ -40,7 +40,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             counts.increment(if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
         });
         guard.add_to(|pageset| &pageset.probes, PROBES);
-        if order == Order::PAGE && self.zonelist_cache() == ZonelistCache::On {
+        if order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
             self.nodes[usize::from(seat.node)].note_absence();
             self.stand_for(missed.then_some(home.id), zone, &guard, seat);
             self.use_pageset(zone, &guard, seat);
@@ -91,7 +91,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         seat: Seat,
     ) -> Option<&Zone<'m, P>> {
         let (order, urgency, limit) = (request.terms.order, request.terms.urgency, request.terms.zone_limit);
-        let mode = self.zonelist_cache();
+        let mode = self.shared.zonelist_cache();
         if mode == ZonelistCache::Off {
             return None;
         }
@@ -104,7 +104,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         if !list.full.is_full(class, 0)
             || reserve
-            || self.node_reclaim_mode().is_on()
+            || self.shared.node_reclaim().is_on()
             || list.full.is_stale(self.platform.now())
         {
             return None;

@@ -267,7 +267,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// rule (M3): as published all marks of the requester's list, else those of the node's zones in all
     /// lists.
     fn reconsider(&self, place: usize, target: usize) {
-        match self.zonelist_cache() {
+        match self.shared.zonelist_cache() {
             mode if !mode.reconsiders() => {}
             mode if mode.is_published_form() => self.nodes[target].list.full.wipe(),
             _ => self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL)),
@@ -300,9 +300,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             zone_limit: reach.limit,
             order: reach.order,
             ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(reach.order))
-                .under(self.node_reclaim_mode())
+                .under(self.shared.node_reclaim())
         };
-        let too_few = extent.managed().get() * u64::from(self.min_unmapped_percent()) / 100;
+        let too_few = extent.managed().get() * u64::from(self.shared.min_unmapped_percent()) / 100;
         if self.count_reclaimable(&request).get() <= too_few {
             return NodeReclaimOutcome::Full;
         }
@@ -329,7 +329,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// What calls for the node at a place are about: the node, or each zone with memory, highest first.
     fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
-        let by_zone = self.zonelist_cache().reclaims_by_zone();
+        let by_zone = self.shared.zonelist_cache().reclaims_by_zone();
         let whole = (!by_zone).then(|| self.whole_node(place));
         let zones = if by_zone { self.node_zones(place) } else { &[] };
         let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
@@ -338,7 +338,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// The extent that holds `zone`.
     fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
-        if self.zonelist_cache().reclaims_by_zone() {
+        if self.shared.zonelist_cache().reclaims_by_zone() {
             zone_alone(zone.node, &self.zones[zone.id.index()])
         } else {
             self.whole_node(zone.node)

@@ -76,7 +76,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// reclaim frees frames, so that the zonelist cache never decides whether a request succeeds. As
     /// published it is one more scan.
     pub(crate) fn scan_last(&self, reach: &Reach<'_>) -> Option<Block> {
-        if self.zonelist_cache().is_published_form() {
+        if self.shared.zonelist_cache().is_published_form() {
             return self.scan(reach, Mark::Min);
         }
         for _ in 0..LAST_SCANS {
@@ -140,7 +140,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         listed: &'s mut Option<PositionMask>,
     ) -> Self {
         let node = &allocator.nodes[reach.target];
-        let mode = allocator.zonelist_cache();
+        let mode = allocator.shared.zonelist_cache();
         let off = mode == ZonelistCache::Off
             || !allocator.has_fallback()
             || reach.strict
@@ -296,10 +296,10 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// memory of that kind has been looked at.
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
-        self.allocator.node_reclaim_mode().is_on()
+        self.allocator.shared.node_reclaim().is_on()
             && self.allocator.is_last_listed_part(zone)
             && (!self.mode.heeds_distance()
-                || self.allocator.distance(preferred, zone.node) <= self.allocator.reclaim_distance())
+                || self.allocator.distance(preferred, zone.node) <= self.allocator.shared.reclaim_distance())
     }
 
     /// Makes the cache active, at most once a scan.

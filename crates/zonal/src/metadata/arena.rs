@@ -52,20 +52,6 @@ pub(crate) unsafe trait Fresh<P: Platform> {
     fn fresh() -> Self;
 }
 
-/// Makes views `Copy` whatever the platform: `derive` would ask that cells be `Copy`.
-macro_rules! copy_view {
-    ($($view:ident),*) => {$(
-        impl<P: Platform> Clone for $view<'_, P> {
-            fn clone(&self) -> Self {
-                *self
-            }
-        }
-
-        impl<P: Platform> Copy for $view<'_, P> {}
-    )*};
-}
-pub(crate) use copy_view;
-
 /// Adds up the bytes of carvings to come. Sums that no address space holds stay at `usize::MAX`, which
 /// no buffer can supply.
 #[derive(Clone, Copy, Default)]

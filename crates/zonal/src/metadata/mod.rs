@@ -2,5 +2,4 @@
 
 #[allow(unsafe_code)] // builds cells in the caller's buffers
 pub(crate) mod arena;
-pub mod layout;
 pub mod regions;

@@ -8,12 +8,12 @@
 //! limits, `pageset.rs` holds them.
 
 use crate::Allocator;
-use crate::pageset::word::Limits;
+use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
+use crate::platform::pageset_word::Limits;
 use crate::rules::pageset_tuning::PagesetTuning;
-use crate::pageset::depth_cells::{Leeway, Run};
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -62,7 +62,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Sets how far the CPU at `seat` may go without the lock; to be called before the guard goes.
     pub(crate) fn set_limits(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        let tuning = self.tuning();
+        let tuning = self.shared.tuning();
         if guard.is_closed() || tuning == PagesetTuning::Stepwise {
             return guard.trip_always();
         }

@@ -10,23 +10,22 @@ mod access;
 pub(crate) mod depth_cells;
 pub(crate) mod refill;
 mod served;
-pub mod slot;
+pub(crate) mod slot;
 mod stacks;
 pub(crate) mod stepwise_cell;
-pub(crate) mod word;
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::Fresh;
-use crate::pageset::word::{HOME_LANE, Limits, Word};
 use crate::platform::cpu_local::{Head, VIRGIN};
+use crate::platform::pageset_word::{HOME_LANE, Limits, Word};
 use crate::platform::{Atomic, Platform};
-use depth_cells::{DEPTH_CELLS, DepthCells, Run};
-use stepwise_cell::StepwiseCell;
 use crate::units::PageKind;
 use crate::units::{Moment, Order, PageCount};
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
+use depth_cells::{DEPTH_CELLS, DepthCells, Run};
+use stepwise_cell::StepwiseCell;
 
 /// Number of stacks: orders 0..=3 and 2 MiB.
 pub(crate) const STACKS: usize = 5;

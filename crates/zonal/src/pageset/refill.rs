@@ -49,7 +49,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if blocks == 0 {
             return 0;
         }
-        let exact = self.tuning() == PagesetTuning::DepthPublished;
+        let exact = self.shared.tuning() == PagesetTuning::DepthPublished;
         let (mut left, mut spare) = (blocks, if exact { u64::from(blocks) } else { spare.get() });
         while left > 0 {
             let kept_before = guard.len(stack);
@@ -74,7 +74,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Frames that a refill may bring now, whatever lies above the watermark.
     fn refill_most(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> PageCount {
-        let rounds = self.tuning().rounds_to_words();
+        let rounds = self.shared.tuning().rounds_to_words();
         if zone.is_reclaimed() {
             let small_high = zone.pageset_limits(zone.is_own(seat)).small_high();
             let most = words::refill_most(small_high, guard.count());
@@ -94,7 +94,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         own: bool,
         order: Order,
     ) -> PageCount {
-        let (tuning, batch) = (self.tuning(), zone.pageset_limits(own).batch);
+        let (tuning, batch) = (self.shared.tuning(), zone.pageset_limits(own).batch);
         if tuning.rounds_to_words() && order == Order::PAGE {
             return words::refill_size(batch);
         }
@@ -128,7 +128,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(crate) fn high_limits(&self, zone: &Zone<'_, P>, own: bool) -> HighLimits {
         let limits = zone.pageset_limits(own);
         let limits = HighLimits::new(limits.high_min, limits.high_max);
-        let held = match self.tuning() {
+        let held = match self.shared.tuning() {
             PagesetTuning::Fixed => true,
             PagesetTuning::DepthPublished => false,
             PagesetTuning::Depth | PagesetTuning::Stepwise => zone.is_short(Shortness::HugeBlocks),
@@ -156,7 +156,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The count at which a pageset drains whose `high` is this.
     fn rounded_bar(&self, high: PageCount, guard: &PagesetGuard<'_, P>) -> PageCount {
         let slots = PageCount::new(guard.page_slots().len() as u64);
-        if self.tuning().rounds_to_words() { words::bar(high, slots) } else { high }
+        if self.shared.tuning().rounds_to_words() { words::bar(high, slots) } else { high }
     }
 
     /// As [`Self::high_now`]: the lower limit while large blocks are scarce, or under the stepwise
@@ -248,7 +248,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Renews the notes what the zone is short of.
     fn note_shortness(&self, zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>) {
-        let stepwise = self.tuning() == PagesetTuning::Stepwise;
+        let stepwise = self.shared.tuning() == PagesetTuning::Stepwise;
         // Relaxed: the guard orders them.
         let batches = guard.refills.load(Relaxed).wrapping_add(guard.drains.load(Relaxed));
         // It takes a look at every region: not each time, but where batches grow to many.

@@ -8,8 +8,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::pageset::word::HOME_LANE;
 use crate::pageset::{Pageset, PagesetGuard};
+use crate::platform::pageset_word::HOME_LANE;
 use crate::platform::{Atomic, Platform};
 use crate::units::ZoneId;
 use crate::zone::counters::ZoneItem;

@@ -7,102 +7,29 @@
 //! Views for this process, like all that holds pointers. Neighbours: `alloc.rs`, `free.rs`,
 //! `cpu_local.rs`.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::Allocator;
-use crate::metadata::arena::{Carver, Measure, copy_view};
+use crate::metadata::arena::{Carver, Measure};
 use crate::pageset::PagesetGuard;
-use crate::platform::cpu_local::{Head, SHUT, VIRGIN};
+use crate::platform::pageset_slot::{Head, Home, Homes, SHUT, VIRGIN};
 use crate::platform::{Atomic, Platform};
-use crate::units::{CpuId, NodeId, Pfn, ZoneId};
+use crate::units::{CpuId, Pfn, ZoneId};
 use crate::zone::{Seat, Zone};
 
 /// Homes at most, 4 MiB of them. Where CPUs times zones are more, each CPU has that of its home zone
 /// only, and is never away.
 const HOMES_MAX: usize = 1 << 16;
 
-/// A CPU's pageset of one zone. For restartable sequences: `head` comes first, then `slots_at`.
-#[repr(C, align(64))]
-pub struct Home<'m, P: Platform> {
-    /// What decides about the stack.
-    pub head: &'m Head<P>,
-    /// Address of the first of `slots`.
-    pub slots_at: usize,
-    /// The stack of single frames.
-    pub slots: &'m [P::U32],
-    /// States of the zone's frames, from `base`.
-    pub(crate) states: &'m [P::U8],
-    pub(crate) base: Pfn,
-    pub(crate) zone: ZoneId,
-    pub(crate) node: NodeId,
+/// Homes of each CPU.
+const fn homes_of_each(cpus: usize, zones: usize) -> usize {
+    if cpus.saturating_mul(zones) <= HOMES_MAX { zones } else { 1 }
 }
 
-copy_view!(Home);
-
-/// The homes of all CPUs, and which of them each CPU uses now.
-///
-/// Invariant: `current` holds addresses of homes in `table`, each of the CPU it stands for and of
-/// a head that was used before.
-pub struct Homes<'m, P: Platform> {
-    /// The first leads nowhere: all takes and gives trip there.
-    pub(crate) table: &'m [Home<'m, P>],
-    /// By CPU id.
-    pub(crate) current: &'m [P::U64],
-    /// Homes of each CPU: one for each zone, or just one.
-    pub(crate) of_each: usize,
-}
-
-copy_view!(Homes);
-
-impl<'m, P: Platform> Homes<'m, P> {
-    /// Before they are made.
-    pub(crate) const NONE: Self = Self { table: &[], current: &[], of_each: 0 };
-
-    /// Homes of each CPU.
-    fn of_each(cpus: usize, zones: usize) -> usize {
-        if cpus.saturating_mul(zones) <= HOMES_MAX { zones } else { 1 }
-    }
-
-    /// What [`Allocator::make_homes`] will carve.
-    pub(crate) fn measure(measure: &mut Measure, cpus: usize, zones: usize) {
-        measure.add::<P::U64>(cpus.max(1));
-        measure.add::<Home<'m, P>>(1 + cpus * Self::of_each(cpus, zones));
-    }
-
-    /// By CPU id, for restartable sequences: the address of the [`Home`] that the CPU uses now. There
-    /// is one at least.
-    #[inline(always)]
-    pub fn current(&self) -> &'m [P::U64] {
-        self.current
-    }
-
-    /// The home that a CPU uses now; `None` for one that the machine does not have.
-    #[inline(always)]
-    pub fn of(&self, cpu: CpuId) -> Option<&'m Home<'m, P>> {
-        let address = self.current.get(cpu.index())?.load(Acquire) as usize; // pairs with `set`
-        self.table.get(address.wrapping_sub(self.table.as_ptr().addr()) / size_of::<Home<'m, P>>())
-    }
-
-    /// A home where everything trips.
-    #[inline(always)]
-    pub fn nowhere(&self) -> &'m Home<'m, P> {
-        &self.table[0]
-    }
-
-    /// The home of a CPU for a zone, where there is one.
-    fn at(&self, cpu: CpuId, zone: ZoneId) -> Option<&'m Home<'m, P>> {
-        let at = if self.of_each == 1 { 0 } else { zone.index() };
-        let home = self.table.get(1 + cpu.index() * self.of_each + at)?;
-        (home.slots_at != 0 && home.zone == zone).then_some(home)
-    }
-
-    fn set(&self, cpu: CpuId, home: &'m Home<'m, P>) {
-        let (cell, address) = (&self.current[cpu.index()], core::ptr::from_ref(home).expose_provenance());
-        // Read before it is written to leave the line shared. Release: the head was used before.
-        if cell.load(Relaxed) != address as u64 {
-            cell.store(address as u64, Release);
-        }
-    }
+/// Adds what [`Allocator::make_homes`] will carve.
+pub(crate) fn measure_homes<P: Platform>(measure: &mut Measure, cpus: usize, zones: usize) {
+    measure.add::<P::U64>(cpus.max(1));
+    measure.add::<Home<'_, P>>(1 + cpus * homes_of_each(cpus, zones));
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -120,7 +47,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             node: self.nodes[0].id,
         };
         let (cpus, zones) = (self.seats.len(), self.zones.len());
-        let of_each = Homes::<P>::of_each(cpus, zones);
+        let of_each = homes_of_each(cpus, zones);
         let current = carver.u64s::<P>(cpus.max(1));
         let plain = self.is_plain();
         let home = |at: usize| {

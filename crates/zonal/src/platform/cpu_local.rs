@@ -10,40 +10,9 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::pageset::slot::{Home, Homes};
-use crate::pageset::word::{GUARDS, room_of};
+pub use crate::platform::pageset_slot::{Head, Home, Homes, NOTHING, OPEN, SHUT, SHUT_REMOTELY, VIRGIN};
 use crate::platform::{Atomic, Platform};
 use crate::units::CpuId;
-
-/// Gate of a head that was never used.
-pub const VIRGIN: u64 = 0;
-/// Gate of a head that is not locked.
-pub const OPEN: u64 = GUARDS;
-/// Gate of a head that was locked on its own CPU.
-pub const SHUT: u64 = u64::MAX;
-/// Gate of a head that was locked from another CPU.
-pub const SHUT_REMOTELY: u64 = u64::MAX - 1;
-/// What a take that tripped or was disturbed gives, above every frame.
-pub const NOTHING: u64 = u64::MAX;
-
-/// What decides about the stack of single frames of one pageset.
-///
-/// With `room` = the lowest 27 bits of the word, the frames lie in `slots[room..]`, the next one to
-/// take first. Offsets of the fields, for restartable sequences: they stand in the order given,
-/// eight bytes apart where the platform's cells are plain integers.
-#[repr(C)]
-pub struct Head<P: Platform> {
-    /// [`VIRGIN`], [`OPEN`], [`SHUT`] or [`SHUT_REMOTELY`].
-    pub gate: P::U64,
-    /// What a take and a give change.
-    pub word: P::U64,
-    /// A take to the word `next` trips when `(next + take_limit) & gate != 0`, wrapping.
-    pub take_limit: P::U64,
-    /// A give to the word `next` trips when `(give_limit - next) & gate != 0`, wrapping.
-    pub give_limit: P::U64,
-    /// 1 while somebody is about to shut the gate from another CPU.
-    visitor: P::U64,
-}
 
 /// What a sequence loads or stores of a pageset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -96,45 +65,6 @@ pub const PUSH: Accesses = &[
 
 /// Locks a head: [`CpuLocal::lock`]. The sequence gives up before it stores if the gate is shut.
 pub const LOCK: Accesses = &[Access::LoadAcquire(Field::Gate), Access::Store(Field::Gate)];
-
-impl<P: Platform> Head<P> {
-    /// A head that was never used; all of its bytes are zero where cells are plain integers.
-    pub(crate) fn virgin() -> Self {
-        let zero = || P::U64::new(0);
-        Self { gate: zero(), word: zero(), take_limit: zero(), give_limit: zero(), visitor: zero() }
-    }
-
-    /// Opens a locked head.
-    #[inline(always)]
-    pub(crate) fn open(&self) {
-        self.gate.store(OPEN, Release); // pairs with the acquire of the next to use or lock it
-    }
-
-    // Loads of the word and the limits are relaxed: the gate orders them.
-
-    #[inline(always)]
-    fn take(&self, slots: &[P::U32], step: u64, gate: u64) -> u64 {
-        let word = self.word.load(Relaxed);
-        let next = word.wrapping_add(step);
-        if next.wrapping_add(self.take_limit.load(Relaxed)) & gate != 0 {
-            return NOTHING;
-        }
-        let frame = slots[room_of(word)].load(Relaxed);
-        self.word.store(next, Release); // for those who look at how full it is
-        u64::from(frame)
-    }
-
-    #[inline(always)]
-    fn give(&self, slots: &[P::U32], step: u64, frame: u32, gate: u64) -> bool {
-        let next = self.word.load(Relaxed).wrapping_sub(step);
-        if self.give_limit.load(Relaxed).wrapping_sub(next) & gate != 0 {
-            return false;
-        }
-        slots[room_of(next)].store(frame, Relaxed);
-        self.word.store(next, Release); // as in `take`
-        true
-    }
-}
 
 /// The operations of a CPU on the heads of its own pagesets, none of which may wait.
 ///
@@ -338,7 +268,7 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
 pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<u64> {
     // One at a time: two who shut the gate could not tell each other's mark from their own.
     // Acquire pairs with the release below.
-    if head.visitor.swap(1, Acquire) != 0 {
+    if head.visitor().swap(1, Acquire) != 0 {
         return None;
     }
     let gate = head.gate.load(Relaxed); // relaxed: the exchange decides
@@ -352,6 +282,6 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool
             let _ = head.gate.compare_exchange(SHUT_REMOTELY, gate, Relaxed, Relaxed);
             false
         };
-    head.visitor.store(0, Release); // pairs with the acquire above
+    head.visitor().store(0, Release); // pairs with the acquire above
     shut.then_some(gate)
 }

@@ -14,13 +14,15 @@ mod free_areas_tests;
 pub(crate) mod node;
 pub(crate) mod order_classes;
 pub(crate) mod quarantine;
+pub(crate) mod shared;
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::alloc::reach::Reach;
 use crate::machine::FrameRange;
-use crate::metadata::arena::{Fresh, copy_view};
+use crate::metadata::arena::Fresh;
 use crate::pageset::{Pageset, StackShape};
+use crate::platform::copy_view;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform, RawLock};
 use crate::rules::pageset_limits::PagesetLimits;

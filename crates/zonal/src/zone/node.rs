@@ -5,7 +5,8 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::metadata::arena::{Fresh, copy_view};
+use crate::metadata::arena::Fresh;
+use crate::platform::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{NodeId, PageCount, ZoneId};
 use crate::zone::Line;

@@ -8,7 +8,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::metadata::arena::{Carver, Measure, copy_view};
+use crate::metadata::arena::{Carver, Measure};
+use crate::platform::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Mark, Urgency};
 use crate::units::{Moment, Order, SECOND_NS, ZoneKind};

@@ -13,7 +13,8 @@ pub(crate) mod full_cache;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::metadata::arena::{Carver, Measure, copy_view};
+use crate::metadata::arena::{Carver, Measure};
+use crate::platform::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
 use crate::zonelist::allowed_nodes::AllowedNodes;

@@ -62,7 +62,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         let zones = self.0.zones.iter().map(|zone| (zone.kind, zone.managed()));
         let min_free = settings.basis(zones, self.0.page_bytes).min_free();
         let [dma, dma32, normal, movable] = settings.lowmem_reserve_ratio;
-        let node_reclaim = self.0.node_reclaim_mode().mode();
+        let node_reclaim = self.0.shared.node_reclaim().mode();
         let mut setting = |name: &str, value: &dyn fmt::Display| {
             write(&format_args!("proc/sys/vm/{name}"), &format_args!("{value}\n"))
         };
@@ -70,9 +70,9 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         setting("watermark_scale_factor", &settings.scale_factor)?;
         setting("lowmem_reserve_ratio", &format_args!("{dma}\t{dma32}\t{normal}\t{movable}\t0"))?;
         setting("zone_reclaim_mode", &node_reclaim)?;
-        setting("percpu_pagelist_high_fraction", &self.0.high_fraction())?;
-        setting("min_unmapped_ratio", &self.0.min_unmapped_percent())?;
-        setting("stat_interval", &self.0.stat_interval().seconds())
+        setting("percpu_pagelist_high_fraction", &self.0.shared.high_fraction())?;
+        setting("min_unmapped_ratio", &self.0.shared.min_unmapped_percent())?;
+        setting("stat_interval", &self.0.shared.stat_interval().seconds())
     }
 
     fn node_files<E>(

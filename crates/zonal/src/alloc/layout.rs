@@ -5,15 +5,14 @@
 //! half and the carving half name the same parts in the same order. Neighbours: `carve.rs` builds
 //! the cells, `allocator.rs` calls both.
 
-use crate::admin::settings::SharedCells;
 use crate::config::Config;
 use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Carver, Measure};
-use crate::pageset::slot::Homes;
-use crate::pageset::word::SLOTS_MAX;
+use crate::pageset::slot::measure_homes;
 use crate::pageset::{Pageset, STACKS, StackShape};
 use crate::platform::Platform;
+use crate::platform::pageset_word::SLOTS_MAX;
 use crate::rules::pageset_limits::{BatchRule, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::pageset_tuning::words::BAR_MIN;
@@ -24,6 +23,7 @@ use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
 use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
 use crate::zone::node::{Node, NodeCells};
+use crate::zone::shared::SharedCells;
 use crate::zone::{Seat, Zone, ZoneCells};
 use crate::zonelist::Zonelist;
 
@@ -134,7 +134,7 @@ impl<'a> Layout<'a> {
         measure.add::<(Pfn, PageCount)>(self.machine.memory().count());
         measure.add::<Zone<'_, P>>(zones);
         measure.add::<Node<'_, P>>(nodes);
-        Homes::<P>::measure(&mut measure, self.machine.cpu_ids(), zones);
+        measure_homes::<P>(&mut measure, self.machine.cpu_ids(), zones);
         measure.total()
     }
 

@@ -1,0 +1,257 @@
+//! Which part of the metadata an address lies in: for whoever found it in a profile of contended
+//! cache lines, or simulates machines and counts what goes to each line.
+//!
+//! Arithmetic over the slices that views hold, on no path. A part has a short *name*, the same for
+//! all of its kind and from version to version; what it shows of itself says which one it is.
+//! Neighbours: `layout.rs` puts the parts into buffers, each room says what its cells are for.
+
+use crate::Allocator;
+use crate::metadata::regions::Part;
+use crate::pageset::Pageset;
+use crate::platform::Platform;
+use crate::units::CpuId;
+use crate::zone::Zone;
+use crate::zone::node::Node;
+
+impl<P: Platform> Allocator<'_, P> {
+    /// The part of the metadata that holds the byte at `address`, in this process; `None` for padding
+    /// and for addresses elsewhere. Takes a look at every node and zone.
+    #[must_use]
+    pub fn part_at(&self, address: usize) -> Option<Part> {
+        self.shared_part(address)
+            .or_else(|| self.local_part(address))
+            .or_else(|| self.nodes.iter().find_map(|node| node_part(node, address)))
+            .or_else(|| self.zones.iter().find_map(|zone| self.zone_part(zone, address)))
+    }
+
+    fn shared_part(&self, address: usize) -> Option<Part> {
+        let shared = self.shared;
+        let nowhere = core::ptr::from_ref(self.homes.nowhere().head).addr();
+        first([
+            (holds(&shared.settings, address), Part::Settings),
+            (holds(&shared.changes, address), Part::ChangeLock),
+            (holds(&shared.lists_current, address), Part::ListVersions),
+            (holds(&shared.lists_begun, address), Part::ListVersions),
+            (holds(&shared.machine_totals, address), Part::MachineTotals),
+            (holds(&shared.memory_nodes, address), Part::MemoryNodes),
+            (index(self.cpus_online, address).is_some(), Part::OnlineCpus),
+            // Its head comes first.
+            ((nowhere..nowhere + size_of::<Pageset<P>>()).contains(&address), Part::Nowhere),
+        ])
+    }
+
+    fn local_part(&self, address: usize) -> Option<Part> {
+        let cpu = |at| CpuId::new(at as u32);
+        let homes = &self.homes;
+        let shapes = self.zones.iter().any(|zone| {
+            holds(zone.regions.shape, address)
+                || holds(zone.own_stacks, address)
+                || holds(zone.foreign_stacks, address)
+        });
+        let views = shapes
+            || index(self.seats, address).is_some()
+            || index(self.distances, address).is_some()
+            || index(self.starts, address).is_some()
+            || index(self.memory, address).is_some()
+            || index(self.zones, address).is_some()
+            || index(self.nodes, address).is_some()
+            || holds(homes.nowhere(), address);
+        if views {
+            return Some(Part::Views);
+        }
+        let current = index(homes.current, address).map(|at| Part::CurrentHome(cpu(at)));
+        current.or_else(|| index(&homes.table[1..], address).map(|at| Part::Homes(cpu(at / homes.of_each))))
+    }
+
+    fn zone_part(&self, zone: &Zone<'_, P>, address: usize) -> Option<Part> {
+        let (id, regions) = (zone.id, &zone.regions);
+        let parts = first([
+            (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
+            (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
+            (holds(&zone.cells.lock, address), Part::Quarantine(id)),
+            (holds(zone.cells, address), Part::ZoneNotes(id)),
+            (index(zone.marked_by, address).is_some(), Part::ZoneMarks(id)),
+            (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
+            (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
+            (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
+        ]);
+        parts
+            .or_else(|| index(zone.pagesets, address).map(|at| Part::Pageset(id, CpuId::new(at as u32))))
+            .or_else(|| index(regions.heads, address).map(|at| Part::Region(id, at)))
+            .or_else(|| {
+                index(regions.cells, address).map(|at| Part::FreeBitmap(id, at / regions.shape.stride))
+            })
+            .or_else(|| self.slots_of(zone, index(zone.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
+    }
+
+    /// The CPU that has the slot `at` of `zone`: those on the zone's node come first, by rank.
+    fn slots_of(&self, zone: &Zone<'_, P>, at: usize) -> Option<CpuId> {
+        let own = zone.own_stacks.slots();
+        if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
+            return Some(CpuId::new((beyond / zone.foreign_stacks.slots()) as u32));
+        }
+        let mut seats = self.seats.iter().filter(|&&seat| zone.is_own(seat));
+        seats.find(|seat| seat.rank as usize == at / own).map(|seat| seat.cpu)
+    }
+}
+
+fn node_part<P: Platform>(node: &Node<'_, P>, address: usize) -> Option<Part> {
+    let listed = |at: usize| {
+        let copy = &node.list.copies[at];
+        let by_id = index(copy.entries, address).or_else(|| index(copy.nodes, address));
+        by_id.is_some() || copy.within.iter().any(|within| index(within, address).is_some())
+    };
+    let full = &node.list.full;
+    first([
+        (holds(&node.cells.rules, address), Part::NodeRules(node.id)),
+        (holds(&node.cells.totals, address), Part::NodeTotals(node.id)),
+        (holds(node.cells, address), Part::NodeNotes(node.id)),
+        (holds(node.events, address), Part::Events(node.id)),
+        (listed(0) || listed(1), Part::Zonelist(node.id)),
+        (index(full.bitmaps, address).is_some(), Part::ZonelistCache(node.id)),
+        (holds(full.wiped_at, address), Part::ZonelistCache(node.id)),
+    ])
+}
+
+/// The first part of those that are it.
+fn first<const N: usize>(parts: [(bool, Part); N]) -> Option<Part> {
+    parts.into_iter().find_map(|(is_it, part)| is_it.then_some(part))
+}
+
+/// Whether the byte at `address` is one of `value`.
+fn holds<T>(value: &T, address: usize) -> bool {
+    index(core::slice::from_ref(value), address).is_some()
+}
+
+/// Index of the value that the byte at `address` is one of.
+fn index<T>(values: &[T], address: usize) -> Option<usize> {
+    let values = values.as_ptr_range();
+    let is_in = (values.start.addr()..values.end.addr()).contains(&address);
+    is_in.then(|| (address - values.start.addr()) / size_of::<T>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::string::{String, ToString};
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::config::{Config, Hardening};
+    use crate::metadata::arena::LINE;
+    use crate::testing::{Native, small};
+    use crate::units::PageCount;
+
+    /// A small allocator with every part there is, and where its buffers lie.
+    fn with_buffers() -> (Allocator<'static, Native>, Vec<core::ops::Range<usize>>) {
+        let hardening = Hardening { quarantine: PageCount::new(20), ..Hardening::default() };
+        let mut buffers = Vec::new();
+        let config = Config { hardening, region_min: PageCount::ZERO, ..Config::default() };
+        let allocator = small(&config, |buffer| {
+            buffers.push(buffer.as_ptr().addr()..buffer.as_ptr().addr() + buffer.len());
+        });
+        (allocator, buffers)
+    }
+
+    /// Whatever is carved takes a line at least, so what no part holds of it would be a line or more.
+    #[test]
+    #[cfg_attr(miri, ignore = "takes Miri too long")]
+    fn every_byte_is_of_a_part_or_padding() {
+        let (allocator, buffers) = with_buffers();
+        let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
+        for buffer in &buffers {
+            let mut padding = 0;
+            let slack = buffer.end - 2 * LINE..buffer.end;
+            for address in buffer.clone() {
+                if let Some(part) = allocator.part_at(address) {
+                    *bytes.entry(part.name()).or_default() += 1;
+                    padding = 0;
+                } else {
+                    padding += 1;
+                    assert!(padding < LINE || slack.contains(&address), "{:#x}", address - buffer.start);
+                }
+            }
+        }
+        let zones = || allocator.zones.iter();
+        let of_states =
+            |zone: &Zone<'_, Native>| zone.frames.states().len() + size_of_val(zone.frames.present());
+        assert_eq!(bytes["frame states"], zones().map(of_states).sum());
+        assert_eq!(bytes["slots"], zones().map(|zone| size_of_val(zone.slots)).sum());
+        assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.regions.cells)).sum());
+        assert_eq!(bytes["pageset"], 4 * 3 * size_of::<Pageset<Native>>(), "zones times CPUs");
+        assert_eq!([bytes["machine totals"], bytes["node totals"], bytes["zone totals"]], [64, 128, 256]);
+        let names: Vec<&str> = bytes.into_keys().collect();
+        let all = [
+            "change lock",
+            "current home",
+            "events",
+            "frame states",
+            "free bitmap",
+            "homes",
+            "list versions",
+            "machine totals",
+            "memory nodes",
+            "node notes",
+            "node rules",
+            "node totals",
+            "nowhere",
+            "online CPUs",
+            "pageset",
+            "quarantine",
+            "region",
+            "settings",
+            "slots",
+            "views",
+            "zone marks",
+            "zone notes",
+            "zone rules",
+            "zone totals",
+            "zonelist",
+            "zonelist cache",
+        ];
+        assert_eq!(names, all);
+    }
+
+    /// Cells taken by hand, and what they are said to be.
+    #[test]
+    fn cells_are_of_the_parts_they_belong_to() {
+        fn at<T>(cell: &T) -> usize {
+            core::ptr::from_ref(cell).addr()
+        }
+        let (allocator, _) = with_buffers();
+        let shown = |address| allocator.part_at(address).map(|part| part.to_string());
+        let is = |address: usize, text: &str| assert_eq!(shown(address), Some(String::from(text)));
+        let [node, zone] = [at(&allocator.nodes[1].cells.totals), at(&allocator.zones[3].cells.totals)];
+        is(node, "node 1 totals");
+        is(zone + 63, "zone 3 totals");
+        is(zone + 64, "zone 3 notes");
+        is(zone - 1, "zone 3 quarantine");
+        let zone = &allocator.zones[3];
+        is(at(&zone.pagesets[2]) + 100, "zone 3 pageset of CPU 2");
+        is(at(&zone.regions.heads[0]), "zone 3 region 0 lock and counts");
+        assert!(zone.regions.heads.len() > 2);
+        let last = zone.regions.heads.len() - 1;
+        is(at(&zone.regions.heads[last]), &std::format!("zone 3 region {last} lock and counts"));
+        is(at(&zone.regions.cells[zone.regions.shape.stride - 1]), "zone 3 region 0 free bitmap");
+        is(at(&zone.regions.cells[zone.regions.shape.stride]), "zone 3 region 1 free bitmap");
+        is(at(zone.regions.cells.last().unwrap()), &std::format!("zone 3 region {last} free bitmap"));
+        for seat in allocator.seats.iter().filter(|seat| seat.exists()) {
+            let cpu = seat.cpu;
+            for zone in allocator.zones {
+                let slots = zone.stacks(*seat).0;
+                is(at(&slots[0]), &std::format!("zone {} slots of CPU {cpu}", zone.id));
+                is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
+            }
+            is(at(&allocator.homes.current[cpu.index()]), &std::format!("current home of CPU {cpu}"));
+            is(at(&allocator.homes.table[1 + 4 * cpu.index() + 3]), &std::format!("homes of CPU {cpu}"));
+        }
+        is(at(allocator.nodes[0].list.full.wiped_at), "zonelist cache of node 0");
+        let list = &allocator.nodes[1].list.copies[1];
+        is(at(list.nodes.last().unwrap()), "zonelist of node 1");
+        is(at(list.within[2].last().unwrap()), "zonelist of node 1");
+        is(at(&allocator.zones[2]), "views");
+        is(at(zone.foreign_stacks), "views");
+        assert_eq!(shown(at(&allocator)), None);
+        assert_eq!([0, usize::MAX].map(|address| allocator.part_at(address)), [None; 2]);
+    }
+}
