@@ -12,15 +12,21 @@ use crate::platform::Platform;
 use crate::units::CpuId;
 use crate::zone::Zone;
 use crate::zone::node::Node;
+use crate::zonelist::Zonelist;
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> Allocator<'m, P> {
     /// The part of the metadata that holds the byte at `address`, in this process; `None` for padding
     /// and for addresses elsewhere. Takes a look at every node and zone.
     #[must_use]
     pub fn part_at(&self, address: usize) -> Option<Part> {
         self.shared_part(address)
             .or_else(|| self.local_part(address))
-            .or_else(|| self.nodes.iter().find_map(|node| node_part(node, address)))
+            .or_else(|| {
+                self.nodes
+                    .iter()
+                    .zip(self.lists.lists)
+                    .find_map(|(node, list)| node_part(node, list, address))
+            })
             .or_else(|| self.zones.iter().find_map(|zone| self.zone_part(zone, address)))
     }
 
@@ -43,11 +49,9 @@ impl<P: Platform> Allocator<'_, P> {
     fn local_part(&self, address: usize) -> Option<Part> {
         let cpu = |at| CpuId::new(at as u32);
         let homes = &self.homes;
-        let shapes = self.zones.iter().any(|zone| {
-            holds(zone.regions.shape, address)
-                || holds(zone.own_stacks, address)
-                || holds(zone.foreign_stacks, address)
-        });
+        let shapes = self.zones.iter().any(|zone| holds(zone.regions.shape, address))
+            || (self.pagesets.iter())
+                .any(|of| holds(of.own_stacks, address) || holds(of.foreign_stacks, address));
         let views = shapes
             || index(self.seats, address).is_some()
             || index(self.distances, address).is_some()
@@ -55,6 +59,8 @@ impl<P: Platform> Allocator<'_, P> {
             || index(self.memory, address).is_some()
             || index(self.zones, address).is_some()
             || index(self.nodes, address).is_some()
+            || index(self.lists.lists, address).is_some()
+            || index(self.pagesets, address).is_some()
             || holds(homes.nowhere(), address);
         if views {
             return Some(Part::Views);
@@ -63,8 +69,8 @@ impl<P: Platform> Allocator<'_, P> {
         current.or_else(|| index(&homes.table[1..], address).map(|at| Part::Homes(cpu(at / homes.of_each))))
     }
 
-    fn zone_part(&self, zone: &Zone<'_, P>, address: usize) -> Option<Part> {
-        let (id, regions) = (zone.id, &zone.regions);
+    fn zone_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
+        let (id, regions, pagesets) = (zone.id, &zone.regions, self.pagesets_of(zone));
         let parts = first([
             (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
             (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
@@ -76,32 +82,33 @@ impl<P: Platform> Allocator<'_, P> {
             (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
         ]);
         parts
-            .or_else(|| index(zone.pagesets, address).map(|at| Part::Pageset(id, CpuId::new(at as u32))))
+            .or_else(|| index(pagesets.pagesets, address).map(|at| Part::Pageset(id, CpuId::new(at as u32))))
             .or_else(|| index(regions.heads, address).map(|at| Part::Region(id, at)))
             .or_else(|| {
                 index(regions.cells, address).map(|at| Part::FreeBitmap(id, at / regions.shape.stride))
             })
-            .or_else(|| self.slots_of(zone, index(zone.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
+            .or_else(|| self.slots_of(zone, index(pagesets.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
     }
 
     /// The CPU that has the slot `at` of `zone`: those on the zone's node come first, by rank.
-    fn slots_of(&self, zone: &Zone<'_, P>, at: usize) -> Option<CpuId> {
-        let own = zone.own_stacks.slots();
+    fn slots_of(&self, zone: &Zone<'m, P>, at: usize) -> Option<CpuId> {
+        let pagesets = self.pagesets_of(zone);
+        let own = pagesets.own_stacks.slots();
         if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
-            return Some(CpuId::new((beyond / zone.foreign_stacks.slots()) as u32));
+            return Some(CpuId::new((beyond / pagesets.foreign_stacks.slots()) as u32));
         }
         let mut seats = self.seats.iter().filter(|&&seat| zone.is_own(seat));
         seats.find(|seat| seat.rank as usize == at / own).map(|seat| seat.cpu)
     }
 }
 
-fn node_part<P: Platform>(node: &Node<'_, P>, address: usize) -> Option<Part> {
+fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: usize) -> Option<Part> {
     let listed = |at: usize| {
-        let copy = &node.list.copies[at];
+        let copy = &list.copies[at];
         let by_id = index(copy.entries, address).or_else(|| index(copy.nodes, address));
         by_id.is_some() || copy.within.iter().any(|within| index(within, address).is_some())
     };
-    let full = &node.list.full;
+    let full = &list.full;
     first([
         (holds(&node.cells.rules, address), Part::NodeRules(node.id)),
         (holds(&node.cells.totals, address), Part::NodeTotals(node.id)),
@@ -176,7 +183,7 @@ mod tests {
         let of_states =
             |zone: &Zone<'_, Native>| zone.frames.states().len() + size_of_val(zone.frames.present());
         assert_eq!(bytes["frame states"], zones().map(of_states).sum());
-        assert_eq!(bytes["slots"], zones().map(|zone| size_of_val(zone.slots)).sum());
+        assert_eq!(bytes["slots"], zones().map(|zone| size_of_val(allocator.pagesets_of(zone).slots)).sum());
         assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.regions.cells)).sum());
         assert_eq!(bytes["pageset"], 4 * 3 * size_of::<Pageset<Native>>(), "zones times CPUs");
         assert_eq!([bytes["machine totals"], bytes["node totals"], bytes["zone totals"]], [64, 128, 256]);
@@ -227,7 +234,7 @@ mod tests {
         is(zone + 64, "zone 3 notes");
         is(zone - 1, "zone 3 quarantine");
         let zone = &allocator.zones[3];
-        is(at(&zone.pagesets[2]) + 100, "zone 3 pageset of CPU 2");
+        is(at(&allocator.pagesets_of(zone).pagesets[2]) + 100, "zone 3 pageset of CPU 2");
         is(at(&zone.regions.heads[0]), "zone 3 region 0 lock and counts");
         assert!(zone.regions.heads.len() > 2);
         let last = zone.regions.heads.len() - 1;
@@ -238,19 +245,19 @@ mod tests {
         for seat in allocator.seats.iter().filter(|seat| seat.exists()) {
             let cpu = seat.cpu;
             for zone in allocator.zones {
-                let slots = zone.stacks(*seat).0;
+                let slots = allocator.pagesets_of(zone).stacks(*seat).0;
                 is(at(&slots[0]), &std::format!("zone {} slots of CPU {cpu}", zone.id));
                 is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
             }
             is(at(&allocator.homes.current[cpu.index()]), &std::format!("current home of CPU {cpu}"));
             is(at(&allocator.homes.table[1 + 4 * cpu.index() + 3]), &std::format!("homes of CPU {cpu}"));
         }
-        is(at(allocator.nodes[0].list.full.wiped_at), "zonelist cache of node 0");
-        let list = &allocator.nodes[1].list.copies[1];
+        is(at(allocator.lists.lists[0].full.wiped_at), "zonelist cache of node 0");
+        let list = &allocator.lists.lists[1].copies[1];
         is(at(list.nodes.last().unwrap()), "zonelist of node 1");
         is(at(list.within[2].last().unwrap()), "zonelist of node 1");
         is(at(&allocator.zones[2]), "views");
-        is(at(zone.foreign_stacks), "views");
+        is(at(allocator.pagesets_of(zone).foreign_stacks), "views");
         assert_eq!(shown(at(&allocator)), None);
         assert_eq!([0, usize::MAX].map(|address| allocator.part_at(address)), [None; 2]);
     }

@@ -66,11 +66,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
             let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
             node.set_home(zones.clone().next().map(|listed| listed.zone));
-            writer.write(&node.list, zones);
+            writer.write(&self.lists.lists[from], zones);
         }
         self.lists.publish(&writer);
         // Positions have moved: old marks would name other zones.
-        self.nodes.iter().for_each(|node| node.list.full.wipe());
+        self.lists.lists.iter().for_each(|list| list.full.wipe());
         self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.go_home(seat));
         self.end_standing_in();
     }

@@ -82,12 +82,13 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Refuses a zone whose pagesets are too small for the published rule.
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
+        let pagesets = self.pagesets_of(zone);
         let cpus = match zone.own_cpus {
             0 => self.seats.iter().filter(|seat| seat.exists()).count(),
             cpus => cpus,
         };
         let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
-        let shapes = [(zone.own_cpus != 0).then_some(zone.own_stacks), Some(zone.foreign_stacks)];
+        let shapes = [(zone.own_cpus != 0).then_some(pagesets.own_stacks), Some(pagesets.foreign_stacks)];
         match shapes.into_iter().flatten().map(StackShape::capacity).min() {
             Some(slots) if slots < needed => {
                 Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed })
@@ -106,7 +107,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// Drops all that scans have found out about zones: the next ones find out anew.
     fn forget_full_zones(&self) {
         self.zones.iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
-        self.nodes.iter().for_each(|node| node.list.full.wipe());
+        self.lists.lists.iter().for_each(|list| list.full.wipe());
         self.call_all_home();
     }
 
@@ -225,7 +226,8 @@ impl<P: Platform> Allocator<'_, P> {
         let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
         let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
-        let stacks = [zone.own_stacks, zone.foreign_stacks];
+        let pagesets = self.pagesets_of(zone);
+        let stacks = [pagesets.own_stacks, pagesets.foreign_stacks];
         let published = self.shared.tuning() == PagesetTuning::DepthPublished;
         let foreign = if published { own } else { own.on_foreign_cpu() };
         for (at, limits) in [own, foreign].into_iter().enumerate() {

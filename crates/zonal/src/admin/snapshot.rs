@@ -163,7 +163,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             present: zone.present(),
             managed: zone.managed(),
             free: PageCount::new(zone.regions.free_pages()),
-            in_pagesets: zone.in_pagesets(),
+            in_pagesets: self.pagesets_of(zone).frames(),
             watermarks: zone.watermarks(),
             reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
             pageset_limits: zone.pageset_limits(true),
@@ -177,7 +177,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn zone_locality(&self, zone: &Zone<'m, P>) -> Locality {
-        let count = |item| zone.snapshot(item, self.served(zone, item));
+        let count = |item| self.zone_count(zone, item, self.served(zone, item));
         Locality {
             hit: count(ZoneItem::NumaHit),
             miss: count(ZoneItem::NumaMiss),
@@ -207,10 +207,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
+    /// A counter of a zone with the differences of all CPUs, and those of blocks served at once.
+    pub(crate) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
+        let differences = self.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
+        let sum = zone.counters().snapshot(item, differences) + served;
+        sum.max(0) as u64
+    }
+
     /// Frames allocated as `kind` on the node at a place, with the differences of all CPUs; it can be
     /// below zero for a moment.
     fn allocated(&self, place: usize, kind: PageKind) -> i64 {
-        let pagesets = self.node_zones(place).iter().flat_map(|zone| zone.pagesets);
+        let pagesets = self.node_zones(place).iter().flat_map(|zone| self.pagesets_of(zone).pagesets);
         let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
         self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
     }
@@ -231,7 +238,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn pageset_snapshot(&self, zone: &Zone<'m, P>, seat: Seat) -> PagesetSnapshot {
-        let pageset = &zone.pagesets[seat.cpu.index()];
+        let pageset = self.pagesets_of(zone).of(seat);
         let limits = zone.pageset_limits(zone.is_own(seat));
         // Relaxed: figures for people.
         PagesetSnapshot {
@@ -252,7 +259,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for zone in self.zones {
             books.managed = books.managed.plus(zone.managed());
             books.free = books.free.plus(PageCount::new(zone.regions.free_pages()));
-            books.in_pagesets = books.in_pagesets.plus(zone.in_pagesets());
+            books.in_pagesets = books.in_pagesets.plus(self.pagesets_of(zone).frames());
         }
         books.allocated = (0..self.nodes.len()).map(|place| self.node_allocated(place)).sum();
         books
@@ -290,7 +297,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn events(&self) -> Events {
         let mut events = Events::default();
         self.nodes.iter().for_each(|node| node.events.add_to(&mut events));
-        for pageset in self.zones.iter().flat_map(|zone| zone.pagesets) {
+        for pageset in self.pagesets.iter().flat_map(|zone| zone.pagesets) {
             events.probes += pageset.probes.load(Relaxed); // relaxed: figures for people
         }
         for pageset in self.pagesets() {
@@ -311,7 +318,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Calls `sink` with each node of the fallback list of `node`, in order.
     pub fn fallback_order(&self, node: NodeId, mut sink: impl FnMut(NodeId)) {
         let Some(place) = self.place_of(node) else { return };
-        let list = self.lists.read(&self.nodes[place].list);
+        let list = self.lists.read(place);
         let mut last = None;
         for position in 0..list.len().unwrap_or(0) {
             let id = list.node_at(position);

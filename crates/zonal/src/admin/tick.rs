@@ -34,7 +34,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Linux: `vm.stat_refresh`.
     pub fn stat_refresh(&self) {
         for (zone, seat) in self.used_pagesets() {
-            if !zone.pagesets[seat.cpu.index()].has_differences() {
+            if !self.pagesets_of(zone).of(seat).has_differences() {
                 continue;
             }
             let guard = self.pageset(zone, seat);
@@ -45,12 +45,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     fn tick_seat(&self, seat: Seat) {
         let (now, tuning) = (self.platform.now(), self.shared.tuning());
-        let marks = &self.nodes[usize::from(seat.node)].list.full;
+        let marks = self.lists.full(usize::from(seat.node));
         if self.is_away(seat) && marks.is_stale(now) {
             self.go_home(seat);
         }
         for zone in self.zones {
-            let pageset = &zone.pagesets[seat.cpu.index()];
+            let pageset = self.pagesets_of(zone).of(seat);
             // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
             // whose `high` has decayed.
             let is_clean = !pageset.has_differences()
@@ -147,7 +147,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, Seat)> {
         let seats = self.seats.iter().copied().filter(Seat::exists);
         let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
-        pairs.filter(|(zone, seat)| zone.pagesets[seat.cpu.index()].was_used())
+        pairs.filter(|(zone, seat)| self.pagesets_of(zone).of(*seat).was_used())
     }
 
     /// Starts tuning afresh everywhere.

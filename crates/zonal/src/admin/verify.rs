@@ -128,7 +128,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zone.regions.verify()?;
         let managed = zone.managed();
         let free = PageCount::new(zone.regions.free_pages());
-        let counter = PageCount::new(zone.snapshot(ZoneItem::Free, 0));
+        let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
         if counter != free {
             return Err(Fault::Counter(counter, free));
         }
@@ -147,7 +147,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Frames in pagesets; each must be managed, not allocated, not free.
     fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
         let mut total = PageCount::ZERO;
-        let used = |seat: &&Seat| seat.exists() && zone.pagesets[seat.cpu.index()].was_used();
+        let used = |seat: &&Seat| seat.exists() && self.pagesets_of(zone).of(**seat).was_used();
         for &seat in self.seats.iter().filter(used) {
             let guard = self.pageset(zone, seat);
             let mut held = PageCount::ZERO;

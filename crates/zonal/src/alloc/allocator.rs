@@ -10,7 +10,7 @@ use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Buffer, Carver};
-use crate::pageset::{CachedOrders, Pageset};
+use crate::pageset::{CachedOrders, Pageset, ZonePagesets};
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::Homes;
 use crate::platform::{Atomic, Platform};
@@ -20,7 +20,7 @@ use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use crate::zone::node::Node;
 use crate::zone::shared::SharedCells;
 use crate::zone::{Seat, Zone};
-use crate::zonelist::ListVersion;
+use crate::zonelist::Zonelists;
 
 /// A NUMA-aware page-frame allocator over one machine.
 ///
@@ -32,6 +32,8 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) shared: &'m SharedCells<P>,
     pub(crate) zones: &'m [Zone<'m, P>],
     pub(crate) nodes: &'m [Node<'m, P>],
+    /// By zone.
+    pub(crate) pagesets: &'m [ZonePagesets<'m, P>],
     pub(crate) homes: Homes<'m, P>,
     /// By CPU id.
     pub(crate) seats: &'m [Seat],
@@ -43,7 +45,7 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) starts: &'m [(Pfn, u16)],
     /// Every range that is or may become memory: ascending, disjoint.
     pub(crate) memory: &'m [(Pfn, PageCount)],
-    pub(crate) lists: ListVersion<'m, P>,
+    pub(crate) lists: Zonelists<'m, P>,
     pub(crate) cached: CachedOrders,
     pub(crate) page_bytes: u32,
     pub(crate) max_order: Order,
@@ -96,23 +98,31 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let nowhere = &shared_carver.fresh::<P, Pageset<P>>(1)[0].head;
         let mut zones = local_carver.list(machine.zones().len());
         let mut nodes = local_carver.list(machine.nodes().len());
+        let mut lists = local_carver.list(machine.nodes().len());
+        let mut pagesets = local_carver.list(machine.zones().len());
         for (at, request) in requests.enumerate() {
             let mut node_carver = carver(request)?;
-            let mut sink = |zone| zones.push(zone);
-            nodes.push(layout.carve_node(&mut node_carver, at, &local, machine_totals, &mut sink));
+            let mut sink = |zone, its_pagesets| {
+                zones.push(zone);
+                pagesets.push(its_pagesets);
+            };
+            let (node, list) = layout.carve_node(&mut node_carver, at, &local, machine_totals, &mut sink);
+            nodes.push(node);
+            lists.push(list);
         }
         let mut allocator = Self {
             platform,
             shared,
             zones: zones.finish(),
             nodes: nodes.finish(),
+            pagesets: pagesets.finish(),
             homes: Homes::NONE,
             seats: local.seats,
             cpus_online,
             distances: local.distances,
             starts: local.starts,
             memory: local.memory,
-            lists: ListVersion::new(&shared.lists_current, &shared.lists_begun),
+            lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
             cached: CachedOrders::new(config.huge_order()),
             page_bytes: config.page_bytes,
             max_order: config.max_order,
@@ -189,6 +199,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let (_, zone) = self.starts[after.checked_sub(1)?];
         let zone = &self.zones[usize::from(zone)];
         (frame < zone.span.end()).then_some(zone)
+    }
+
+    /// The pagesets of a zone.
+    #[inline]
+    pub(crate) fn pagesets_of(&self, zone: &Zone<'m, P>) -> &'m ZonePagesets<'m, P> {
+        &self.pagesets[zone.id.index()]
     }
 
     /// CPUs online, of the node at a place or of all.

@@ -50,7 +50,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn is_period_over(&self, zone: usize) -> bool {
-        let pageset = self.zones[zone].pagesets.get(self.platform.current_cpu().index());
+        let pageset = self.pagesets[zone].pagesets.get(self.platform.current_cpu().index());
         pageset.is_some_and(|pageset| pageset.depth().is_period_over(self.platform.now()))
     }
 
@@ -79,7 +79,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return word;
         }
         let left = -zone.counters().overstep();
-        self.fold_served(zone, &zone.pagesets[seat.cpu.index()], seat, served - left);
+        self.fold_served(zone, self.pagesets_of(zone).of(seat), seat, served - left);
         word.with_difference(HOME_LANE, left)
     }
 }

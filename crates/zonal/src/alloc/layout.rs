@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Carver, Measure};
 use crate::pageset::slot::measure_homes;
-use crate::pageset::{Pageset, STACKS, StackShape};
+use crate::pageset::{Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
 use crate::rules::pageset_limits::{BatchRule, published_high_max};
@@ -134,6 +134,8 @@ impl<'a> Layout<'a> {
         measure.add::<(Pfn, PageCount)>(self.machine.memory().count());
         measure.add::<Zone<'_, P>>(zones);
         measure.add::<Node<'_, P>>(nodes);
+        measure.add::<Zonelist<'_, P>>(nodes);
+        measure.add::<ZonePagesets<'_, P>>(zones);
         measure_homes::<P>(&mut measure, self.machine.cpu_ids(), zones);
         measure.total()
     }
@@ -256,8 +258,8 @@ impl<'a> Layout<'a> {
         at: usize,
         local: &LocalParts<'m>,
         machine_totals: Option<&'m [P::U64; TOTAL_CELLS]>,
-        sink: &mut impl FnMut(Zone<'m, P>),
-    ) -> Node<'m, P> {
+        sink: &mut impl FnMut(Zone<'m, P>, ZonePagesets<'m, P>),
+    ) -> (Node<'m, P>, Zonelist<'m, P>) {
         let description = &self.machine.nodes()[at];
         let cells = &carver.fresh::<P, NodeCells<P>>(1)[0];
         let events = &carver.fresh::<P, EventCells<P>>(1)[0];
@@ -265,14 +267,15 @@ impl<'a> Layout<'a> {
         let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
         let mut zone_count = 0;
         for (id, zone) in self.machine.zones().iter().enumerate().filter(own) {
-            sink(self.carve_zone(carver, id, at, zone, local));
+            let (zone, pagesets) = self.carve_zone(carver, id, at, zone, local);
+            sink(zone, pagesets);
             zone_count += 1;
         }
         let first_zone =
             self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
         let has_cpus = !description.cpus.is_empty();
         let counters = cells.counters().with_machine(machine_totals);
-        Node { id: description.id, first_zone, zone_count, has_cpus, cells, counters, events, list }
+        (Node { id: description.id, first_zone, zone_count, has_cpus, cells, counters, events }, list)
     }
 
     fn carve_zone<'m, P: Platform>(
@@ -282,10 +285,13 @@ impl<'a> Layout<'a> {
         node: usize,
         zone: &ZoneDescription<'_>,
         local: &LocalParts<'m>,
-    ) -> Zone<'m, P> {
+    ) -> (Zone<'m, P>, ZonePagesets<'m, P>) {
         let plan = self.plan(zone);
         let next = self.machine.zones().get(id + 1);
-        Zone {
+        let cells = &carver.fresh::<P, ZoneCells<P>>(1)[0];
+        let marked_by = carver.u64s::<P>(self.machine.nodes().len().div_ceil(64));
+        let pagesets = carver.fresh::<P, Pageset<P>>(self.machine.cpu_ids());
+        let zone = Zone {
             id: ZoneId::from_index(id),
             node,
             node_id: zone.node,
@@ -294,9 +300,8 @@ impl<'a> Layout<'a> {
             span: zone.span,
             unmanaged: self.machine.unmanaged(id),
             base: plan.base,
-            cells: &carver.fresh::<P, ZoneCells<P>>(1)[0],
-            marked_by: carver.u64s::<P>(self.machine.nodes().len().div_ceil(64)),
-            pagesets: carver.fresh::<P, Pageset<P>>(self.machine.cpu_ids()),
+            cells,
+            marked_by,
             quarantine: carver.u32s::<P>(plan.quarantine),
             regions: Regions::new(
                 carver.fresh::<P, RegionCells<P>>(plan.regions.count()),
@@ -307,11 +312,18 @@ impl<'a> Layout<'a> {
                 carver.u8s::<P>(plan.frames as usize),
                 carver.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
             ),
+            own_cpus: plan.own_cpus,
+            cpu_ids: self.machine.cpu_ids(),
+        };
+        let pagesets = ZonePagesets {
+            pagesets,
             slots: carver.u32s::<P>(plan.slots),
+            zone_node: node,
             own_cpus: plan.own_cpus,
             own_stacks: &local.stacks[2 * id],
             foreign_stacks: &local.stacks[2 * id + 1],
-        }
+        };
+        (zone, pagesets)
     }
 }
 

@@ -77,7 +77,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         seat: Seat,
     ) -> Option<(&Zone<'m, P>, &Zone<'m, P>)> {
         let home = &self.zones[self.nodes[usize::from(seat.node)].home()?];
-        if home.pagesets[seat.cpu.index()].has(stack) {
+        if self.pagesets_of(home).of(seat).has(stack) {
             return None;
         }
         Some((home, self.first_not_marked(request, home, seat)?))
@@ -100,12 +100,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         } else {
             ScanClass::new(order, Mark::Low, urgency, limit)
         };
-        let list = &self.nodes[usize::from(seat.node)].list;
+        let full = self.lists.full(usize::from(seat.node));
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
-        if !list.full.is_full(class, 0)
+        if !full.is_full(class, 0)
             || reserve
             || self.shared.node_reclaim().is_on()
-            || list.full.is_stale(self.platform.now())
+            || full.is_stale(self.platform.now())
         {
             return None;
         }
@@ -115,8 +115,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if (mode != ZonelistCache::On || allows(home.free_approximate())) && allows(home.free()) {
             return None;
         }
-        let (_, zone) = Candidates::new(self.lists.read(list), limit, None)
-            .next(1, Some(list.full.bitmap(class)))
+        let (_, zone) = Candidates::new(self.lists.read(usize::from(seat.node)), limit, None)
+            .next(1, Some(full.bitmap(class)))
             .ok()??;
         Some(&self.zones[zone.index()])
     }

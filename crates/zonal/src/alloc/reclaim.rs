@@ -69,8 +69,11 @@ impl<P: Platform> Drop for Awake<'_, '_, P> {
 struct HeldDown<'z, 'm, P: Platform>(&'z [Zone<'m, P>]);
 
 impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
-    fn begin(zones: &'z [Zone<'m, P>]) -> Self {
-        zones.iter().for_each(Zone::reclaim_begins);
+    fn begin(allocator: &Allocator<'m, P>, zones: &'z [Zone<'m, P>]) -> Self {
+        zones
+            .iter()
+            .filter(|zone| zone.reclaim_begins())
+            .for_each(|zone| allocator.pagesets_of(zone).let_next_gives_trip());
         Self(zones)
     }
 }
@@ -195,7 +198,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
         let request = ReclaimRequest { zone: extent.alone, ..*request };
         let freed = {
-            let _held_down = HeldDown::begin(extent.zones);
+            let _held_down = HeldDown::begin(self, extent.zones);
             let _reclaiming = Reclaiming::begin(&self.platform);
             self.platform.reclaimer().reclaim(&request)
         };
@@ -269,7 +272,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn reconsider(&self, place: usize, target: usize) {
         match self.shared.zonelist_cache() {
             mode if !mode.reconsiders() => {}
-            mode if mode.is_published_form() => self.nodes[target].list.full.wipe(),
+            mode if mode.is_published_form() => self.lists.full(target).wipe(),
             _ => self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL)),
         }
     }

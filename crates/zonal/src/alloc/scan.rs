@@ -156,11 +156,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             reach,
             mark,
             candidates: Candidates::new(
-                allocator.lists.read(&node.list),
+                allocator.lists.read(reach.target),
                 reach.limit,
                 reach.nodes().map(|nodes| NodeFilter::new(nodes, listed)),
             ),
-            full: &node.list.full,
+            full: allocator.lists.full(reach.target),
             events: node.events,
             mode,
             class,
@@ -209,8 +209,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Whether the first zone within the request's limit is of a node that its cpuset leaves out.
     fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
         let Some(cpuset) = self.reach.cpuset else { return Ok(false) };
-        let node = &self.allocator.nodes[self.reach.target];
-        let list = self.allocator.lists.read(&node.list);
+        let list = self.allocator.lists.read(self.reach.target);
         let mut all = Candidates::new(list, self.reach.limit, None);
         let first = all.next(0, None)?;
         Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.zones[zone.index()].node_id)))
@@ -289,7 +288,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     }
 
     fn passes(&self, zone: &Zone<'_, P>) -> bool {
-        zone.passes(self.reach, self.mark)
+        let Reach { order, urgency, limit, seat, .. } = *self.reach;
+        zone.marks_allow(order, urgency, limit, self.mark)
+            && (order == Order::PAGE || zone.regions.has_block(order, zone.home(seat)))
     }
 
     /// Whether node reclaim is on and near enough for `zone`; not before the last part of the node's
@@ -421,10 +422,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             while targets != 0 {
                 let place = at * 64 + targets.trailing_zeros() as usize;
-                let list = &self.nodes[place].list;
                 // A list that changes meanwhile is wiped anyway.
-                if let Ok(Some(position)) = self.lists.read(list).position_of(zone.id, zone.node_id) {
-                    list.full.clear(position, orders);
+                if let Ok(Some(position)) = self.lists.read(place).position_of(zone.id, zone.node_id) {
+                    self.lists.full(place).clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
                 }
                 self.call_home(place);

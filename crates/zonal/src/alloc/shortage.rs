@@ -34,7 +34,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 sum.verdicts.not_allowed += 1;
                 continue;
             }
-            let zone = zone_shortage(zone, reach);
+            let zone = zone_shortage(zone, self.pagesets_of(zone).frames(), reach);
             sum.zones += 1;
             sum.verdicts.add(zone.verdict);
             sum.largest = sum.largest.max(zone.largest);
@@ -60,12 +60,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Result<(), AllocError> {
         let reach = self.resolve_in_turn(request, Turn::Last)?;
         let zones = self.zones.iter().filter(|zone| reach.allows(zone));
-        zones.for_each(|zone| sink(zone_shortage(zone, &reach)));
+        zones.for_each(|zone| sink(zone_shortage(zone, self.pagesets_of(zone).frames(), &reach)));
         Ok(())
     }
 }
 
-fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> ZoneShortage {
+fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, in_pagesets: PageCount, reach: &Reach<'_>) -> ZoneShortage {
     let marks = zone.watermarks();
     let largest = zone.regions.largest_order();
     ZoneShortage {
@@ -78,7 +78,7 @@ fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>) -> ZoneShor
         low: marks.low,
         high: marks.high,
         reserve: zone.reserve(reach.limit),
-        in_pagesets: zone.in_pagesets(),
+        in_pagesets,
         managed: zone.managed(),
     }
 }

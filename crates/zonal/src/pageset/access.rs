@@ -27,9 +27,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !seat.exists() {
             return None;
         }
-        let pageset = &zone.pagesets[seat.cpu.index()];
+        let pageset = self.pagesets_of(zone).of(seat);
         let gate = self.platform.cpu_local().lock(seat.cpu, &pageset.head)?;
-        Some(PagesetGuard::new(pageset, zone.stacks(seat), gate))
+        Some(PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(seat), gate))
     }
 
     /// Locks the pageset of the CPU at `seat`, which may be another than the caller's, unless
@@ -42,9 +42,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if seat.cpu == self.platform.current_cpu() {
             return self.own_pageset(zone, seat);
         }
-        let pageset = &zone.pagesets[seat.cpu.index()];
+        let pageset = self.pagesets_of(zone).of(seat);
         let gate = self.platform.cpu_local().lock_remote(seat.cpu, &pageset.head)?;
-        Some(PagesetGuard::new(pageset, zone.stacks(seat), gate))
+        Some(PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(seat), gate))
     }
 
     /// Waits for the pageset of the CPU at `seat`. Not from within an allocation or a free: their

@@ -20,9 +20,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::metadata::arena::Fresh;
 use crate::platform::cpu_local::{Head, VIRGIN};
 use crate::platform::pageset_word::{HOME_LANE, Limits, Word};
-use crate::platform::{Atomic, Platform};
+use crate::platform::{Atomic, Platform, copy_view};
 use crate::units::PageKind;
 use crate::units::{Moment, Order, PageCount};
+use crate::zone::Seat;
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
 use depth_cells::{DEPTH_CELLS, DepthCells, Run};
 use stepwise_cell::StepwiseCell;
@@ -110,6 +111,55 @@ impl CachedOrders {
     /// All stacks, largest blocks first: the sequence in which a pageset is emptied.
     pub(crate) fn stacks_downwards() -> impl Iterator<Item = StackId> {
         (0..STACKS).rev().map(StackId)
+    }
+}
+
+/// The pagesets of one zone.
+pub(crate) struct ZonePagesets<'m, P: Platform> {
+    /// By CPU id.
+    pub(crate) pagesets: &'m [Pageset<P>],
+    /// Of all pagesets: those of CPUs on the zone's node come first, by rank.
+    pub(crate) slots: &'m [P::U32],
+    /// Index of the zone's node.
+    pub(crate) zone_node: usize,
+    /// CPUs of that node.
+    pub(crate) own_cpus: usize,
+    pub(crate) own_stacks: &'m StackShape,
+    pub(crate) foreign_stacks: &'m StackShape,
+}
+
+copy_view!(ZonePagesets);
+
+impl<'m, P: Platform> ZonePagesets<'m, P> {
+    /// The pageset of the CPU at `seat`.
+    #[inline]
+    pub(crate) fn of(&self, seat: Seat) -> &'m Pageset<P> {
+        &self.pagesets[seat.cpu.index()]
+    }
+
+    /// Slots of the pageset of the CPU at `seat`, and how its stacks share them.
+    #[inline]
+    pub(crate) fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
+        let own = self.own_stacks.slots();
+        if usize::from(seat.node) == self.zone_node {
+            (&self.slots[seat.rank as usize * own..][..own], self.own_stacks)
+        } else {
+            let foreign = self.foreign_stacks.slots();
+            let start = self.own_cpus * own + seat.cpu.index() * foreign;
+            (&self.slots[start..][..foreign], self.foreign_stacks)
+        }
+    }
+
+    /// Frames in them.
+    pub(crate) fn frames(&self) -> PageCount {
+        self.pagesets.iter().map(Pageset::count).sum()
+    }
+
+    /// Has the next free on every CPU look at the limits anew.
+    pub(crate) fn let_next_gives_trip(&self) {
+        // All of them: one that holds little now may be free to grow deep.
+        let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
+        used.for_each(Pageset::let_next_give_trip);
     }
 }
 

@@ -199,7 +199,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Empties the pageset of the CPU at `seat`. Waits for it a little, but not for long: its holder
     /// may be the very context that this one has interrupted.
     pub(crate) fn drain_seat(&self, zone: &Zone<'m, P>, seat: Seat) {
-        if zone.pagesets[seat.cpu.index()].count() == PageCount::ZERO {
+        if self.pagesets_of(zone).of(seat).count() == PageCount::ZERO {
             return;
         }
         for round in 0..DRAIN_TRIES {

@@ -80,10 +80,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let at_home =
                 seats.filter(|seat| self.nodes[usize::from(seat.node)].home() == Some(zone.id.index()));
             let pagesets =
-                at_home.flat_map(|seat| self.zones.iter().map(|zone| &zone.pagesets[seat.cpu.index()]));
+                at_home.flat_map(|&seat| self.zones.iter().map(move |zone| self.pagesets_of(zone).of(seat)));
             return pagesets.filter(|pageset| pageset.stands_for() == Some(zone.id)).map(difference).sum();
         }
-        let pagesets = seats.map(|&seat| (seat, &zone.pagesets[seat.cpu.index()]));
+        let pagesets = seats.map(|&seat| (seat, self.pagesets_of(zone).of(seat)));
         let counted =
             pagesets.filter(|&(seat, pageset)| Self::served_items(zone, pageset, seat).contains(&item));
         counted.map(|(_, pageset)| difference(pageset)).sum()
@@ -92,7 +92,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Ends all standing in: home zones have changed.
     pub(crate) fn end_standing_in(&self) {
         for (zone, seat) in self.used_pagesets() {
-            if zone.pagesets[seat.cpu.index()].stands_for().is_some() {
+            if self.pagesets_of(zone).of(seat).stands_for().is_some() {
                 self.stand_for(None, zone, &self.pageset(zone, seat), seat);
             }
         }

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::Allocator;
 use crate::metadata::arena::{Carver, Measure};
-use crate::pageset::PagesetGuard;
+use crate::pageset::{PagesetGuard, ZonePagesets};
 use crate::platform::pageset_slot::{Head, Home, Homes, SHUT, VIRGIN};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId};
@@ -54,7 +54,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let (cpu, zone) = (at / of_each, at % of_each);
             let seat = self.seat(CpuId::new(cpu as u32)).filter(|_| plain)?;
             let zone = if of_each == zones { zone } else { self.first_home(seat)? };
-            Some(home_of(&self.zones[zone], seat))
+            Some(home_of(&self.zones[zone], &self.pagesets[zone], seat))
         };
         let table =
             carver.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(home).unwrap_or(nowhere));
@@ -78,9 +78,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Readies a pageset and has its CPU use it.
     fn use_first(&self, zone: &Zone<'m, P>, seat: Seat) {
-        let pageset = &zone.pagesets[seat.cpu.index()];
+        let pageset = self.pagesets_of(zone).of(seat);
         let gate = pageset.head.gate.swap(SHUT, Relaxed); // relaxed: nobody else knows it yet
-        let guard = PagesetGuard::new(pageset, zone.stacks(seat), gate);
+        let guard = PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(seat), gate);
         self.use_pageset(zone, &guard, seat);
     }
 
@@ -128,11 +128,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 }
 
-fn home_of<'m, P: Platform>(zone: &Zone<'m, P>, seat: Seat) -> Home<'m, P> {
-    let (slots, shape) = zone.stacks(seat);
+fn home_of<'m, P: Platform>(zone: &Zone<'m, P>, pagesets: &ZonePagesets<'m, P>, seat: Seat) -> Home<'m, P> {
+    let (slots, shape) = pagesets.stacks(seat);
     let slots = &slots[..shape.capacity().get() as usize];
     Home {
-        head: &zone.pagesets[seat.cpu.index()].head,
+        head: &pagesets.of(seat).head,
         slots_at: slots.as_ptr().expose_provenance(),
         slots,
         states: zone.frames.states(),

@@ -18,10 +18,8 @@ pub(crate) mod shared;
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::alloc::reach::Reach;
 use crate::machine::FrameRange;
 use crate::metadata::arena::Fresh;
-use crate::pageset::{Pageset, StackShape};
 use crate::platform::copy_view;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform, RawLock};
@@ -160,14 +158,12 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) cells: &'m ZoneCells<P>,
     pub(crate) regions: Regions<'m, P>,
     pub(crate) frames: FrameTable<'m, P>,
-    /// By CPU id.
-    pub(crate) pagesets: &'m [Pageset<P>],
-    pub(crate) slots: &'m [P::U32],
     /// A ring of freed blocks that are kept back: offset and order of each.
     pub(crate) quarantine: &'m [P::U32],
+    /// CPUs of its node.
     pub(crate) own_cpus: usize,
-    pub(crate) own_stacks: &'m StackShape,
-    pub(crate) foreign_stacks: &'m StackShape,
+    /// One more than the largest CPU id of the machine.
+    pub(crate) cpu_ids: usize,
     /// Bit for each node (by place) in whose zonelist cache the zone is marked.
     pub(crate) marked_by: &'m [P::U64],
 }
@@ -181,19 +177,6 @@ impl<'m, P: Platform> Zone<'m, P> {
     #[inline]
     pub(crate) const fn is_own(&self, seat: Seat) -> bool {
         seat.node as usize == self.node
-    }
-
-    /// Slots of the pageset of the CPU at `seat`, and how its stacks share them.
-    #[inline]
-    pub(crate) fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
-        let own = self.own_stacks.slots();
-        if self.is_own(seat) {
-            (&self.slots[seat.rank as usize * own..][..own], self.own_stacks)
-        } else {
-            let foreign = self.foreign_stacks.slots();
-            let start = self.own_cpus * own + seat.cpu.index() * foreign;
-            (&self.slots[start..][..foreign], self.foreign_stacks)
-        }
     }
 
     /// The zone's counters.
@@ -260,24 +243,6 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(self.counters().approximate(ZoneItem::Free))
     }
 
-    /// A counter with the differences of all CPUs, and those of blocks served at once.
-    pub(crate) fn snapshot(&self, item: ZoneItem, served: i64) -> u64 {
-        let differences = self.pagesets.iter().map(|pageset| &pageset.zone_diffs);
-        let sum = self.counters().snapshot(item, differences) + served;
-        sum.max(0) as u64
-    }
-
-    /// Frames in pagesets of all CPUs.
-    pub(crate) fn in_pagesets(&self) -> PageCount {
-        self.pagesets.iter().map(Pageset::count).sum()
-    }
-
-    /// Whether the zone may serve a request, and has a block of its order.
-    pub(crate) fn passes(&self, reach: &Reach<'_>, mark: Mark) -> bool {
-        self.marks_allow(reach.order, reach.urgency, reach.limit, mark)
-            && (reach.order == Order::PAGE || self.regions.has_block(reach.order, self.home(reach.seat)))
-    }
-
     /// Whether the zone's watermarks let it serve a request for a block of `order`.
     pub(crate) fn marks_allow(&self, order: Order, urgency: Urgency, limit: ZoneKind, mark: Mark) -> bool {
         let free = self.free_beside(order, limit);
@@ -296,7 +261,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         match seat {
             Some(seat) if self.is_own(seat) => self.regions.home(seat.rank as usize, self.own_cpus),
             Some(seat) if !seat.exists() => self.regions.home_of_unknown(seat.cpu),
-            Some(seat) => self.regions.home(seat.cpu.index(), self.pagesets.len()),
+            Some(seat) => self.regions.home(seat.cpu.index(), self.cpu_ids),
             None => 0,
         }
     }
@@ -319,12 +284,9 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.cells.held_down.0.load(Relaxed) & (1 << of as u64) != 0
     }
 
-    pub(crate) fn reclaim_begins(&self) {
-        if self.cells.held_down.0.fetch_add(1, Relaxed) & RECLAIMS == 0 {
-            // All of them: one that holds little now may be free to grow deep.
-            let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
-            used.for_each(Pageset::let_next_give_trip);
-        }
+    /// Notes a reclaim; `true` for the first of those under way.
+    pub(crate) fn reclaim_begins(&self) -> bool {
+        self.cells.held_down.0.fetch_add(1, Relaxed) & RECLAIMS == 0
     }
 
     pub(crate) fn reclaim_ends(&self) {

@@ -12,7 +12,6 @@ use crate::units::{NodeId, PageCount, ZoneId};
 use crate::zone::Line;
 use crate::zone::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
 use crate::zone::events::EventCells;
-use crate::zonelist::Zonelist;
 
 /// What changes in a node.
 #[repr(C)]
@@ -73,7 +72,6 @@ pub(crate) struct Node<'m, P: Platform> {
     /// totals rarer.
     pub(crate) counters: ZonedCounters<'m, P, NodeItem>,
     pub(crate) events: &'m EventCells<P>,
-    pub(crate) list: Zonelist<'m, P>,
 }
 
 copy_view!(Node);

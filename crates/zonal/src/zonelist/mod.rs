@@ -91,7 +91,7 @@ pub(crate) struct Listed {
     pub(crate) kind: ZoneKind,
 }
 
-copy_view!(Zonelist, ListCopy, ListVersion);
+copy_view!(Zonelist, ListCopy, Zonelists);
 
 impl<'m, P: Platform> Zonelist<'m, P> {
     /// Adds the metadata of the lists over `zones` zones of nodes with ids below `node_ids`.
@@ -117,23 +117,29 @@ impl<'m, P: Platform> Zonelist<'m, P> {
     }
 }
 
-/// Which copy of all lists is current.
-pub(crate) struct ListVersion<'m, P: Platform> {
+/// The zonelists of all nodes, by node index, and which copy of them is current.
+pub(crate) struct Zonelists<'m, P: Platform> {
+    pub(crate) lists: &'m [Zonelist<'m, P>],
     /// Completed rebuilds; its lowest bit names the current copy.
     current: &'m P::U64,
     /// Rebuilds begun: `current`, or one more while one runs.
     begun: &'m P::U64,
 }
 
-impl<'m, P: Platform> ListVersion<'m, P> {
-    pub(crate) const fn new(current: &'m P::U64, begun: &'m P::U64) -> Self {
-        Self { current, begun }
+impl<'m, P: Platform> Zonelists<'m, P> {
+    pub(crate) const fn new(lists: &'m [Zonelist<'m, P>], current: &'m P::U64, begun: &'m P::U64) -> Self {
+        Self { lists, current, begun }
     }
 
-    /// A reader of the current copy of `list`.
-    pub(crate) fn read<'a>(&'a self, list: &'a Zonelist<'m, P>) -> ListReader<'a, 'm, P> {
+    /// A reader of the current copy of a node's list.
+    pub(crate) fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
         let version = self.current.load(Acquire); // pairs with the release in `publish`
-        ListReader { list: &list.copies[(version & 1) as usize], version, begun: self.begun }
+        ListReader { list: &self.lists[node].copies[(version & 1) as usize], version, begun: self.begun }
+    }
+
+    /// The full-zone cache of a node.
+    pub(crate) const fn full(&self, node: usize) -> &'m FullMarks<'m, P> {
+        &self.lists[node].full
     }
 
     /// Starts a rebuild; the caller holds the lock of changes. Gives a writer of the idle copies.
