@@ -24,9 +24,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// # Errors
     /// When the machine has no such CPU, or it is online.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        let held = self.shared.change();
-        let seat = self.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
-        if self.is_online(seat) {
+        let held = self.state.shared.change();
+        let seat = self.state.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if self.state.is_online(seat) {
             return Err(OnlineError::CpuUnchanged(cpu));
         }
         // Thresholds first: the new CPU's differences must be counted in.
@@ -42,17 +42,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// # Errors
     /// When the machine has no such CPU, it is offline, or it is the last one.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        let held = self.shared.change();
-        let seat = self.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
-        if !self.is_online(seat) {
+        let held = self.state.shared.change();
+        let seat = self.state.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if !self.state.is_online(seat) {
             return Err(OnlineError::CpuUnchanged(cpu));
         }
         if self.online_cpus(None) == 1 {
             return Err(OnlineError::LastCpu(cpu));
         }
         self.set_cpu_online(cpu, false);
-        for zone in self.zones {
-            let guard = self.pageset(zone, seat);
+        for zone in self.state.zones {
+            let guard = self.state.pageset(zone, seat);
             guard.close();
             guard.trip_always();
             self.empty(zone, &guard, seat);
@@ -63,7 +63,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     pub(crate) fn set_cpu_online(&self, cpu: CpuId, online: bool) {
         // Relaxed: a hint to others; the pagesets are closed under their locks.
-        self.cpus_online[cpu.index()].store(u32::from(online), Relaxed);
+        self.state.cpus_online[cpu.index()].store(u32::from(online), Relaxed);
     }
 
     /// Brings frames online that are not managed yet or were taken offline.
@@ -76,7 +76,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// When the range is empty, or one of its frames is outside the zone, in a hole or online already. The
     /// error names the range and the zones around it. Nothing is changed then.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
-        let held = self.shared.change();
+        let held = self.state.shared.change();
         let zone = self.zone_around(&range)?;
         if let Some(frame) = self.first_not_memory(&range) {
             return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
@@ -99,7 +99,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// When `range` is empty or does not lie within one zone, one of its frames is not online, or some are
     /// in use: the error says how many. Nothing is changed then.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
-        let held = self.shared.change();
+        let held = self.state.shared.change();
         let zone = self.zone_around(&range)?;
         if let Some(frame) = first_frame(zone, &range, |state| state == FrameState::NotManaged) {
             return Err(OnlineError::NotOnline(frame));
@@ -123,7 +123,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let state = |frame| zone.frames.state(zone.offset(Pfn::new(frame)));
             within.filter(|&frame| state(frame) != FrameState::NotManaged).count() as u64
         };
-        PageCount::new(self.zones.iter().map(of_zone).sum())
+        PageCount::new(self.state.zones.iter().map(of_zone).sum())
     }
 
     /// The zone within whose span all of a range lies.
@@ -131,15 +131,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if range.count == PageCount::ZERO {
             return Err(OnlineError::EmptyRange(range.start));
         }
-        let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]);
+        let zone = self.zone_of(range.start).map(|zone| &self.state.zones[zone.id.index()]);
         zone.filter(|zone| zone.span.contains(range)).ok_or_else(|| self.not_in_one_zone(range))
     }
 
     #[cold]
     fn not_in_one_zone(&self, range: &FrameRange) -> OnlineError {
         let above = self.starts.partition_point(|&(start, _)| start <= range.start);
-        let at =
-            |place: usize| self.starts.get(place).map(|&(_, zone)| zone_span(&self.zones[usize::from(zone)]));
+        let at = |place: usize| {
+            self.starts.get(place).map(|&(_, zone)| zone_span(&self.state.zones[usize::from(zone)]))
+        };
         OnlineError::NotInOneZone {
             range: *range,
             below: above.checked_sub(1).and_then(at),
@@ -165,7 +166,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
         let count = range.count.get();
         if let Some(poison) = self.hardening.poison
-            && let Some(contents) = self.platform.contents()
+            && let Some(contents) = self.state.platform.contents()
         {
             contents.fill(range.start, range.count, poison);
         }
@@ -203,8 +204,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Opens the pagesets of the CPU at `seat` at their lower limits.
     fn start_pagesets(&self, seat: Seat) {
-        for zone in self.zones {
-            let guard = self.pageset(zone, seat);
+        for zone in self.state.zones {
+            let guard = self.state.pageset(zone, seat);
             guard.open();
             self.restart_tuning(zone, &guard, seat);
         }

@@ -22,17 +22,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.shared_part(address)
             .or_else(|| self.local_part(address))
             .or_else(|| {
-                self.nodes
+                self.state
+                    .nodes
                     .iter()
-                    .zip(self.lists.lists)
+                    .zip(self.state.lists.lists)
                     .find_map(|(node, list)| node_part(node, list, address))
             })
-            .or_else(|| self.zones.iter().find_map(|zone| self.zone_part(zone, address)))
+            .or_else(|| self.state.zones.iter().find_map(|zone| self.zone_part(zone, address)))
     }
 
     fn shared_part(&self, address: usize) -> Option<Part> {
-        let shared = self.shared;
-        let nowhere = core::ptr::from_ref(self.homes.nowhere().head).addr();
+        let shared = self.state.shared;
+        let nowhere = core::ptr::from_ref(self.state.homes.nowhere().head).addr();
         first([
             (holds(&shared.settings, address), Part::Settings),
             (holds(&shared.changes, address), Part::ChangeLock),
@@ -40,7 +41,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             (holds(&shared.lists_begun, address), Part::ListVersions),
             (holds(&shared.machine_totals, address), Part::MachineTotals),
             (holds(&shared.memory_nodes, address), Part::MemoryNodes),
-            (index(self.cpus_online, address).is_some(), Part::OnlineCpus),
+            (index(self.state.cpus_online, address).is_some(), Part::OnlineCpus),
             // Its head comes first.
             ((nowhere..nowhere + size_of::<Pageset<P>>()).contains(&address), Part::Nowhere),
         ])
@@ -48,19 +49,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     fn local_part(&self, address: usize) -> Option<Part> {
         let cpu = |at| CpuId::new(at as u32);
-        let homes = &self.homes;
-        let shapes = self.zones.iter().any(|zone| holds(zone.regions.shape, address))
-            || (self.pagesets.iter())
+        let homes = &self.state.homes;
+        let shapes = self.state.zones.iter().any(|zone| holds(zone.regions.shape, address))
+            || (self.state.pagesets.iter())
                 .any(|of| holds(of.own_stacks, address) || holds(of.foreign_stacks, address));
         let views = shapes
-            || index(self.seats, address).is_some()
+            || index(self.state.seats, address).is_some()
             || index(self.distances, address).is_some()
             || index(self.starts, address).is_some()
             || index(self.memory, address).is_some()
-            || index(self.zones, address).is_some()
-            || index(self.nodes, address).is_some()
-            || index(self.lists.lists, address).is_some()
-            || index(self.pagesets, address).is_some()
+            || index(self.state.zones, address).is_some()
+            || index(self.state.nodes, address).is_some()
+            || index(self.state.lists.lists, address).is_some()
+            || index(self.state.pagesets, address).is_some()
             || holds(homes.nowhere(), address);
         if views {
             return Some(Part::Views);
@@ -70,7 +71,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn zone_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
-        let (id, regions, pagesets) = (zone.id, &zone.regions, self.pagesets_of(zone));
+        let (id, regions, pagesets) = (zone.id, &zone.regions, self.state.pagesets_of(zone));
         let parts = first([
             (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
             (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
@@ -92,12 +93,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// The CPU that has the slot `at` of `zone`: those on the zone's node come first, by rank.
     fn slots_of(&self, zone: &Zone<'m, P>, at: usize) -> Option<CpuId> {
-        let pagesets = self.pagesets_of(zone);
+        let pagesets = self.state.pagesets_of(zone);
         let own = pagesets.own_stacks.slots();
         if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
             return Some(CpuId::new((beyond / pagesets.foreign_stacks.slots()) as u32));
         }
-        let mut seats = self.seats.iter().filter(|&&seat| zone.is_own(seat));
+        let mut seats = self.state.seats.iter().filter(|&&seat| zone.is_own(seat));
         seats.find(|seat| seat.rank as usize == at / own).map(|seat| seat.cpu)
     }
 }
@@ -179,11 +180,14 @@ mod tests {
                 }
             }
         }
-        let zones = || allocator.zones.iter();
+        let zones = || allocator.state.zones.iter();
         let of_states =
             |zone: &Zone<'_, Native>| zone.frames.states().len() + size_of_val(zone.frames.present());
         assert_eq!(bytes["frame states"], zones().map(of_states).sum());
-        assert_eq!(bytes["slots"], zones().map(|zone| size_of_val(allocator.pagesets_of(zone).slots)).sum());
+        assert_eq!(
+            bytes["slots"],
+            zones().map(|zone| size_of_val(allocator.state.pagesets_of(zone).slots)).sum()
+        );
         assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.regions.cells)).sum());
         assert_eq!(bytes["pageset"], 4 * 3 * size_of::<Pageset<Native>>(), "zones times CPUs");
         assert_eq!([bytes["machine totals"], bytes["node totals"], bytes["zone totals"]], [64, 128, 256]);
@@ -228,13 +232,14 @@ mod tests {
         let (allocator, _) = with_buffers();
         let shown = |address| allocator.part_at(address).map(|part| part.to_string());
         let is = |address: usize, text: &str| assert_eq!(shown(address), Some(String::from(text)));
-        let [node, zone] = [at(&allocator.nodes[1].cells.totals), at(&allocator.zones[3].cells.totals)];
+        let [node, zone] =
+            [at(&allocator.state.nodes[1].cells.totals), at(&allocator.state.zones[3].cells.totals)];
         is(node, "node 1 totals");
         is(zone + 63, "zone 3 totals");
         is(zone + 64, "zone 3 notes");
         is(zone - 1, "zone 3 quarantine");
-        let zone = &allocator.zones[3];
-        is(at(&allocator.pagesets_of(zone).pagesets[2]) + 100, "zone 3 pageset of CPU 2");
+        let zone = &allocator.state.zones[3];
+        is(at(&allocator.state.pagesets_of(zone).pagesets[2]) + 100, "zone 3 pageset of CPU 2");
         is(at(&zone.regions.heads[0]), "zone 3 region 0 lock and counts");
         assert!(zone.regions.heads.len() > 2);
         let last = zone.regions.heads.len() - 1;
@@ -242,22 +247,25 @@ mod tests {
         is(at(&zone.regions.cells[zone.regions.shape.stride - 1]), "zone 3 region 0 free bitmap");
         is(at(&zone.regions.cells[zone.regions.shape.stride]), "zone 3 region 1 free bitmap");
         is(at(zone.regions.cells.last().unwrap()), &std::format!("zone 3 region {last} free bitmap"));
-        for seat in allocator.seats.iter().filter(|seat| seat.exists()) {
+        for seat in allocator.state.seats.iter().filter(|seat| seat.exists()) {
             let cpu = seat.cpu;
-            for zone in allocator.zones {
-                let slots = allocator.pagesets_of(zone).stacks(*seat).0;
+            for zone in allocator.state.zones {
+                let slots = allocator.state.pagesets_of(zone).stacks(*seat).0;
                 is(at(&slots[0]), &std::format!("zone {} slots of CPU {cpu}", zone.id));
                 is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
             }
-            is(at(&allocator.homes.current[cpu.index()]), &std::format!("current home of CPU {cpu}"));
-            is(at(&allocator.homes.table[1 + 4 * cpu.index() + 3]), &std::format!("homes of CPU {cpu}"));
+            is(at(&allocator.state.homes.current[cpu.index()]), &std::format!("current home of CPU {cpu}"));
+            is(
+                at(&allocator.state.homes.table[1 + 4 * cpu.index() + 3]),
+                &std::format!("homes of CPU {cpu}"),
+            );
         }
-        is(at(allocator.lists.lists[0].full.wiped_at), "zonelist cache of node 0");
-        let list = &allocator.lists.lists[1].copies[1];
+        is(at(allocator.state.lists.lists[0].full.wiped_at), "zonelist cache of node 0");
+        let list = &allocator.state.lists.lists[1].copies[1];
         is(at(list.nodes.last().unwrap()), "zonelist of node 1");
         is(at(list.within[2].last().unwrap()), "zonelist of node 1");
-        is(at(&allocator.zones[2]), "views");
-        is(at(allocator.pagesets_of(zone).foreign_stacks), "views");
+        is(at(&allocator.state.zones[2]), "views");
+        is(at(allocator.state.pagesets_of(zone).foreign_stacks), "views");
         assert_eq!(shown(at(&allocator)), None);
         assert_eq!([0, usize::MAX].map(|address| allocator.part_at(address)), [None; 2]);
     }

@@ -9,8 +9,7 @@ use crate::node_mask::NodeMask;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
-use crate::units::{MAX_NODES, NodeId, PageCount, ZoneKind};
-use crate::zone::Zone;
+use crate::units::{MAX_NODES, NodeId, PageCount};
 use crate::zonelist::Listed;
 
 /// The machine as the fallback rule sees it.
@@ -18,7 +17,7 @@ struct Nodes<'a, 'm, P: Platform>(&'a Allocator<'m, P>);
 
 impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
     fn len(&self) -> usize {
-        self.0.nodes.len()
+        self.0.state.nodes.len()
     }
 
     fn distance(&self, from: usize, to: usize) -> u8 {
@@ -26,11 +25,11 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
     }
 
     fn has_memory(&self, node: usize) -> bool {
-        self.0.memory_nodes().contains(self.0.nodes[node].id)
+        self.0.memory_nodes().contains(self.0.state.nodes[node].id)
     }
 
     fn has_cpus(&self, node: usize) -> bool {
-        self.0.nodes[node].has_cpus
+        self.0.state.nodes[node].has_cpus
     }
 
     fn is_online(&self, _node: usize) -> bool {
@@ -41,14 +40,14 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Nodes that have memory online.
     pub(crate) fn memory_nodes(&self) -> NodeMask {
-        let words = &self.shared.memory_nodes.0;
+        let words = &self.state.shared.memory_nodes.0;
         // Relaxed: each word stands alone, and a stale one is as good as a moment earlier.
         NodeMask::from_words(core::array::from_fn(|at| words[at].load(Relaxed)))
     }
 
     /// Distance between the nodes at two places.
     pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
-        self.distances[from * self.nodes.len() + to]
+        self.distances[from * self.state.nodes.len() + to]
     }
 
     /// Rebuilds every list from the memory online. Scans that run go on in the lists they began
@@ -61,55 +60,42 @@ impl<'m, P: Platform> Allocator<'m, P> {
             own_place: OwnPlace::default(),
         };
         let (mut load, mut order) = ([0_u64; MAX_NODES], [0_u16; MAX_NODES]);
-        let writer = self.lists.begin();
-        for (from, node) in self.nodes.iter().enumerate() {
+        let writer = self.state.lists.begin();
+        for (from, node) in self.state.nodes.iter().enumerate() {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
             let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
             node.set_home(zones.clone().next().map(|listed| listed.zone));
-            writer.write(&self.lists.lists[from], zones);
+            writer.write(&self.state.lists.lists[from], zones);
         }
-        self.lists.publish(&writer);
+        self.state.lists.publish(&writer);
         // Positions have moved: old marks would name other zones.
-        self.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.go_home(seat));
-        self.end_standing_in();
+        self.state.lists.lists.iter().for_each(|list| list.full.wipe());
+        self.state.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.state.go_home(seat));
+        self.state.end_standing_in();
     }
 
     /// Zones with memory of the node at a place, as [`Self::zones_by_preference`] has them.
     fn zones_downwards(&self, node: usize) -> impl Iterator<Item = Listed> + Clone + '_ {
-        let zones = self.zones_by_preference(node);
+        let zones = self.state.zones_by_preference(node);
         let with_memory = zones.filter(|zone| zone.managed() != PageCount::ZERO);
         with_memory.map(|zone| Listed { zone: zone.id, node: zone.node_id, kind: zone.kind })
-    }
-
-    /// All zones of the node at a place, in the sequence in which requests use them: from the highest
-    /// kind down, and the parts of a kind by ascending address.
-    pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
-        let zones = self.node_zones(node);
-        let of_kind = move |kind| zones.iter().filter(move |zone| zone.kind == kind);
-        ZoneKind::ALL.into_iter().rev().flat_map(of_kind)
     }
 
     /// Notes which nodes have memory.
     fn note_memory(&self) {
         let mut mask = NodeMask::EMPTY;
-        for (at, node) in self.nodes.iter().enumerate() {
+        for (at, node) in self.state.nodes.iter().enumerate() {
             if self.zones_downwards(at).next().is_some() {
                 mask.insert(node.id);
             }
         }
-        for (cell, &word) in self.shared.memory_nodes.0.iter().zip(mask.words()) {
+        for (cell, &word) in self.state.shared.memory_nodes.0.iter().zip(mask.words()) {
             cell.store(word, Relaxed); // relaxed: see `memory_nodes`
         }
     }
 
-    /// Place of the node with an id.
-    pub(crate) fn place_of(&self, id: NodeId) -> Option<usize> {
-        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
-    }
-
     /// Whether the machine has a node with this id.
     pub(crate) fn has_node(&self, id: NodeId) -> bool {
-        self.place_of(id).is_some()
+        self.state.place_of(id).is_some()
     }
 }

@@ -52,14 +52,14 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn settings(&self) -> Settings {
         Settings {
             node_load: self.node_load,
-            tuning: self.shared.tuning(),
-            high_fraction: self.shared.high_fraction(),
+            tuning: self.state.shared.tuning(),
+            high_fraction: self.state.shared.high_fraction(),
             counters: self.counters,
-            stat_interval: self.shared.stat_interval(),
-            zonelist_cache: self.shared.zonelist_cache(),
-            node_reclaim: self.shared.node_reclaim(),
-            reclaim_distance: self.shared.reclaim_distance(),
-            min_unmapped_percent: self.shared.min_unmapped_percent(),
+            stat_interval: self.state.shared.stat_interval(),
+            zonelist_cache: self.state.shared.zonelist_cache(),
+            node_reclaim: self.state.shared.node_reclaim(),
+            reclaim_distance: self.state.shared.reclaim_distance(),
+            min_unmapped_percent: self.state.shared.min_unmapped_percent(),
             misuse: self.misuse,
         }
     }
@@ -70,11 +70,11 @@ impl<P: Platform> Allocator<'_, P> {
     /// For [`PagesetTuning::DepthPublished`] where pagesets have fewer slots than its upper limit:
     /// they have enough when the allocator was made with that rule. Nothing is changed then.
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
-        let held = self.shared.change();
+        let held = self.state.shared.change();
         if tuning == PagesetTuning::DepthPublished {
-            self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
+            self.state.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
         }
-        self.shared.settings.0.tuning.store(tuning as u64, Relaxed);
+        self.state.shared.settings.0.tuning.store(tuning as u64, Relaxed);
         self.apply_settings(&held);
         self.reset_tuning();
         Ok(())
@@ -82,9 +82,9 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Refuses a zone whose pagesets are too small for the published rule.
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
-        let pagesets = self.pagesets_of(zone);
+        let pagesets = self.state.pagesets_of(zone);
         let cpus = match zone.own_cpus {
-            0 => self.seats.iter().filter(|seat| seat.exists()).count(),
+            0 => self.state.seats.iter().filter(|seat| seat.exists()).count(),
             cpus => cpus,
         };
         let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
@@ -99,23 +99,23 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Changes how the zonelist cache is used; all marks are dropped.
     pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
-        let _held = self.shared.change();
-        self.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
+        let _held = self.state.shared.change();
+        self.state.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
         self.forget_full_zones();
     }
 
     /// Drops all that scans have found out about zones: the next ones find out anew.
     fn forget_full_zones(&self) {
-        self.zones.iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL));
-        self.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.call_all_home();
+        self.state.zones.iter().for_each(|zone| self.state.clear_marks(zone, OrderClasses::ALL));
+        self.state.lists.lists.iter().for_each(|list| list.full.wipe());
+        self.state.call_all_home();
     }
 
     /// Switches node reclaim on or off, or changes what it may do. All marks of full zones are dropped, as
     /// by [`Self::set_reclaim_distance`].
     pub fn set_node_reclaim(&self, mode: NodeReclaim) {
-        let _held = self.shared.change();
-        self.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
+        let _held = self.state.shared.change();
+        self.state.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
         self.forget_full_zones();
     }
 
@@ -123,8 +123,8 @@ impl<P: Platform> Allocator<'_, P> {
     /// table: no node is nearer than 10. All marks of full zones are dropped, because what was not
     /// reclaimed before may be now. See [`Config::reclaim_distance`].
     pub fn set_reclaim_distance(&self, distance: u8) {
-        let _held = self.shared.change();
-        self.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
+        let _held = self.state.shared.change();
+        self.state.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
         self.forget_full_zones();
     }
 
@@ -137,8 +137,8 @@ impl<P: Platform> Allocator<'_, P> {
         if percent > 100 {
             return Err(ConfigError::Percent(percent));
         }
-        let _held = self.shared.change();
-        self.shared.settings.0.min_unmapped_percent.store(u64::from(percent), Relaxed);
+        let _held = self.state.shared.change();
+        self.state.shared.settings.0.min_unmapped_percent.store(u64::from(percent), Relaxed);
         self.forget_full_zones();
         Ok(())
     }
@@ -146,14 +146,14 @@ impl<P: Platform> Allocator<'_, P> {
     /// Changes how often a tick folds zoned counters. Ticks still come once a second
     /// ([`Self::tick`]), because other work depends on them.
     pub fn set_stat_interval(&self, interval: StatInterval) {
-        let _held = self.shared.change();
-        self.shared.settings.0.stat_interval.store(u64::from(interval.seconds()), Relaxed);
+        let _held = self.state.shared.change();
+        self.state.shared.settings.0.stat_interval.store(u64::from(interval.seconds()), Relaxed);
     }
 
     /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 tunes again.
     pub fn set_high_fraction(&self, fraction: u32) {
-        let held = self.shared.change();
-        self.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
+        let held = self.state.shared.change();
+        self.state.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
         self.apply_settings(&held);
         self.reset_tuning();
     }
@@ -163,16 +163,16 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// When the minimum exceeds what is managed; nothing is changed then.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
-        let held = self.shared.change();
+        let held = self.state.shared.change();
         self.check_min_free(&watermarks)?;
-        self.shared.set_watermarks(&watermarks);
+        self.state.shared.set_watermarks(&watermarks);
         self.apply_settings(&held);
         Ok(())
     }
 
     /// Refuses a minimum that no machine of this size can keep.
     pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
-        let managed: PageCount = self.zones.iter().map(Zone::managed).sum();
+        let managed: PageCount = self.state.zones.iter().map(Zone::managed).sum();
         match watermarks.min_free {
             Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
             _ => Ok(()),
@@ -181,14 +181,14 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Recomputes all that follows from settings, memory and CPUs online.
     pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
-        let watermarks = self.shared.watermarks();
-        let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
+        let watermarks = self.state.shared.watermarks();
+        let sizes = self.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
         let basis = watermarks.basis(sizes, self.page_bytes);
         let online = self.online_cpus(None);
-        for (place, node) in self.nodes.iter().enumerate() {
+        for (place, node) in self.state.nodes.iter().enumerate() {
             node.set_cpus_online(self.online_cpus(Some(place)));
             let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
-            let zones = &self.zones[node.first_zone..][..node.zone_count];
+            let zones = &self.state.zones[node.first_zone..][..node.zone_count];
             for zone in zones {
                 let of_kind = &mut managed[zone.kind.index()];
                 *of_kind = of_kind.plus(zone.managed());
@@ -219,16 +219,16 @@ impl<P: Platform> Allocator<'_, P> {
         let pageset_zone = PagesetZone {
             managed,
             low: marks.low,
-            node_cpus: self.nodes[zone.node].cpus_online(),
+            node_cpus: self.state.nodes[zone.node].cpus_online(),
             online_cpus: online,
         };
-        let high_fraction = self.shared.settings.0.high_fraction.load(Relaxed) as u32;
+        let high_fraction = self.state.shared.settings.0.high_fraction.load(Relaxed) as u32;
         let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
         let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
-        let pagesets = self.pagesets_of(zone);
+        let pagesets = self.state.pagesets_of(zone);
         let stacks = [pagesets.own_stacks, pagesets.foreign_stacks];
-        let published = self.shared.tuning() == PagesetTuning::DepthPublished;
+        let published = self.state.shared.tuning() == PagesetTuning::DepthPublished;
         let foreign = if published { own } else { own.on_foreign_cpu() };
         for (at, limits) in [own, foreign].into_iter().enumerate() {
             let slots = stacks[at].capacity();
@@ -252,12 +252,12 @@ impl<P: Platform> Allocator<'_, P> {
     /// The thresholds of a node's zones are those under pressure from now on: its background reclaim
     /// wakes.
     pub(crate) fn pressure_begins(&self, node: usize) {
-        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
+        self.state.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
     }
 
     /// The thresholds of a node's zones are those at rest again.
     pub(crate) fn pressure_ends(&self, node: usize) {
-        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
+        self.state.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
     }
 }
 

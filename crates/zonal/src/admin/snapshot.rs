@@ -149,7 +149,7 @@ pub struct NodeSnapshot {
 impl<'m, P: Platform> Allocator<'m, P> {
     /// All zones, by node and kind.
     pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + use<'m, '_, P> {
-        self.zones.iter().map(|zone| self.zone_snapshot(zone))
+        self.state.zones.iter().map(|zone| self.zone_snapshot(zone))
     }
 
     fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
@@ -163,7 +163,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             present: zone.present(),
             managed: zone.managed(),
             free: PageCount::new(zone.regions.free_pages()),
-            in_pagesets: self.pagesets_of(zone).frames(),
+            in_pagesets: self.state.pagesets_of(zone).frames(),
             watermarks: zone.watermarks(),
             reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
             pageset_limits: zone.pageset_limits(true),
@@ -177,7 +177,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn zone_locality(&self, zone: &Zone<'m, P>) -> Locality {
-        let count = |item| self.zone_count(zone, item, self.served(zone, item));
+        let count = |item| self.zone_count(zone, item, self.state.served(zone, item));
         Locality {
             hit: count(ZoneItem::NumaHit),
             miss: count(ZoneItem::NumaMiss),
@@ -190,10 +190,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// All nodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + use<'m, '_, P> {
-        (0..self.nodes.len()).map(|place| {
-            let total = |item| PageCount::new(self.nodes[place].counters.approximate(item));
+        (0..self.state.nodes.len()).map(|place| {
+            let total = |item| PageCount::new(self.state.nodes[place].counters.approximate(item));
             NodeSnapshot {
-                id: self.nodes[place].id,
+                id: self.state.nodes[place].id,
                 allocated: PageKind::ALL
                     .map(|kind| PageCount::new(self.allocated(place, kind).max(0) as u64)),
                 // These are counted in totals only.
@@ -209,7 +209,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// A counter of a zone with the differences of all CPUs, and those of blocks served at once.
     pub(crate) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
-        let differences = self.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
+        let differences = self.state.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
         let sum = zone.counters().snapshot(item, differences) + served;
         sum.max(0) as u64
     }
@@ -217,9 +217,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Frames allocated as `kind` on the node at a place, with the differences of all CPUs; it can be
     /// below zero for a moment.
     fn allocated(&self, place: usize, kind: PageKind) -> i64 {
-        let pagesets = self.node_zones(place).iter().flat_map(|zone| self.pagesets_of(zone).pagesets);
+        let pagesets =
+            self.state.node_zones(place).iter().flat_map(|zone| self.state.pagesets_of(zone).pagesets);
         let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
-        self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
+        self.state.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
     }
 
     /// Frames allocated on the node at a place. Summed before the sign is dropped: a frame freed
@@ -231,14 +232,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// All pagesets that are or were in use.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + use<'m, '_, P> {
-        self.zones.iter().flat_map(|zone| {
-            let seats = self.seats.iter().filter(|seat| seat.exists());
+        self.state.zones.iter().flat_map(|zone| {
+            let seats = self.state.seats.iter().filter(|seat| seat.exists());
             seats.map(|&seat| self.pageset_snapshot(zone, seat))
         })
     }
 
     fn pageset_snapshot(&self, zone: &Zone<'m, P>, seat: Seat) -> PagesetSnapshot {
-        let pageset = self.pagesets_of(zone).of(seat);
+        let pageset = self.state.pagesets_of(zone).of(seat);
         let limits = zone.pageset_limits(zone.is_own(seat));
         // Relaxed: figures for people.
         PagesetSnapshot {
@@ -256,12 +257,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The books of the whole allocator; they balance when nothing is under way.
     pub fn books(&self) -> Books {
         let mut books = Books::default();
-        for zone in self.zones {
+        for zone in self.state.zones {
             books.managed = books.managed.plus(zone.managed());
             books.free = books.free.plus(PageCount::new(zone.regions.free_pages()));
-            books.in_pagesets = books.in_pagesets.plus(self.pagesets_of(zone).frames());
+            books.in_pagesets = books.in_pagesets.plus(self.state.pagesets_of(zone).frames());
         }
-        books.allocated = (0..self.nodes.len()).map(|place| self.node_allocated(place)).sum();
+        books.allocated = (0..self.state.nodes.len()).map(|place| self.node_allocated(place)).sum();
         books
     }
 
@@ -277,27 +278,27 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// The machine's total of what nodes count, without differences, where there is one.
     pub(crate) fn machine_total(&self, item: NodeItem) -> Option<i64> {
-        let totals = &self.shared.machine_totals.0;
+        let totals = &self.state.shared.machine_totals.0;
         // Relaxed: a figure of its own.
         (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 
     /// The same, summed up over the nodes.
     pub(crate) fn nodes_total(&self, item: NodeItem) -> i64 {
-        self.nodes.iter().map(|node| node.counters.total(item)).sum()
+        self.state.nodes.iter().map(|node| node.counters.total(item)).sum()
     }
 
     /// Free frames of all zones, wrong by at most the drift of all CPUs, at the price of one read a
     /// zone.
     pub fn free_approximate(&self) -> PageCount {
-        PageCount::new(approximate_over(self.zones.iter().map(Zone::counters), ZoneItem::Free))
+        PageCount::new(approximate_over(self.state.zones.iter().map(Zone::counters), ZoneItem::Free))
     }
 
     /// What happened so far.
     pub fn events(&self) -> Events {
         let mut events = Events::default();
-        self.nodes.iter().for_each(|node| node.events.add_to(&mut events));
-        for pageset in self.pagesets.iter().flat_map(|zone| zone.pagesets) {
+        self.state.nodes.iter().for_each(|node| node.events.add_to(&mut events));
+        for pageset in self.state.pagesets.iter().flat_map(|zone| zone.pagesets) {
             events.probes += pageset.probes.load(Relaxed); // relaxed: figures for people
         }
         for pageset in self.pagesets() {
@@ -317,8 +318,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Calls `sink` with each node of the fallback list of `node`, in order.
     pub fn fallback_order(&self, node: NodeId, mut sink: impl FnMut(NodeId)) {
-        let Some(place) = self.place_of(node) else { return };
-        let list = self.lists.read(place);
+        let Some(place) = self.state.place_of(node) else { return };
+        let list = self.state.lists.read(place);
         let mut last = None;
         for position in 0..list.len().unwrap_or(0) {
             let id = list.node_at(position);

@@ -18,12 +18,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// [`Config::stat_interval`](crate::Config::stat_interval) is; a machine whose CPUs each have a timer
     /// calls [`Allocator::tick_cpu`] there instead.
     pub fn tick(&self) {
-        self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.tick_seat(seat));
+        self.state.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.tick_seat(seat));
     }
 
     /// Looks after the pagesets and counters of one CPU.
     pub fn tick_cpu(&self, cpu: CpuId) {
-        if let Some(seat) = self.seat(cpu) {
+        if let Some(seat) = self.state.seat(cpu) {
             self.tick_seat(seat);
         }
     }
@@ -33,34 +33,34 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// not touched; others are waited for, so not to be called by a reclaimer or within a request.
     /// Linux: `vm.stat_refresh`.
     pub fn stat_refresh(&self) {
-        for (zone, seat) in self.used_pagesets() {
-            if !self.pagesets_of(zone).of(seat).has_differences() {
+        for (zone, seat) in self.state.used_pagesets() {
+            if !self.state.pagesets_of(zone).of(seat).has_differences() {
                 continue;
             }
-            let guard = self.pageset(zone, seat);
+            let guard = self.state.pageset(zone, seat);
             self.fold(zone, &guard, seat);
-            self.set_limits(zone, &guard, seat);
+            self.state.set_limits(zone, &guard, seat);
         }
     }
 
     fn tick_seat(&self, seat: Seat) {
-        let (now, tuning) = (self.platform.now(), self.shared.tuning());
-        let marks = self.lists.full(usize::from(seat.node));
-        if self.is_away(seat) && marks.is_stale(now) {
-            self.go_home(seat);
+        let (now, tuning) = (self.state.platform.now(), self.state.shared.tuning());
+        let marks = self.state.lists.full(usize::from(seat.node));
+        if self.state.is_away(seat) && marks.is_stale(now) {
+            self.state.go_home(seat);
         }
-        for zone in self.zones {
-            let pageset = self.pagesets_of(zone).of(seat);
+        for zone in self.state.zones {
+            let pageset = self.state.pagesets_of(zone).of(seat);
             // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
             // whose `high` has decayed.
             let is_clean = !pageset.has_differences()
                 && pageset.high() <= zone.pageset_limits(zone.is_own(seat)).high_min
                 && !(tuning == PagesetTuning::Depth && pageset.was_used() && pageset.is_watch_due(now));
             if (pageset.count() != PageCount::ZERO || !is_clean)
-                && let Some(guard) = self.try_pageset(zone, seat)
+                && let Some(guard) = self.state.try_pageset(zone, seat)
             {
                 self.tick_pageset(zone, &guard, seat);
-                self.set_limits(zone, &guard, seat);
+                self.state.set_limits(zone, &guard, seat);
             }
         }
     }
@@ -68,18 +68,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn tick_pageset(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
         let own = zone.is_own(seat);
         let mut surplus = self.idle_surplus(zone, guard, own);
-        match self.shared.tuning() {
+        match self.state.shared.tuning() {
             // A period ends on a free, not here.
-            PagesetTuning::Depth if guard.is_watch_due(self.platform.now()) => guard.watch(true),
+            PagesetTuning::Depth if guard.is_watch_due(self.state.platform.now()) => guard.watch(true),
             PagesetTuning::Stepwise => {
-                let decay = self.figures(zone, guard, own).decay();
+                let decay = self.state.figures(zone, guard, own).decay();
                 guard.set_high(decay.high);
                 surplus = surplus.max(decay.surplus);
             }
             PagesetTuning::Depth | PagesetTuning::DepthPublished | PagesetTuning::Fixed => {}
         }
         if surplus != PageCount::ZERO {
-            self.drain(zone, guard, StackId::PAGES, surplus.min(guard.count()));
+            self.state.drain(zone, guard, StackId::PAGES, surplus.min(guard.count()));
         }
         if self.is_fold_due(guard) {
             self.fold(zone, guard, seat);
@@ -90,8 +90,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Ends the period of the depth rule if it is over.
     pub(crate) fn end_period(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        let limits = || self.high_limits(zone, zone.is_own(seat));
-        if let Some(high) = guard.depth().end_period(self.platform.now(), limits) {
+        let limits = || self.state.high_limits(zone, zone.is_own(seat));
+        if let Some(high) = guard.depth().end_period(self.state.platform.now(), limits) {
             guard.set_high(high);
             guard.watch(false);
         }
@@ -103,14 +103,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let idle = IdleTicks::new(guard.idle_ticks.load(Relaxed) as u8).after_tick(activity);
         guard.idle_ticks.store(u64::from(idle.get()), Relaxed);
         let home = if own { Home::Local } else { Home::Remote };
-        idle.surplus(home, guard.count(), self.high_limits(zone, own))
+        idle.surplus(home, guard.count(), self.state.high_limits(zone, own))
     }
 
     /// Whether the last fold of a pageset was an interval ago, to the nearest tick.
     fn is_fold_due(&self, guard: &PagesetGuard<'_, P>) -> bool {
-        let interval = u64::from(self.shared.stat_interval().seconds()) * SECOND_NS;
+        let interval = u64::from(self.state.shared.stat_interval().seconds()) * SECOND_NS;
         // Relaxed: the guard orders it.
-        let (now, folded_at) = (self.platform.now().ns(), guard.folded_at.load(Relaxed));
+        let (now, folded_at) = (self.state.platform.now().ns(), guard.folded_at.load(Relaxed));
         // Each tick, also where the clock stands still; and soon after the clock was set back.
         interval <= SECOND_NS
             || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
@@ -118,42 +118,35 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Moves a CPU's counter differences to the totals.
     fn fold(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        guard.folded_at.store(self.platform.now().ns(), Relaxed); // relaxed: the guard orders it
+        guard.folded_at.store(self.state.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         zone.counters().fold(&guard.zone_diffs, guard);
         for kind in PageKind::ALL {
-            self.nodes[zone.node].counters.fold_difference(&[kind.item()], guard.clear_kind(kind));
+            self.state.nodes[zone.node].counters.fold_difference(&[kind.item()], guard.clear_kind(kind));
         }
-        self.fold_all_served(zone, guard, seat);
+        self.state.fold_all_served(zone, guard, seat);
     }
 
     /// Gives everything a pageset holds back, counters included.
     pub(crate) fn empty(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        self.drain(zone, guard, StackId::PAGES, guard.count());
+        self.state.drain(zone, guard, StackId::PAGES, guard.count());
         self.fold(zone, guard, seat);
     }
 
     /// After limits changed: `high` of every pageset in use is clamped to them, and differences beyond
     /// lowered thresholds are folded.
     pub(crate) fn reclamp_pagesets(&self) {
-        for (zone, seat) in self.used_pagesets() {
-            let guard = self.pageset(zone, seat);
-            guard.set_high(self.high_limits(zone, zone.is_own(seat)).clamp(guard.high()));
+        for (zone, seat) in self.state.used_pagesets() {
+            let guard = self.state.pageset(zone, seat);
+            guard.set_high(self.state.high_limits(zone, zone.is_own(seat)).clamp(guard.high()));
             self.fold(zone, &guard, seat);
-            self.set_limits(zone, &guard, seat);
+            self.state.set_limits(zone, &guard, seat);
         }
-    }
-
-    /// Pagesets that were ever used; the others are as they would be after any change.
-    pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, Seat)> {
-        let seats = self.seats.iter().copied().filter(Seat::exists);
-        let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
-        pairs.filter(|(zone, seat)| self.pagesets_of(zone).of(*seat).was_used())
     }
 
     /// Starts tuning afresh everywhere.
     pub(crate) fn reset_tuning(&self) {
-        for (zone, seat) in self.used_pagesets() {
-            self.restart_tuning(zone, &self.pageset(zone, seat), seat);
+        for (zone, seat) in self.state.used_pagesets() {
+            self.restart_tuning(zone, &self.state.pageset(zone, seat), seat);
         }
     }
 
@@ -162,8 +155,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         guard.depth().reset(guard);
         guard.watch(false);
         guard.stepwise().reset(guard);
-        guard.set_high(self.high_limits(zone, zone.is_own(seat)).min());
-        self.set_limits(zone, guard, seat);
+        guard.set_high(self.state.high_limits(zone, zone.is_own(seat)).min());
+        self.state.set_limits(zone, guard, seat);
     }
 }
 

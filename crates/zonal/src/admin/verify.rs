@@ -85,9 +85,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The first invariant that does not hold.
     pub fn verify(&self) -> Result<Books, VerifyError> {
         let mut sum = Books::default();
-        for (place, node) in self.nodes.iter().enumerate() {
+        for (place, node) in self.state.nodes.iter().enumerate() {
             let mut allocated = PageCount::ZERO;
-            for zone in self.node_zones(place) {
+            for zone in self.state.node_zones(place) {
                 let books = self.verify_zone(zone).map_err(|fault| at(zone, fault))?;
                 sum.managed = sum.managed.plus(books.managed);
                 sum.free = sum.free.plus(books.free);
@@ -97,7 +97,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             let counted = self.node_allocated(place);
             if counted != allocated
-                && let Some(zone) = self.node_zones(place).first()
+                && let Some(zone) = self.state.node_zones(place).first()
             {
                 return Err(VerifyError {
                     node: node.id,
@@ -106,7 +106,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 });
             }
         }
-        match (self.verify_machine(), self.zones.first()) {
+        match (self.verify_machine(), self.state.zones.first()) {
             (Err(fault), Some(zone)) => Err(at(zone, fault)),
             _ => Ok(sum),
         }
@@ -147,12 +147,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Frames in pagesets; each must be managed, not allocated, not free.
     fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
         let mut total = PageCount::ZERO;
-        let used = |seat: &&Seat| seat.exists() && self.pagesets_of(zone).of(**seat).was_used();
-        for &seat in self.seats.iter().filter(used) {
-            let guard = self.pageset(zone, seat);
+        let used = |seat: &&Seat| seat.exists() && self.state.pagesets_of(zone).of(**seat).was_used();
+        for &seat in self.state.seats.iter().filter(used) {
+            let guard = self.state.pageset(zone, seat);
             let mut held = PageCount::ZERO;
             for stack in CachedOrders::stacks_downwards() {
-                let order = self.cached.order(stack);
+                let order = self.state.cached.order(stack);
                 for frame in guard.blocks(stack) {
                     check_kept(zone, frame, order)?;
                     held = held.plus(order.pages());
@@ -162,7 +162,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Err(Fault::Counter(guard.count(), held));
             }
             total = total.plus(held);
-            self.set_limits(zone, &guard, seat);
+            self.state.set_limits(zone, &guard, seat);
         }
         Ok(total)
     }
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_block_beyond_the_zone_is_named() {
         let allocator = small(&Config::default(), |_| {});
-        let zone = &allocator.zones[1];
+        let zone = &allocator.state.zones[1];
         let last = zone.span.end().get() - 16;
         let frame = zone.offset(Pfn::new(last));
         zone.frames.set(frame, FrameState::Allocated(Order::new(5).unwrap(), PageKind::User));
@@ -268,7 +268,7 @@ mod tests {
             let allocator = small(&Config { counters, ..Config::default() }, |_| {});
             let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
             allocator.verify().unwrap();
-            let total = &allocator.shared.machine_totals.0[NodeItem::User.lane()];
+            let total = &allocator.state.shared.machine_totals.0[NodeItem::User.lane()];
             let there_is = totals == TotalsRule::AndMachine;
             assert_eq!(total.load(Relaxed), if there_is { 32 } else { 0 });
             total.fetch_sub(1, Relaxed);
@@ -282,7 +282,7 @@ mod tests {
     fn a_free_frame_that_is_said_to_be_allocated_is_named() {
         let allocator = small(&Config::default(), |_| {});
         let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
-        let zone = &allocator.zones[block.zone.index()];
+        let zone = &allocator.state.zones[block.zone.index()];
         let (first, end) = (zone.offset(block.first), zone.span.count.get() as u32);
         // The neighbour of the block, in one run with it, and one far from it.
         let near = first ^ 32;

@@ -3,21 +3,19 @@
 //! Neighbours: `layout.rs` cuts the buffers, `lists.rs` and `settings.rs` fill in what follows from
 //! the machine; `alloc.rs` and `free.rs` are what it is for.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use crate::alloc::layout::{BufferRequest, Layout};
 use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Buffer, Carver};
-use crate::pageset::{CachedOrders, Pageset, ZonePagesets};
+use crate::pageset::state::MachineState;
+use crate::pageset::{CachedOrders, Pageset};
+use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::Homes;
-use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
 use crate::rules::stat_threshold::{CounterRules, TotalsRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
-use crate::zone::node::Node;
 use crate::zone::shared::SharedCells;
 use crate::zone::{Seat, Zone};
 use crate::zonelist::Zonelists;
@@ -28,25 +26,13 @@ use crate::zonelist::Zonelists;
 /// called from any CPU at any time. Callbacks into the platform's reclaimers happen outside every
 /// lock.
 pub struct Allocator<'m, P: Platform> {
-    pub(crate) platform: P,
-    pub(crate) shared: &'m SharedCells<P>,
-    pub(crate) zones: &'m [Zone<'m, P>],
-    pub(crate) nodes: &'m [Node<'m, P>],
-    /// By zone.
-    pub(crate) pagesets: &'m [ZonePagesets<'m, P>],
-    pub(crate) homes: Homes<'m, P>,
-    /// By CPU id.
-    pub(crate) seats: &'m [Seat],
-    /// By CPU id: 1 while the CPU is online.
-    pub(crate) cpus_online: &'m [P::U32],
+    pub(crate) state: MachineState<'m, P>,
     /// Row by row.
     pub(crate) distances: &'m [u8],
     /// First frame of each zone, ascending, with the zone's index.
     pub(crate) starts: &'m [(Pfn, u16)],
     /// Every range that is or may become memory: ascending, disjoint.
     pub(crate) memory: &'m [(Pfn, PageCount)],
-    pub(crate) lists: Zonelists<'m, P>,
-    pub(crate) cached: CachedOrders,
     pub(crate) page_bytes: u32,
     pub(crate) max_order: Order,
     pub(crate) node_load: NodeLoad,
@@ -110,20 +96,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
             nodes.push(node);
             lists.push(list);
         }
-        let mut allocator = Self {
+        let state = MachineState {
             platform,
             shared,
             zones: zones.finish(),
             nodes: nodes.finish(),
+            lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
             pagesets: pagesets.finish(),
             homes: Homes::NONE,
             seats: local.seats,
             cpus_online,
+            cached: CachedOrders::new(config.huge_order()),
+        };
+        let mut allocator = Self {
+            state,
             distances: local.distances,
             starts: local.starts,
             memory: local.memory,
-            lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
-            cached: CachedOrders::new(config.huge_order()),
             page_bytes: config.page_bytes,
             max_order: config.max_order,
             node_load: config.node_load,
@@ -135,18 +124,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
             metadata_bytes,
         };
         allocator.start(machine, config)?;
-        allocator.make_homes(&mut local_carver, nowhere);
+        let plain = allocator.is_plain();
+        allocator.state.make_homes(&mut local_carver, nowhere, plain);
         Ok(allocator)
     }
 
     /// Brings CPUs and memory online.
     fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
-        self.shared.configure(config);
-        let held = self.shared.change();
-        for seat in self.seats.iter().filter(|seat| seat.exists()) {
+        self.state.shared.configure(config);
+        let held = self.state.shared.change();
+        for seat in self.state.seats.iter().filter(|seat| seat.exists()) {
             self.set_cpu_online(seat.cpu, true);
         }
-        for (zone, description) in self.zones.iter().zip(machine.zones()) {
+        for (zone, description) in self.state.zones.iter().zip(machine.zones()) {
             description.managed.iter().for_each(|range| self.add_frames(zone, range));
         }
         self.rebuild_lists(&held);
@@ -162,7 +152,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// The embedder's platform.
     pub const fn platform(&self) -> &P {
-        &self.platform
+        &self.state.platform
     }
 
     /// Bytes of metadata asked for, over all buffers.
@@ -180,50 +170,27 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.max_order
     }
 
-    /// The seat of the CPU that runs the caller, if the machine knows that CPU.
-    #[inline]
-    pub(crate) fn current_seat(&self) -> Option<Seat> {
-        self.seat(self.platform.current_cpu())
-    }
-
-    /// The seat of a CPU, if the machine has it.
-    #[inline]
-    pub(crate) fn seat(&self, cpu: CpuId) -> Option<Seat> {
-        self.seats.get(cpu.index()).copied().filter(Seat::exists)
-    }
-
     /// The zone whose span holds `frame`.
     #[inline]
     pub(crate) fn zone_of(&self, frame: Pfn) -> Option<&Zone<'m, P>> {
         let after = self.starts.partition_point(|&(start, _)| start <= frame);
         let (_, zone) = self.starts[after.checked_sub(1)?];
-        let zone = &self.zones[usize::from(zone)];
+        let zone = &self.state.zones[usize::from(zone)];
         (frame < zone.span.end()).then_some(zone)
-    }
-
-    /// The pagesets of a zone.
-    #[inline]
-    pub(crate) fn pagesets_of(&self, zone: &Zone<'m, P>) -> &'m ZonePagesets<'m, P> {
-        &self.pagesets[zone.id.index()]
     }
 
     /// CPUs online, of the node at a place or of all.
     pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
         let there = |seat: &&Seat| node.is_none_or(|node| usize::from(seat.node) == node);
         // Relaxed: changes of CPUs are serialised by their lock.
-        let online = |seat: &&Seat| self.is_online(**seat);
-        self.seats.iter().filter(there).filter(online).count() as u32
-    }
-
-    /// Whether the CPU at `seat` is online.
-    pub(crate) fn is_online(&self, seat: Seat) -> bool {
-        self.cpus_online[seat.cpu.index()].load(Relaxed) != 0 // relaxed: pagesets are closed exactly
+        let online = |seat: &&Seat| self.state.is_online(**seat);
+        self.state.seats.iter().filter(there).filter(online).count() as u32
     }
 
     /// The node a CPU is on.
     #[must_use]
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
-        self.seat(cpu).map(|seat| self.nodes[usize::from(seat.node)].id)
+        self.state.seat(cpu).map(|seat| self.state.nodes[usize::from(seat.node)].id)
     }
 
     /// The range of frames that a zone spans, for the zone that holds `frame`.

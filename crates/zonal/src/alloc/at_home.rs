@@ -33,7 +33,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Puts a frame of zone `zone`, marked as kept, on top of the stack at home; `false` when that is
     /// of another zone, or the give trips for the sake of the stack or is disturbed.
     pub(crate) fn give_and_fold(&self, zone: usize, frame: u32, kind: PageKind) -> bool {
-        if self.shared.tuning() == PagesetTuning::Depth && self.is_period_over(zone) {
+        if self.state.shared.tuning() == PagesetTuning::Depth && self.is_period_over(zone) {
             return false; // one that is counted under the pageset's guard closes it
         }
         let given = self.under_lock(|home, seat, word| {
@@ -50,16 +50,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn is_period_over(&self, zone: usize) -> bool {
-        let pageset = self.pagesets[zone].pagesets.get(self.platform.current_cpu().index());
-        pageset.is_some_and(|pageset| pageset.depth().is_period_over(self.platform.now()))
+        let pageset = self.state.pagesets[zone].pagesets.get(self.state.platform.current_cpu().index());
+        pageset.is_some_and(|pageset| pageset.depth().is_period_over(self.state.platform.now()))
     }
 
     /// Does `work` with the home of the caller's CPU and its word, if that can be locked at once.
     fn under_lock<R>(&self, work: impl FnOnce(&'m Home<'m, P>, Seat, u64) -> Option<R>) -> Option<R> {
-        let cpu = self.platform.current_cpu();
-        let home = self.homes.of(cpu)?;
-        let seat = self.seat(cpu)?;
-        let gate = self.platform.cpu_local().lock(cpu, home.head)?;
+        let cpu = self.state.platform.current_cpu();
+        let home = self.state.homes.of(cpu)?;
+        let seat = self.state.seat(cpu)?;
+        let gate = self.state.platform.cpu_local().lock(cpu, home.head)?;
         let done = if gate == OPEN { work(home, seat, home.head.word.load(Relaxed)) } else { None };
         home.head.open();
         done
@@ -68,8 +68,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// `word` after a step of `amount`, with what is beyond the thresholds moved to the totals.
     #[inline]
     fn folded(&self, home: &Home<'m, P>, seat: Seat, word: Word, kind: PageKind, amount: i64) -> Word {
-        let zone = &self.zones[home.zone.index()];
-        let counters = &self.nodes[zone.node].counters;
+        let zone = &self.state.zones[home.zone.index()];
+        let counters = &self.state.nodes[zone.node].counters;
         let difference = word.difference(kind as usize);
         let left = counters.kept_of(difference, amount);
         counters.fold_difference(&[kind.item()], difference - left);
@@ -79,7 +79,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return word;
         }
         let left = -zone.counters().overstep();
-        self.fold_served(zone, self.pagesets_of(zone).of(seat), seat, served - left);
+        self.state.fold_served(zone, self.state.pagesets_of(zone).of(seat), seat, served - left);
         word.with_difference(HOME_LANE, left)
     }
 }

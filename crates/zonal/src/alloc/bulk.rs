@@ -70,9 +70,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             came += 1;
         }
         let moved = i64::from(count);
-        guard.count_kind(kind, moved, &self.nodes[zone.node].counters);
-        self.count_hits(zone, &guard, seat, came as i64);
-        self.nodes[zone.node].events.add(Event::Withheld, u64::from(count) - came as u64);
+        guard.count_kind(kind, moved, &self.state.nodes[zone.node].counters);
+        self.state.count_hits(zone, &guard, seat, came as i64);
+        self.state.nodes[zone.node].events.add(Event::Withheld, u64::from(count) - came as u64);
         self.let_go_home(zone, &guard, seat, moved);
         came
     }
@@ -81,7 +81,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// one that is not an allocated frame of that zone.
     fn push_bulk(&self, frames: &[Pfn]) -> usize {
         let Some((zone, seat, guard)) = self.lock_home() else { return 0 };
-        let below_high = self.high_now(zone, &guard, seat).saturating_minus(guard.count());
+        let below_high = self.state.high_now(zone, &guard, seat).saturating_minus(guard.count());
         // The one that reaches `high` drains.
         let room = below_high.saturating_minus(PageCount::new(1)).get();
         let room = room.min(u64::from(guard.room(StackId::PAGES)));
@@ -96,7 +96,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             freed += 1;
         }
         for kind in PageKind::ALL {
-            guard.count_kind(kind, -of_kinds[kind as usize], &self.nodes[zone.node].counters);
+            guard.count_kind(kind, -of_kinds[kind as usize], &self.state.nodes[zone.node].counters);
         }
         self.let_go_home(zone, &guard, seat, -(freed as i64));
         freed
@@ -105,15 +105,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Locks the pageset at home, where frames need no more on their way than a check of their state,
     /// and no rule counts them one by one.
     fn lock_home(&self) -> Option<(&Zone<'m, P>, Seat, PagesetGuard<'_, P>)> {
-        let seat = self.current_seat().filter(|_| self.is_plain())?;
-        let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
-        let guard = self.own_pageset(zone, seat).filter(|guard| !guard.is_closed())?;
-        (!self.shared.tuning().sees_every_free()).then_some((zone, seat, guard))
+        let seat = self.state.current_seat().filter(|_| self.is_plain())?;
+        let zone = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
+        let guard = self.state.own_pageset(zone, seat).filter(|guard| !guard.is_closed())?;
+        (!self.state.shared.tuning().sees_every_free()).then_some((zone, seat, guard))
     }
 
     /// Tells the depth rule of frames taken, or below zero given, and sets limits.
     fn let_go_home(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, moved: i64) {
-        if moved != 0 && self.shared.tuning() == PagesetTuning::Depth {
+        if moved != 0 && self.state.shared.tuning() == PagesetTuning::Depth {
             // The first of these frees ends a period that is over, after it was counted.
             let first = moved.clamp(-1, 0);
             guard.depth().moved(first, guard);
@@ -122,6 +122,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             guard.depth().moved(moved - first, guard);
         }
-        self.set_limits(zone, guard, seat);
+        self.state.set_limits(zone, guard, seat);
     }
 }

@@ -47,7 +47,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
             Some((step, offset as u32)) // zones span 2^32 frames at most
         };
         let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);
-        self.platform.cpu_local().give_at_home(&self.platform, &self.homes, prepare, refused)
+        self.state.platform.cpu_local().give_at_home(
+            &self.state.platform,
+            &self.state.homes,
+            prepare,
+            refused,
+        )
     }
 
     /// Marks a single frame of another kind than the usual one as cached, where `byte` was found; returns what
@@ -67,12 +72,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn give_beyond(&self, zone: usize, frame: u32, step: u64) -> bool {
         let kind = PageKind::ALL.into_iter().find(|&kind| GIVE_STEPS[kind as usize] == step);
         let kind = kind.expect("steps are of kinds");
-        if self.platform.is_reentered() {
-            self.zones[zone].frames.take_back(frame, kind);
+        if self.state.platform.is_reentered() {
+            self.state.zones[zone].frames.take_back(frame, kind);
             return false;
         }
         if !self.give_and_fold(zone, frame, kind) {
-            self.give(&self.zones[zone], frame, Order::PAGE, kind);
+            self.give(&self.state.zones[zone], frame, Order::PAGE, kind);
         }
         true
     }
@@ -81,7 +86,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(never)]
     fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
-        if self.platform.is_reentered() {
+        if self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
         }
         let frame = zone.offset(first);
@@ -100,14 +105,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Gives a block that is marked as kept back to its zone.
     fn give(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let pages = -(order.pages().get() as i64);
-        let counters = &self.nodes[zone.node].counters;
-        if let Some(stack) = self.cached.stack(order)
-            && let Some(seat) = self.current_seat()
-            && let Some(guard) = self.own_pageset(zone, seat)
+        let counters = &self.state.nodes[zone.node].counters;
+        if let Some(stack) = self.state.cached.stack(order)
+            && let Some(seat) = self.state.current_seat()
+            && let Some(guard) = self.state.own_pageset(zone, seat)
         {
             guard.count_kind(kind, pages, counters);
             let pushed = self.push(zone, &guard, seat, stack, frame, order);
-            self.set_limits(zone, &guard, seat);
+            self.state.set_limits(zone, &guard, seat);
             if pushed {
                 return;
             }
@@ -131,7 +136,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return false;
         }
         guard.push(stack, order, frame);
-        match self.shared.tuning() {
+        match self.state.shared.tuning() {
             PagesetTuning::Depth | PagesetTuning::DepthPublished => {
                 guard.set_run(guard.depth().on_give(order, guard));
                 self.end_period(zone, guard, seat);
@@ -141,7 +146,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             PagesetTuning::Fixed => {}
         }
-        if guard.count() >= self.high_now(zone, guard, seat) {
+        if guard.count() >= self.state.high_now(zone, guard, seat) {
             self.drain_surplus(zone, guard, seat, stack);
         }
         true
@@ -150,11 +155,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Drains a stack that is full; `false` when the pageset is closed.
     #[cold]
     fn make_room(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) -> bool {
-        let order = self.cached.order(stack);
+        let order = self.state.cached.order(stack);
         let half = u64::from(guard.len(stack)).div_ceil(2) << order.get();
         let batch = zone.pageset_limits(zone.is_own(seat)).batch;
-        let size = if self.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
-        self.drain(zone, guard, stack, size.min(PageCount::new(half)));
+        let size =
+            if self.state.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
+        self.state.drain(zone, guard, stack, size.min(PageCount::new(half)));
         guard.room(stack) > 0
     }
 
@@ -162,19 +168,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn drain_surplus(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) {
         let own = zone.is_own(seat);
-        self.set_first_high(zone, guard, own);
+        self.state.set_first_high(zone, guard, own);
         let count = guard.count();
-        if count < self.high_now(zone, guard, seat) {
+        if count < self.state.high_now(zone, guard, seat) {
             return;
         }
-        let bar = self.high_now(zone, guard, seat);
+        let bar = self.state.high_now(zone, guard, seat);
         let batch = zone.pageset_limits(own).batch;
-        let size = match self.shared.tuning() {
+        let size = match self.state.shared.tuning() {
             PagesetTuning::Stepwise => {
-                let figures = self.figures(zone, guard, own);
+                let figures = self.state.figures(zone, guard, own);
                 let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
                 guard.set_high(resize.high);
-                resize.size.max(count.saturating_minus(self.high_now(zone, guard, seat)))
+                resize.size.max(count.saturating_minus(self.state.high_now(zone, guard, seat)))
             }
             // A `high` that fell is reached a batch at a time, unless the zone is being reclaimed.
             PagesetTuning::DepthPublished if !zone.is_reclaimed() => batch,
@@ -186,9 +192,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 size.max(words::drain_least(bar, count))
             }
         };
-        self.drain(zone, guard, stack, size.min(count));
+        self.state.drain(zone, guard, stack, size.min(count));
         // While large blocks are scarce, or limits fell, `high` itself follows.
-        guard.set_high(self.high_limits(zone, own).clamp(guard.high()));
+        guard.set_high(self.state.high_limits(zone, own).clamp(guard.high()));
     }
 
     /// Frees a block past the pagesets.
@@ -197,11 +203,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let pages = order.pages().get();
         if zone.frames.mark_free(frame, order) && zone.regions.give(frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
-            self.clear_marks_early(zone);
+            self.state.clear_marks_early(zone);
         } else {
             // Freed twice by a race that plain checks cannot see: count it as allocated again.
-            self.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
-            self.nodes[zone.node].events.add(Event::Withheld, pages);
+            self.state.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
+            self.state.nodes[zone.node].events.add(Event::Withheld, pages);
         }
     }
 
@@ -209,7 +215,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         if let Some(poison) = self.hardening.poison
-            && let Some(contents) = self.platform.contents()
+            && let Some(contents) = self.state.platform.contents()
         {
             contents.fill(zone.pfn(frame), order.pages(), poison);
         }
@@ -221,7 +227,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 Entry::Oldest(oldest) => self.release(zone, &oldest),
                 // Freed twice by a race that plain checks cannot see; it is in there once.
                 Entry::Withheld => {
-                    return self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+                    return self.state.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
                 }
             }
         }
@@ -241,7 +247,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
         match block.kind {
             Some(kind) => self.give(zone, block.frame, block.order, kind),
-            None => self.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
+            None => self.state.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
         }
     }
 }

@@ -67,8 +67,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// A frame from the stack at home, unless that trips.
     #[inline(always)]
     fn take_at_home(&self, kind: PageKind) -> Option<Block> {
-        let local = self.platform.cpu_local();
-        let (home, frame) = local.take_at_home(&self.platform, &self.homes, TAKE_STEPS[kind as usize]);
+        let local = self.state.platform.cpu_local();
+        let (home, frame) =
+            local.take_at_home(&self.state.platform, &self.state.homes, TAKE_STEPS[kind as usize]);
         self.claim_at_home(home, frame, kind)
     }
 
@@ -94,7 +95,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// handed out: it stays as it is, counted as allocated, for the free that was wrong counted it down.
     #[cold]
     fn withheld_at_home(&self, zone: usize) {
-        self.nodes[self.zones[zone].node].events.add(Event::Withheld, 1);
+        self.state.nodes[self.state.zones[zone].node].events.add(Event::Withheld, 1);
     }
 
     /// Whatever is not served at home at once.
@@ -106,7 +107,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
-        if self.platform.is_reentered() {
+        if self.state.platform.is_reentered() {
             return Err(AllocError::Reentered);
         }
         if self.faults != Faults::None && self.is_refused() {
@@ -135,23 +136,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// of an order that is not cached from that zone; `None` when there is none to be had without
     /// waiting.
     fn pop_home(&self, request: &Request<'_, P>) -> Option<Block> {
-        let seat = self.current_seat()?;
-        let zone = &self.zones[self.nodes[usize::from(seat.node)].home()?];
+        let seat = self.state.current_seat()?;
+        let zone = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
         if request.is_strict() && !zone.is_own(seat) {
             return None;
         }
         let Terms { order, kind, .. } = request.terms;
-        let Some(stack) = self.cached.stack(order) else {
+        let Some(stack) = self.state.cached.stack(order) else {
             return self.split_home(zone, seat, &request.terms);
         };
-        let guard = self.own_pageset(zone, seat)?;
+        let guard = self.state.own_pageset(zone, seat)?;
         let kept = if guard.has(stack) { self.pop(zone, &guard, stack, order, kind) } else { None };
         let block = match kept {
             Some(block) => block,
             None => self.pop_refilled(zone, &guard, seat, stack, &request.terms)?,
         };
-        self.count_hits(zone, &guard, seat, 1);
-        self.set_limits(zone, &guard, seat);
+        self.state.count_hits(zone, &guard, seat, 1);
+        self.state.set_limits(zone, &guard, seat);
         Some(block)
     }
 
@@ -159,8 +160,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// watermark allows.
     #[inline]
     fn home_passes(&self, zone: &Zone<'m, P>, seat: Seat, terms: &Terms) -> bool {
-        !self.platform.is_reclaiming()
-            && self.is_online(seat)
+        !self.state.platform.is_reclaiming()
+            && self.state.is_online(seat)
             && zone.marks_allow(terms.order, terms.urgency, terms.zone_limit, Mark::Low)
     }
 
@@ -170,10 +171,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if order > self.max_order || !self.home_passes(zone, seat, terms) {
             return None;
         }
-        let guard = self.own_pageset(zone, seat)?;
+        let guard = self.state.own_pageset(zone, seat)?;
         let block = self.split(zone, Some(seat), order, terms.kind)?;
         guard.add_to(|pageset| &pageset.probes, 1);
-        self.count_hits(zone, &guard, seat, 1); // all limits stay as they are
+        self.state.count_hits(zone, &guard, seat, 1); // all limits stay as they are
         Some(block)
     }
 
@@ -191,8 +192,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let spare = spare(zone, terms.zone_limit, Mark::Low);
         loop {
-            if self.refill(zone, guard, seat, stack, spare) == 0 {
-                self.set_limits(zone, guard, seat);
+            if self.state.refill(zone, guard, seat, stack, spare) == 0 {
+                self.state.set_limits(zone, guard, seat);
                 return None;
             }
             if let Some(block) = self.pop(zone, guard, stack, terms.order, terms.kind) {
@@ -213,11 +214,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Option<Block> {
         loop {
             let frame = guard.pop(stack, order)?;
-            guard.count_kind(kind, order.pages().get() as i64, &self.nodes[zone.node].counters);
+            guard.count_kind(kind, order.pages().get() as i64, &self.state.nodes[zone.node].counters);
             if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
                 continue;
             }
-            match self.shared.tuning() {
+            match self.state.shared.tuning() {
                 PagesetTuning::Depth | PagesetTuning::DepthPublished => {
                     guard.set_run(guard.depth().on_take(order, guard));
                 }
@@ -240,17 +241,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let admitted = zone.frames.mark_allocated(frame, from, order, kind);
         if !admitted {
-            self.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+            self.state.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
         }
         admitted
     }
 
     #[cold]
     fn is_poisoned(&self, zone: &Zone<'_, P>, frame: u32, order: Order, poison: u64) -> bool {
-        let contents = self.platform.contents().expect("checked when the allocator was made");
+        let contents = self.state.platform.contents().expect("checked when the allocator was made");
         let unchanged = contents.holds(zone.pfn(frame), order.pages(), poison);
         if !unchanged {
-            self.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
+            self.state.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
         }
         unchanged
     }
@@ -264,10 +265,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         reach: &Reach<'_>,
         mark: Mark,
     ) -> Option<Block> {
-        let Some((stack, seat)) = self.cached.stack(reach.order).zip(reach.seat) else {
+        let Some((stack, seat)) = self.state.cached.stack(reach.order).zip(reach.seat) else {
             return self.take_from_buddy(zone, preferred, reach);
         };
-        let Some(guard) = self.own_pageset(zone, seat) else {
+        let Some(guard) = self.state.own_pageset(zone, seat) else {
             return self.take_from_buddy(zone, preferred, reach);
         };
         let own = zone.is_own(seat);
@@ -276,21 +277,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break block;
             }
             let spare = spare(zone, reach.limit, mark);
-            if self.refill(zone, &guard, seat, stack, spare) == 0 {
-                self.set_limits(zone, &guard, seat);
+            if self.state.refill(zone, &guard, seat, stack, spare) == 0 {
+                self.state.set_limits(zone, &guard, seat);
                 drop(guard);
                 return self.take_from_buddy(zone, preferred, reach);
             }
         };
         if preferred.node == zone.node && (reach.from == zone.node) == own && !reach.interleaved {
-            self.count_hits(zone, &guard, seat, 1);
+            self.state.count_hits(zone, &guard, seat, 1);
         } else {
             // Locality is counted in two places: what differs in both together stays below the threshold.
-            self.fold_all_served(zone, &guard, seat);
+            self.state.fold_all_served(zone, &guard, seat);
             let word = &guard.zone_diffs;
             count_numa(zone, preferred, reach, |item| zone.counters().increment(word, item, &guard));
         }
-        self.set_limits(zone, &guard, seat);
+        self.state.set_limits(zone, &guard, seat);
         Some(block)
     }
 
@@ -314,7 +315,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             // Under the region's lock, as in a refill.
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
             let frame = zone.regions.take(order, zone.home(seat), leaving)?;
-            self.nodes[zone.node].counters.add_total(kind.item(), pages);
+            self.state.nodes[zone.node].counters.add_total(kind.item(), pages);
             if self.admit(zone, frame, FrameState::Free, order, kind) {
                 return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
             }
@@ -324,7 +325,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Zeroes a block where that was asked for.
     #[inline]
     pub(crate) fn finish(&self, block: Block, zeroed: bool) -> Block {
-        if zeroed && let Some(contents) = self.platform.contents() {
+        if zeroed && let Some(contents) = self.state.platform.contents() {
             contents.fill(block.first, block.order.pages(), 0);
         }
         block

@@ -29,10 +29,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(crate) fn pop_past_full(&self, request: &Request<'_, P>) -> Option<Block> {
         let order = request.terms.order;
         // Pagesets of other nodes' CPUs hardly keep 2 MiB blocks.
-        let stack = self.cached.stack(order).filter(|&stack| stack != StackId::LARGE)?;
-        let seat = self.current_seat()?;
+        let stack = self.state.cached.stack(order).filter(|&stack| stack != StackId::LARGE)?;
+        let seat = self.state.current_seat()?;
         let (home, zone) = self.home_and_serving(request, stack, seat)?;
-        let guard = self.own_pageset(zone, seat)?;
+        let guard = self.state.own_pageset(zone, seat)?;
         let block = self.pop(zone, &guard, stack, order, request.terms.kind)?;
         let missed = zone.node != home.node;
         zone.counters().update(&guard.zone_diffs, &guard, |counts| {
@@ -40,12 +40,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
             counts.increment(if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
         });
         guard.add_to(|pageset| &pageset.probes, PROBES);
-        if order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
-            self.nodes[usize::from(seat.node)].note_absence();
-            self.stand_for(missed.then_some(home.id), zone, &guard, seat);
-            self.use_pageset(zone, &guard, seat);
+        if order == Order::PAGE && self.state.shared.zonelist_cache() == ZonelistCache::On {
+            self.state.nodes[usize::from(seat.node)].note_absence();
+            self.state.stand_for(missed.then_some(home.id), zone, &guard, seat);
+            self.state.use_pageset(zone, &guard, seat);
         }
-        self.set_limits(zone, &guard, seat);
+        self.state.set_limits(zone, &guard, seat);
         drop(guard);
         if missed {
             self.count_foreign(home, Some(seat));
@@ -56,14 +56,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Whether the current CPU is at home, or what has sent it away still holds. If not, it looks at
     /// its home zone again.
     pub(crate) fn may_stay(&self, request: &Request<'_, P>) -> bool {
-        let Some(seat) = self.current_seat() else { return false };
-        if !self.is_away(seat) {
+        let Some(seat) = self.state.current_seat() else { return false };
+        if !self.state.is_away(seat) {
             return true;
         }
         let serving = self.home_and_serving(request, StackId::PAGES, seat);
-        let stays = serving.is_some_and(|(_, zone)| self.uses(zone, seat));
+        let stays = serving.is_some_and(|(_, zone)| self.state.uses(zone, seat));
         if !stays {
-            self.go_home(seat);
+            self.state.go_home(seat);
         }
         stays
     }
@@ -76,8 +76,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         stack: StackId,
         seat: Seat,
     ) -> Option<(&Zone<'m, P>, &Zone<'m, P>)> {
-        let home = &self.zones[self.nodes[usize::from(seat.node)].home()?];
-        if self.pagesets_of(home).of(seat).has(stack) {
+        let home = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
+        if self.state.pagesets_of(home).of(seat).has(stack) {
             return None;
         }
         Some((home, self.first_not_marked(request, home, seat)?))
@@ -91,7 +91,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         seat: Seat,
     ) -> Option<&Zone<'m, P>> {
         let (order, urgency, limit) = (request.terms.order, request.terms.urgency, request.terms.zone_limit);
-        let mode = self.shared.zonelist_cache();
+        let mode = self.state.shared.zonelist_cache();
         if mode == ZonelistCache::Off {
             return None;
         }
@@ -100,12 +100,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         } else {
             ScanClass::new(order, Mark::Low, urgency, limit)
         };
-        let full = self.lists.full(usize::from(seat.node));
-        let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
+        let full = self.state.lists.full(usize::from(seat.node));
+        let reserve = urgency == Urgency::Reserve || self.state.platform.is_reclaiming();
         if !full.is_full(class, 0)
             || reserve
-            || self.shared.node_reclaim().is_on()
-            || full.is_stale(self.platform.now())
+            || self.state.shared.node_reclaim().is_on()
+            || full.is_stale(self.state.platform.now())
         {
             return None;
         }
@@ -115,9 +115,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if (mode != ZonelistCache::On || allows(home.free_approximate())) && allows(home.free()) {
             return None;
         }
-        let (_, zone) = Candidates::new(self.lists.read(usize::from(seat.node)), limit, None)
+        let (_, zone) = Candidates::new(self.state.lists.read(usize::from(seat.node)), limit, None)
             .next(1, Some(full.bitmap(class)))
             .ok()??;
-        Some(&self.zones[zone.index()])
+        Some(&self.state.zones[zone.index()])
     }
 }

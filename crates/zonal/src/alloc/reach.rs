@@ -84,20 +84,20 @@ impl<P: Platform> Allocator<'_, P> {
         if request.terms.order > self.max_order {
             return Err(AllocError::OrderTooLarge { order: request.terms.order, max: self.max_order });
         }
-        if self.zeroes(request) && self.platform.contents().is_none() {
+        if self.zeroes(request) && self.state.platform.contents().is_none() {
             return Err(AllocError::NoContents);
         }
-        let reclaiming = self.platform.is_reclaiming();
+        let reclaiming = self.state.platform.is_reclaiming();
         let urgency = if reclaiming { Urgency::Reserve } else { request.terms.urgency };
-        let cpu = self.platform.current_cpu();
-        let here = self.seat(cpu);
+        let cpu = self.state.platform.current_cpu();
+        let here = self.state.seat(cpu);
         let from = here.map_or(0, |seat| usize::from(seat.node));
         let mut reach = Reach {
             order: request.terms.order,
             kind: request.terms.kind,
             urgency,
             limit: request.terms.zone_limit,
-            seat: here.filter(|&seat| self.is_online(seat)).or(Some(Seat::absent(cpu))),
+            seat: here.filter(|&seat| self.state.is_online(seat)).or(Some(Seat::absent(cpu))),
             from,
             target: from,
             strict: request.is_strict(),
@@ -148,7 +148,7 @@ impl<P: Platform> Allocator<'_, P> {
                 node
             }
         };
-        if let Some(place) = target.and_then(|node| self.place_of(node)) {
+        if let Some(place) = target.and_then(|node| self.state.place_of(node)) {
             reach.target = place;
         }
         Ok(())

@@ -60,7 +60,7 @@ struct Awake<'a, 'm, P: Platform> {
 
 impl<P: Platform> Drop for Awake<'_, '_, P> {
     fn drop(&mut self) {
-        self.allocator.nodes[self.place].background_ends();
+        self.allocator.state.nodes[self.place].background_ends();
         self.allocator.pressure_ends(self.place);
     }
 }
@@ -73,7 +73,7 @@ impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
         zones
             .iter()
             .filter(|zone| zone.reclaim_begins())
-            .for_each(|zone| allocator.pagesets_of(zone).let_next_gives_trip());
+            .for_each(|zone| allocator.state.pagesets_of(zone).let_next_gives_trip());
         Self(zones)
     }
 }
@@ -109,9 +109,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// [`wake_background_reclaim`](Platform::wake_background_reclaim). Returns the frames freed; zero
     /// when another worker is at it, or the caller is itself in a reclaimer's call.
     pub fn background_reclaim(&self, node: NodeId) -> PageCount {
-        let Some(place) = self.place_of(node) else { return PageCount::ZERO };
-        let node = &self.nodes[place];
-        if self.platform.is_reclaiming() || !node.background_begins() {
+        let Some(place) = self.state.place_of(node) else { return PageCount::ZERO };
+        let node = &self.state.nodes[place];
+        if self.state.platform.is_reclaiming() || !node.background_begins() {
             return PageCount::ZERO;
         }
         let _awake = Awake { allocator: self, place };
@@ -130,8 +130,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// when the machine has no such node, or the caller is itself in a reclaimer's call.
     /// Linux: `/sys/devices/system/node/node*/reclaim`.
     pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
-        match self.place_of(node) {
-            Some(place) if !self.platform.is_reclaiming() => {
+        match self.state.place_of(node) {
+            Some(place) if !self.state.platform.is_reclaiming() => {
                 let request = ReclaimRequest::new(ReclaimReason::Shrink, node, target);
                 self.call_reclaimers(&self.whole_node(place), &request)
             }
@@ -150,7 +150,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.drain_zone(zone);
         let free = PageCount::new(zone.regions.count_free(zone.offset(range.start), range.count.get()));
         let target = range.count.saturating_minus(free);
-        if target == PageCount::ZERO || self.platform.is_reclaiming() {
+        if target == PageCount::ZERO || self.state.platform.is_reclaiming() {
             return Ok(PageCount::ZERO);
         }
         let request = ReclaimRequest {
@@ -163,7 +163,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Rounds of reclaim, as long as they help: those after which as much is missing as before
     /// count as idle, whatever the reclaimer says.
     fn reclaim_to_high(&self, place: usize) -> PageCount {
-        let node = &self.nodes[place];
+        let node = &self.state.nodes[place];
         let mut total = PageCount::ZERO;
         let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
         loop {
@@ -187,7 +187,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
         let freed = short.map(|extent| {
             let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
-            let request = ReclaimRequest::new(ReclaimReason::Background, self.nodes[place].id, target);
+            let request = ReclaimRequest::new(ReclaimReason::Background, self.state.nodes[place].id, target);
             self.call_reclaimers(&extent, &request)
         });
         freed.sum()
@@ -199,15 +199,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let request = ReclaimRequest { zone: extent.alone, ..*request };
         let freed = {
             let _held_down = HeldDown::begin(self, extent.zones);
-            let _reclaiming = Reclaiming::begin(&self.platform);
-            self.platform.reclaimer().reclaim(&request)
+            let _reclaiming = Reclaiming::begin(&self.state.platform);
+            self.state.platform.reclaimer().reclaim(&request)
         };
         let freed = freed.min(extent.managed());
-        self.nodes[extent.place].note_reclaimed(freed);
+        self.state.nodes[extent.place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
             // What was freed lies in the pagesets of this CPU; watermarks look at the zones.
-            if let Some(seat) = self.current_seat() {
-                self.node_zones(extent.place).iter().for_each(|zone| self.drain_seat(zone, seat));
+            if let Some(seat) = self.state.current_seat() {
+                self.state.node_zones(extent.place).iter().for_each(|zone| self.state.drain_seat(zone, seat));
             }
         }
         freed
@@ -215,8 +215,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Frames that the reclaimers could give up. The caller is not reclaiming.
     fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
-        let _reclaiming = Reclaiming::begin(&self.platform);
-        self.platform.reclaimer().count(request)
+        let _reclaiming = Reclaiming::begin(&self.state.platform);
+        self.state.platform.reclaimer().count(request)
     }
 
     /// Whether reclaimers have frames of a node in reach to give up to direct reclaim.
@@ -228,13 +228,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// One round of direct reclaim for a request; returns the frames freed.
     pub(crate) fn direct_reclaim(&self, reach: &Reach<'_>) -> PageCount {
-        let (events, start) = (self.nodes[reach.target].events, self.platform.now());
+        let (events, start) = (self.state.nodes[reach.target].events, self.state.platform.now());
         let target = reclaim_target(reach.order);
         let mut freed = PageCount::ZERO;
         let in_reach = self.nodes_in_reach(reach);
         // From the target on, so that requests of different nodes do not all start at one.
-        let places = (0..self.nodes.len()).map(|step| (reach.target + step) % self.nodes.len());
-        for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
+        let places = (0..self.state.nodes.len()).map(|step| (reach.target + step) % self.state.nodes.len());
+        for place in places.filter(|&place| in_reach.contains(self.state.nodes[place].id)) {
             freed = freed.plus(self.direct_reclaim_of(place, reach, target.saturating_minus(freed)));
             if freed >= target {
                 break;
@@ -242,13 +242,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         events.add(Event::DirectStalls, 1);
         events.add(Event::DirectReclaimed, freed.get());
-        events.add(Event::DirectNs, self.platform.now().ns_since(start));
+        events.add(Event::DirectNs, self.state.platform.now().ns_since(start));
         freed
     }
 
     /// Direct reclaim of up to `target` frames of the node at a place.
     fn direct_reclaim_of(&self, place: usize, reach: &Reach<'_>, target: PageCount) -> PageCount {
-        let node = &self.nodes[place];
+        let node = &self.state.nodes[place];
         let mut freed = PageCount::ZERO;
         let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| reach.allows(zone));
         for extent in self.extents(place).filter(helps) {
@@ -270,10 +270,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// rule (M3): as published all marks of the requester's list, else those of the node's zones in all
     /// lists.
     fn reconsider(&self, place: usize, target: usize) {
-        match self.shared.zonelist_cache() {
+        match self.state.shared.zonelist_cache() {
             mode if !mode.reconsiders() => {}
-            mode if mode.is_published_form() => self.lists.full(target).wipe(),
-            _ => self.node_zones(place).iter().for_each(|zone| self.clear_marks(zone, OrderClasses::ALL)),
+            mode if mode.is_published_form() => self.state.lists.full(target).wipe(),
+            _ => self
+                .state
+                .node_zones(place)
+                .iter()
+                .for_each(|zone| self.state.clear_marks(zone, OrderClasses::ALL)),
         }
     }
 
@@ -286,7 +290,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             NodeReclaimOutcome::Nothing | NodeReclaimOutcome::Some => Event::NodeReclaimSome,
             NodeReclaimOutcome::Success => Event::NodeReclaimSuccess,
         };
-        self.nodes[reach.target].events.add(event, 1);
+        self.state.nodes[reach.target].events.add(event, 1);
         outcome
     }
 
@@ -297,15 +301,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !reach.may_reclaim {
             return NodeReclaimOutcome::NoScan;
         }
-        let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
+        let (node, extent) = (&self.state.nodes[zone.node], self.extent_of(zone));
         let request = ReclaimRequest {
             zone: extent.alone,
             zone_limit: reach.limit,
             order: reach.order,
             ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(reach.order))
-                .under(self.shared.node_reclaim())
+                .under(self.state.shared.node_reclaim())
         };
-        let too_few = extent.managed().get() * u64::from(self.shared.min_unmapped_percent()) / 100;
+        let too_few = extent.managed().get() * u64::from(self.state.shared.min_unmapped_percent()) / 100;
         if self.count_reclaimable(&request).get() <= too_few {
             return NodeReclaimOutcome::Full;
         }
@@ -326,36 +330,30 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// The right to be at node reclaim of an extent, unless another caller is at it.
     fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
-        let node = &self.nodes[extent.place];
+        let node = &self.state.nodes[extent.place];
         extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
     }
 
     /// What calls for the node at a place are about: the node, or each zone with memory, highest first.
     fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
-        let by_zone = self.shared.zonelist_cache().reclaims_by_zone();
+        let by_zone = self.state.shared.zonelist_cache().reclaims_by_zone();
         let whole = (!by_zone).then(|| self.whole_node(place));
-        let zones = if by_zone { self.node_zones(place) } else { &[] };
+        let zones = if by_zone { self.state.node_zones(place) } else { &[] };
         let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
         whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
     }
 
     /// The extent that holds `zone`.
     fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
-        if self.shared.zonelist_cache().reclaims_by_zone() {
-            zone_alone(zone.node, &self.zones[zone.id.index()])
+        if self.state.shared.zonelist_cache().reclaims_by_zone() {
+            zone_alone(zone.node, &self.state.zones[zone.id.index()])
         } else {
             self.whole_node(zone.node)
         }
     }
 
     fn whole_node(&self, place: usize) -> Extent<'m, P> {
-        Extent { place, zones: self.node_zones(place), alone: None }
-    }
-
-    /// The zones of the node at a place.
-    pub(crate) fn node_zones(&self, place: usize) -> &'m [Zone<'m, P>] {
-        let node = &self.nodes[place];
-        &self.zones[node.first_zone..][..node.zone_count]
+        Extent { place, zones: self.state.node_zones(place), alone: None }
     }
 }
 

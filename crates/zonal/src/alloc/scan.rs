@@ -16,13 +16,13 @@ use crate::alloc::reclaim::NodeReclaimOutcome;
 use crate::alloc::request::Block;
 use crate::alloc::slow_path::IDLE_ROUNDS;
 use crate::config::ZonelistCache;
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::PagesetGuard;
+use crate::pageset::full_zones::note_marked;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Mark, Urgency};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::{Event, EventCells};
-use crate::zone::order_classes::OrderClasses;
 use crate::zone::{Seat, Zone};
 use crate::zonelist::candidates::{Candidates, NodeFilter};
 use crate::zonelist::full_cache::{FullMarks, ScanClass};
@@ -76,7 +76,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// reclaim frees frames, so that the zonelist cache never decides whether a request succeeds. As
     /// published it is one more scan.
     pub(crate) fn scan_last(&self, reach: &Reach<'_>) -> Option<Block> {
-        if self.shared.zonelist_cache().is_published_form() {
+        if self.state.shared.zonelist_cache().is_published_form() {
             return self.scan(reach, Mark::Min);
         }
         for _ in 0..LAST_SCANS {
@@ -108,20 +108,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn count_probes(&self, reach: &Reach<'_>, probes: u64) {
         match self.home_pageset(reach) {
             Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
-            None => self.nodes[reach.target].events.add(Event::Probes, probes),
+            None => self.state.nodes[reach.target].events.add(Event::Probes, probes),
         }
     }
 
     /// The current CPU's pageset of its home zone, unless somebody has it.
     fn home_pageset(&self, reach: &Reach<'_>) -> Option<PagesetGuard<'_, P>> {
         let seat = reach.seat?;
-        self.own_pageset(&self.zones[self.nodes[reach.from].home()?], seat)
+        self.state.own_pageset(&self.state.zones[self.state.nodes[reach.from].home()?], seat)
     }
 
     /// Counts a block that `preferred` should have served, as a difference on the CPU where that can
     /// be.
     pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, seat: Option<Seat>) {
-        match seat.and_then(|seat| self.own_pageset(preferred, seat)) {
+        match seat.and_then(|seat| self.state.own_pageset(preferred, seat)) {
             Some(guard) => {
                 preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);
             }
@@ -139,8 +139,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         past: Past,
         listed: &'s mut Option<PositionMask>,
     ) -> Self {
-        let node = &allocator.nodes[reach.target];
-        let mode = allocator.shared.zonelist_cache();
+        let node = &allocator.state.nodes[reach.target];
+        let mode = allocator.state.shared.zonelist_cache();
         let off = mode == ZonelistCache::Off
             || !allocator.has_fallback()
             || reach.strict
@@ -156,11 +156,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             reach,
             mark,
             candidates: Candidates::new(
-                allocator.lists.read(reach.target),
+                allocator.state.lists.read(reach.target),
                 reach.limit,
                 reach.nodes().map(|nodes| NodeFilter::new(nodes, listed)),
             ),
-            full: allocator.lists.full(reach.target),
+            full: allocator.state.lists.full(reach.target),
             events: node.events,
             mode,
             class,
@@ -194,7 +194,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         loop {
             let marked = (self.cache == CacheUse::Active).then(|| self.full.bitmap(self.class));
             let Some((position, zone)) = self.candidates.next(from, marked)? else { return Ok(None) };
-            let zone = &self.allocator.zones[zone.index()];
+            let zone = &self.allocator.state.zones[zone.index()];
             if self.reach.strict && zone.node != self.reach.target {
                 return Ok(None); // a node's own zones come first in its list
             }
@@ -209,10 +209,10 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Whether the first zone within the request's limit is of a node that its cpuset leaves out.
     fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
         let Some(cpuset) = self.reach.cpuset else { return Ok(false) };
-        let list = self.allocator.lists.read(self.reach.target);
+        let list = self.allocator.state.lists.read(self.reach.target);
         let mut all = Candidates::new(list, self.reach.limit, None);
         let first = all.next(0, None)?;
-        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.zones[zone.index()].node_id)))
+        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.state.zones[zone.index()].node_id)))
     }
 
     /// Looks at one zone that may serve.
@@ -297,16 +297,17 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// memory of that kind has been looked at.
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
-        self.allocator.shared.node_reclaim().is_on()
+        self.allocator.state.shared.node_reclaim().is_on()
             && self.allocator.is_last_listed_part(zone)
             && (!self.mode.heeds_distance()
-                || self.allocator.distance(preferred, zone.node) <= self.allocator.shared.reclaim_distance())
+                || self.allocator.distance(preferred, zone.node)
+                    <= self.allocator.state.shared.reclaim_distance())
     }
 
     /// Makes the cache active, at most once a scan.
     fn set_up_cache(&mut self) {
         if self.cache == CacheUse::Later {
-            if self.full.set_up(self.allocator.platform.now()) {
+            if self.full.set_up(self.allocator.state.platform.now()) {
                 self.events.add(Event::Wipes, 1);
             }
             self.cache = CacheUse::Active;
@@ -320,7 +321,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let is_new = if self.mode.is_published_form() {
             self.full.mark_published(position)
         } else {
-            self.allocator.note_mark(zone, self.class, self.reach.target);
+            self.allocator.state.note_mark(zone, self.class, self.reach.target);
             self.full.mark(self.class, position)
         };
         if is_new {
@@ -334,7 +335,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         self.mode == ZonelistCache::On
             && self.cache != CacheUse::None
             && failed_reclaim(zone, self.class.order_class()).binds(
-                self.allocator.platform.now(),
+                self.allocator.state.platform.now(),
                 self.reach.limit,
                 self.past,
             )
@@ -343,10 +344,10 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Remembers that node reclaim for `zone` failed, for all zones that it was about: reclaim of the node
     /// as a whole need not be repeated for the lower zones that the scan comes to next.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
-        let (now, freed) = (self.allocator.platform.now(), outcome != NodeReclaimOutcome::Nothing);
+        let (now, freed) = (self.allocator.state.platform.now(), outcome != NodeReclaimOutcome::Nothing);
         let failure = FailedReclaim::new(now, self.reach.limit, freed);
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
-        for zone in self.allocator.node_zones(zone.node).iter().filter(lower) {
+        for zone in self.allocator.state.node_zones(zone.node).iter().filter(lower) {
             for class in self.class.bound_orders().iter() {
                 if !failed_reclaim(zone, class).covers(failure, now) {
                     zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
@@ -361,12 +362,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Whether a request that one zone cannot serve may find another that is as good: on another node,
     /// or another part of the same memory.
     fn has_fallback(&self) -> bool {
-        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
+        self.state.nodes.len() > 1 || self.state.zones.iter().any(|zone| !zone.is_last_part)
     }
 
     /// Whether `zone` is the last part of its node's memory of its kind that has memory now.
     fn is_last_listed_part(&self, zone: &Zone<'m, P>) -> bool {
-        let later = &self.zones[zone.id.index() + 1..];
+        let later = &self.state.zones[zone.id.index() + 1..];
         let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
         parts.all(|part| part.managed() == PageCount::ZERO)
     }
@@ -374,75 +375,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The parts of a node's memory of one kind, up to and including `zone`.
     fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
         let end = zone.id.index() + 1;
-        let before = self.zones[..end].iter().rev();
+        let before = self.state.zones[..end].iter().rev();
         let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();
-        &self.zones[end - parts..end]
-    }
-
-    /// Remembers in which node's cache a zone was marked, for [`Self::clear_marks_early`].
-    fn note_mark(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
-        // Relaxed throughout: marks are hints, and so is the memory of them.
-        let bit = 1 << (target % 64);
-        if zone.marked_by[target / 64].load(Relaxed) & bit == 0 {
-            zone.marked_by[target / 64].fetch_or(bit, Relaxed);
-        }
-        note_marked(zone, class.bound_orders());
-    }
-
-    /// Drops the marks of a zone that frees have lifted above `low`, for the orders of which there
-    /// are blocks. Called where frames come back in batches; ours.
-    #[inline]
-    pub(crate) fn clear_marks_early(&self, zone: &Zone<'_, P>) {
-        // Relaxed: marks are hints.
-        let marked = OrderClasses::from_word(zone.cells.marked.load(Relaxed));
-        if !marked.is_empty() && zone.free() > zone.watermarks().low {
-            self.clear_marks(zone, marked.intersection(self.servable(zone)));
-        }
-    }
-
-    /// The order classes of which `zone` has free blocks, each judged by one that its usual
-    /// requests can use.
-    fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
-        let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
-        OrderClasses::of(usual.into_iter().filter(|&order| zone.regions.has_block(order, 0)))
-    }
-
-    /// Drops the marks of a zone in all caches that bind scans of `orders`.
-    pub(crate) fn clear_marks(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
-        if orders.is_empty() {
-            return;
-        }
-        // Relaxed throughout: marks are hints, and so is the memory of them.
-        orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
-        let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
-        for (at, word) in zone.marked_by.iter().enumerate() {
-            let mut targets = word.load(Relaxed);
-            if left == 0 && targets != 0 {
-                word.fetch_and(!targets, Relaxed);
-            }
-            while targets != 0 {
-                let place = at * 64 + targets.trailing_zeros() as usize;
-                // A list that changes meanwhile is wiped anyway.
-                if let Ok(Some(position)) = self.lists.read(place).position_of(zone.id, zone.node_id) {
-                    self.lists.full(place).clear(position, orders);
-                    self.nodes[zone.node].events.add(Event::EarlyClears, 1);
-                }
-                self.call_home(place);
-                targets &= targets - 1;
-            }
-        }
+        &self.state.zones[end - parts..end]
     }
 }
 
 /// How node reclaim of `zone` last failed for an order class.
 fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
     FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
-}
-
-/// Notes the order classes for which `zone` is marked somewhere.
-fn note_marked<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
-    // Relaxed: a hint. Read before it is written to leave the line shared.
-    if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
-        zone.cells.marked.fetch_or(orders.word(), Relaxed);
-    }
 }

@@ -19,7 +19,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let none = PageCount::ZERO;
         let mut sum = Shortage {
             order: reach.order,
-            node: self.nodes[reach.target].id,
+            node: self.state.nodes[reach.target].id,
             zones: 0,
             verdicts: VerdictCounts::default(),
             largest: None,
@@ -29,12 +29,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
             high: none,
             in_pagesets: none,
         };
-        for zone in self.zones {
+        for zone in self.state.zones {
             if !reach.allows(zone) {
                 sum.verdicts.not_allowed += 1;
                 continue;
             }
-            let zone = zone_shortage(zone, self.pagesets_of(zone).frames(), reach);
+            let zone = zone_shortage(zone, self.state.pagesets_of(zone).frames(), reach);
             sum.zones += 1;
             sum.verdicts.add(zone.verdict);
             sum.largest = sum.largest.max(zone.largest);
@@ -59,8 +59,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         mut sink: impl FnMut(ZoneShortage),
     ) -> Result<(), AllocError> {
         let reach = self.resolve_in_turn(request, Turn::Last)?;
-        let zones = self.zones.iter().filter(|zone| reach.allows(zone));
-        zones.for_each(|zone| sink(zone_shortage(zone, self.pagesets_of(zone).frames(), &reach)));
+        let zones = self.state.zones.iter().filter(|zone| reach.allows(zone));
+        zones.for_each(|zone| sink(zone_shortage(zone, self.state.pagesets_of(zone).frames(), &reach)));
         Ok(())
     }
 }

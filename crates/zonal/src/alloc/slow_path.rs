@@ -36,14 +36,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Counts a request that fails and says how its zones stand.
     fn failure(&self, reach: &Reach<'_>) -> AllocError {
-        self.nodes[reach.target].events.add(Event::Failures, 1);
+        self.state.nodes[reach.target].events.add(Event::Failures, 1);
         AllocError::OutOfMemory(self.sum_up(reach))
     }
 
     /// Whether the next request is one to be refused on purpose.
     #[cold]
     pub(crate) fn is_refused(&self) -> bool {
-        self.faults.refuse(self.shared.next_request())
+        self.faults.refuse(self.state.shared.next_request())
     }
 
     /// Fails a request as if nothing in its reach could serve it.
@@ -71,10 +71,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     fn wake_background(&self, reach: &Reach<'_>) {
         let nodes = self.nodes_in_reach(reach);
-        for node in self.nodes.iter().filter(|node| nodes.contains(node.id)) {
+        for node in self.state.nodes.iter().filter(|node| nodes.contains(node.id)) {
             if node.want_background() {
-                self.nodes[reach.target].events.add(Event::BackgroundWakes, 1);
-                self.platform.wake_background_reclaim(node.id);
+                self.state.nodes[reach.target].events.add(Event::BackgroundWakes, 1);
+                self.state.platform.wake_background_reclaim(node.id);
             }
         }
     }
@@ -94,7 +94,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break;
             }
             if idle > 0 {
-                self.platform.relax(idle); // others may be about to free
+                self.state.platform.relax(idle); // others may be about to free
             }
         }
         None
@@ -102,7 +102,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Gives back what all CPUs keep of the zones in reach.
     fn drain_in_reach(&self, reach: &Reach<'_>) {
-        for zone in self.zones.iter().filter(|zone| reach.allows(zone)) {
+        for zone in self.state.zones.iter().filter(|zone| reach.allows(zone)) {
             self.drain_zone(zone);
         }
     }
@@ -110,18 +110,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Gives back what all CPUs keep of a zone.
     pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
         self.flush_quarantine(zone);
-        self.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.drain_seat(zone, seat));
+        self.state
+            .seats
+            .iter()
+            .filter(|seat| seat.exists())
+            .for_each(|&seat| self.state.drain_seat(zone, seat));
     }
 
     /// Nodes that have a zone in reach.
     pub(crate) fn nodes_in_reach(&self, reach: &Reach<'_>) -> NodeMask {
-        let zones = self.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && reach.allows(zone));
+        let zones =
+            self.state.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && reach.allows(zone));
         zones.map(|zone| zone.node_id).collect()
     }
 
     /// Gives back what all CPUs keep of all zones.
     pub fn drain_pagesets(&self) {
-        self.zones.iter().for_each(|zone| self.drain_zone(zone));
+        self.state.zones.iter().for_each(|zone| self.drain_zone(zone));
     }
 }
 

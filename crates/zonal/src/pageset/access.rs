@@ -7,8 +7,8 @@
 //! in the other trips: it tells how deep the run went. Neighbours: `cpu_local.rs` compares with the
 //! limits, `pageset.rs` holds them.
 
-use crate::Allocator;
 use crate::pageset::depth_cells::{Leeway, Run};
+use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
@@ -16,7 +16,7 @@ use crate::platform::pageset_word::Limits;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::zone::{Seat, Zone};
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Locks the pageset of the caller's CPU, at `seat`, unless it is locked or that CPU has none.
     #[inline]
     pub(crate) fn own_pageset<'a>(

@@ -8,10 +8,12 @@
 
 mod access;
 pub(crate) mod depth_cells;
+pub(crate) mod full_zones;
 pub(crate) mod refill;
 mod served;
 pub(crate) mod slot;
 mod stacks;
+pub(crate) mod state;
 pub(crate) mod stepwise_cell;
 
 use core::cell::Cell;

@@ -6,8 +6,8 @@
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::Allocator;
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::words;
@@ -27,7 +27,7 @@ const FRAMES_MAX: u64 = 512;
 /// Batches between two looks whether a zone is still short of large blocks.
 const LOOK_EVERY: u64 = 8;
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Fills `stack` from the zone's buddy with a batch, of which `spare` frames lie above the
     /// watermark the request was checked against; beyond these just one block is taken, so that
     /// no pageset holds what urgent requests should find. Gives how many blocks came.

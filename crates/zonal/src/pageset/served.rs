@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::Allocator;
+use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, PagesetGuard};
 use crate::platform::pageset_word::HOME_LANE;
 use crate::platform::{Atomic, Platform};
@@ -15,7 +15,7 @@ use crate::units::ZoneId;
 use crate::zone::counters::ZoneItem;
 use crate::zone::{Seat, Zone};
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// The two counters of `zone` that change with every such block of the CPU at `seat`.
     fn served_items(zone: &Zone<'m, P>, pageset: &Pageset<P>, seat: Seat) -> [ZoneItem; 2] {
         [

@@ -9,8 +9,8 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::Allocator;
 use crate::metadata::arena::{Carver, Measure};
+use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, ZonePagesets};
 use crate::platform::pageset_slot::{Head, Home, Homes, SHUT, VIRGIN};
 use crate::platform::{Atomic, Platform};
@@ -32,10 +32,10 @@ pub(crate) fn measure_homes<P: Platform>(measure: &mut Measure, cpus: usize, zon
     measure.add::<Home<'_, P>>(1 + cpus * homes_of_each(cpus, zones));
 }
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Makes the homes of all CPUs. CPUs that the machine does not have are `nowhere`, and so are all
     /// where each frame needs more than a check of its state on its way.
-    pub(crate) fn make_homes(&mut self, carver: &mut Carver<'m>, nowhere: &'m Head<P>) {
+    pub(crate) fn make_homes(&mut self, carver: &mut Carver<'m>, nowhere: &'m Head<P>, plain: bool) {
         nowhere.gate.store(SHUT, Relaxed); // relaxed: nobody else knows the allocator yet
         let nowhere = Home {
             head: nowhere,
@@ -49,7 +49,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let (cpus, zones) = (self.seats.len(), self.zones.len());
         let of_each = homes_of_each(cpus, zones);
         let current = carver.u64s::<P>(cpus.max(1));
-        let plain = self.is_plain();
         let home = |at: usize| {
             let (cpu, zone) = (at / of_each, at % of_each);
             let seat = self.seat(CpuId::new(cpu as u32)).filter(|_| plain)?;

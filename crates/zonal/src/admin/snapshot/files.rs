@@ -58,11 +58,11 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         self,
         write: &mut impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
     ) -> Result<(), E> {
-        let settings = self.0.shared.watermarks();
-        let zones = self.0.zones.iter().map(|zone| (zone.kind, zone.managed()));
+        let settings = self.0.state.shared.watermarks();
+        let zones = self.0.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
         let min_free = settings.basis(zones, self.0.page_bytes).min_free();
         let [dma, dma32, normal, movable] = settings.lowmem_reserve_ratio;
-        let node_reclaim = self.0.shared.node_reclaim().mode();
+        let node_reclaim = self.0.state.shared.node_reclaim().mode();
         let mut setting = |name: &str, value: &dyn fmt::Display| {
             write(&format_args!("proc/sys/vm/{name}"), &format_args!("{value}\n"))
         };
@@ -70,9 +70,9 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         setting("watermark_scale_factor", &settings.scale_factor)?;
         setting("lowmem_reserve_ratio", &format_args!("{dma}\t{dma32}\t{normal}\t{movable}\t0"))?;
         setting("zone_reclaim_mode", &node_reclaim)?;
-        setting("percpu_pagelist_high_fraction", &self.0.shared.high_fraction())?;
-        setting("min_unmapped_ratio", &self.0.shared.min_unmapped_percent())?;
-        setting("stat_interval", &self.0.shared.stat_interval().seconds())
+        setting("percpu_pagelist_high_fraction", &self.0.state.shared.high_fraction())?;
+        setting("min_unmapped_ratio", &self.0.state.shared.min_unmapped_percent())?;
+        setting("stat_interval", &self.0.state.shared.stat_interval().seconds())
     }
 
     fn node_files<E>(
@@ -121,7 +121,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     }
 
     fn distances_from(&self, place: usize) -> impl Iterator<Item = u8> {
-        let nodes = self.0.nodes.len();
+        let nodes = self.0.state.nodes.len();
         self.0.distances[place * nodes..][..nodes].iter().copied()
     }
 }

@@ -65,7 +65,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// block. `None` if the machine has no such node.
     #[must_use]
     pub fn numastat(self, node: NodeId) -> Option<impl fmt::Display + use<'a, 'm, P>> {
-        Some(NumaStat { place: self.0.place_of(node)?, of: self })
+        Some(NumaStat { place: self.0.state.place_of(node)?, of: self })
     }
 
     /// Returns `/proc/vmstat`: counters over the whole machine, in frames, blocks or events.
@@ -82,12 +82,12 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
 
     /// The nodes, ascending.
     pub fn node_ids(self) -> impl Iterator<Item = NodeId> + use<'a, 'm, P> {
-        self.0.nodes.iter().map(|node| node.id)
+        self.0.state.nodes.iter().map(|node| node.id)
     }
 
     /// The CPUs online, ascending.
     pub(super) fn online_seats(self) -> impl Iterator<Item = Seat> + use<'a, 'm, P> {
-        self.0.seats.iter().copied().filter(move |seat| seat.exists() && self.0.is_online(*seat))
+        self.0.state.seats.iter().copied().filter(move |seat| seat.exists() && self.0.state.is_online(*seat))
     }
 
     /// The CPUs of the node at a place that are online, ascending.
@@ -97,8 +97,8 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
 
     /// The zones of one kind of the node at a place: parts of one zone of Linux.
     pub(super) fn parts(self, place: usize, kind: ZoneKind) -> impl Iterator<Item = &'a Zone<'m, P>> {
-        let node = &self.0.nodes[place];
-        let zones = &self.0.zones[node.first_zone..][..node.zone_count];
+        let node = &self.0.state.nodes[place];
+        let zones = &self.0.state.zones[node.first_zone..][..node.zone_count];
         zones.iter().filter(move |zone| zone.kind == kind)
     }
 

@@ -22,12 +22,12 @@ pub(super) struct ZoneInfo<'a, 'm, P: Platform>(pub(super) Snapshot<'a, 'm, P>);
 
 impl<P: Platform> fmt::Display for ZoneInfo<'_, '_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for place in 0..self.0.0.nodes.len() {
+        for place in 0..self.0.0.state.nodes.len() {
             let mut node_shown = false;
             for name in KINDS {
                 let kind = ZoneKind::ALL.into_iter().find(|kind| kind.name() == name);
                 let zone = kind.and_then(|kind| self.0.zone(place, kind));
-                writeln!(f, "Node {}, zone {name:>NAME_WIDTH$}", self.0.0.nodes[place].id)?;
+                writeln!(f, "Node {}, zone {name:>NAME_WIDTH$}", self.0.0.state.nodes[place].id)?;
                 if zone.is_some_and(|zone| zone.managed > PageCount::ZERO) && !node_shown {
                     node_shown = true;
                     self.node(f, place)?;
@@ -74,7 +74,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
             }
             writeln!(f, "  vm stats threshold: {}", zone.stat_threshold)?;
         }
-        writeln!(f, "  node_unreclaimable:  {}", u8::from(self.0.0.nodes[place].is_unreclaimable()))?;
+        writeln!(f, "  node_unreclaimable:  {}", u8::from(self.0.0.state.nodes[place].is_unreclaimable()))?;
         writeln!(f, "  start_pfn:           {}", zone.span.start)
     }
 

@@ -1,0 +1,78 @@
+//! Which zonelist caches a zone is marked in, and dropping its marks when frees have lifted it.
+//!
+//! Neighbours: `zonelist/full_cache.rs` has the marks, `alloc/scan.rs` sets them, `refill.rs` drops them early.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::pageset::StackId;
+use crate::pageset::state::MachineState;
+use crate::platform::{Atomic, Platform};
+use crate::units::Order;
+use crate::zone::Zone;
+use crate::zone::events::Event;
+use crate::zone::order_classes::OrderClasses;
+use crate::zonelist::full_cache::ScanClass;
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Remembers in which node's cache a zone was marked, for [`Self::clear_marks_early`].
+    pub(crate) fn note_mark(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
+        // Relaxed throughout: marks are hints, and so is the memory of them.
+        let bit = 1 << (target % 64);
+        if zone.marked_by[target / 64].load(Relaxed) & bit == 0 {
+            zone.marked_by[target / 64].fetch_or(bit, Relaxed);
+        }
+        note_marked(zone, class.bound_orders());
+    }
+
+    /// Drops the marks of a zone that frees have lifted above `low`, for the orders of which there
+    /// are blocks. Called where frames come back in batches; ours.
+    #[inline]
+    pub(crate) fn clear_marks_early(&self, zone: &Zone<'_, P>) {
+        // Relaxed: marks are hints.
+        let marked = OrderClasses::from_word(zone.cells.marked.load(Relaxed));
+        if !marked.is_empty() && zone.free() > zone.watermarks().low {
+            self.clear_marks(zone, marked.intersection(self.servable(zone)));
+        }
+    }
+
+    /// The order classes of which `zone` has free blocks, each judged by one that its usual
+    /// requests can use.
+    fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
+        let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
+        OrderClasses::of(usual.into_iter().filter(|&order| zone.regions.has_block(order, 0)))
+    }
+
+    /// Drops the marks of a zone in all caches that bind scans of `orders`.
+    pub(crate) fn clear_marks(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
+        if orders.is_empty() {
+            return;
+        }
+        // Relaxed throughout: marks are hints, and so is the memory of them.
+        orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
+        let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
+        for (at, word) in zone.marked_by.iter().enumerate() {
+            let mut targets = word.load(Relaxed);
+            if left == 0 && targets != 0 {
+                word.fetch_and(!targets, Relaxed);
+            }
+            while targets != 0 {
+                let place = at * 64 + targets.trailing_zeros() as usize;
+                // A list that changes meanwhile is wiped anyway.
+                if let Ok(Some(position)) = self.lists.read(place).position_of(zone.id, zone.node_id) {
+                    self.lists.full(place).clear(position, orders);
+                    self.nodes[zone.node].events.add(Event::EarlyClears, 1);
+                }
+                self.call_home(place);
+                targets &= targets - 1;
+            }
+        }
+    }
+}
+
+/// Notes the order classes for which `zone` is marked somewhere.
+pub(crate) fn note_marked<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
+    // Relaxed: a hint. Read before it is written to leave the line shared.
+    if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
+        zone.cells.marked.fetch_or(orders.word(), Relaxed);
+    }
+}

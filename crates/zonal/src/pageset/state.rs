@@ -1,0 +1,82 @@
+//! What the allocator knows of the machine: zones, nodes, zonelists, pagesets and the CPUs that use them.
+//!
+//! Everything that moves frames reaches one of these through another; `Allocator` adds what only requests and
+//! administration need. Neighbours: `access.rs`, `refill.rs`, `served.rs` and `slot.rs` work on it.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::pageset::{CachedOrders, ZonePagesets};
+use crate::platform::pageset_slot::Homes;
+use crate::platform::{Atomic, Platform};
+use crate::units::{CpuId, NodeId, ZoneKind};
+use crate::zone::node::Node;
+use crate::zone::shared::SharedCells;
+use crate::zone::{Seat, Zone};
+use crate::zonelist::Zonelists;
+
+/// The machine as the allocator holds it, and the platform that it runs on.
+pub(crate) struct MachineState<'m, P: Platform> {
+    pub(crate) platform: P,
+    pub(crate) shared: &'m SharedCells<P>,
+    pub(crate) zones: &'m [Zone<'m, P>],
+    pub(crate) nodes: &'m [Node<'m, P>],
+    pub(crate) lists: Zonelists<'m, P>,
+    /// By zone.
+    pub(crate) pagesets: &'m [ZonePagesets<'m, P>],
+    pub(crate) homes: Homes<'m, P>,
+    /// By CPU id.
+    pub(crate) seats: &'m [Seat],
+    /// By CPU id: 1 while the CPU is online.
+    pub(crate) cpus_online: &'m [P::U32],
+    pub(crate) cached: CachedOrders,
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// The seat of the CPU that runs the caller, if the machine knows that CPU.
+    #[inline]
+    pub(crate) fn current_seat(&self) -> Option<Seat> {
+        self.seat(self.platform.current_cpu())
+    }
+
+    /// The seat of a CPU, if the machine has it.
+    #[inline]
+    pub(crate) fn seat(&self, cpu: CpuId) -> Option<Seat> {
+        self.seats.get(cpu.index()).copied().filter(Seat::exists)
+    }
+
+    /// The pagesets of a zone.
+    #[inline]
+    pub(crate) fn pagesets_of(&self, zone: &Zone<'m, P>) -> &'m ZonePagesets<'m, P> {
+        &self.pagesets[zone.id.index()]
+    }
+
+    /// Whether the CPU at `seat` is online.
+    pub(crate) fn is_online(&self, seat: Seat) -> bool {
+        self.cpus_online[seat.cpu.index()].load(Relaxed) != 0 // relaxed: pagesets are closed exactly
+    }
+
+    /// The zones of the node at a place.
+    pub(crate) fn node_zones(&self, place: usize) -> &'m [Zone<'m, P>] {
+        let node = &self.nodes[place];
+        &self.zones[node.first_zone..][..node.zone_count]
+    }
+    /// All zones of the node at a place, in the sequence in which requests use them: from the highest
+    /// kind down, and the parts of a kind by ascending address.
+    pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
+        let zones = self.node_zones(node);
+        let of_kind = move |kind| zones.iter().filter(move |zone| zone.kind == kind);
+        ZoneKind::ALL.into_iter().rev().flat_map(of_kind)
+    }
+
+    /// Pagesets that were ever used; the others are as they would be after any change.
+    pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, Seat)> {
+        let seats = self.seats.iter().copied().filter(Seat::exists);
+        let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
+        pairs.filter(|(zone, seat)| self.pagesets_of(zone).of(*seat).was_used())
+    }
+
+    /// Place of the node with an id.
+    pub(crate) fn place_of(&self, id: NodeId) -> Option<usize> {
+        self.nodes.binary_search_by_key(&id, |node| node.id).ok()
+    }
+}
