@@ -55,7 +55,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let guard = self.state.pageset(zone, seat);
             guard.close();
             guard.trip_always();
-            self.empty(zone, &guard, seat);
+            guard.empty();
         }
         self.apply_settings(&held);
         Ok(())
@@ -207,7 +207,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for zone in self.state.zones {
             let guard = self.state.pageset(zone, seat);
             guard.open();
-            self.restart_tuning(zone, &guard, seat);
+            guard.restart_tuning();
         }
     }
 }

@@ -162,7 +162,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Err(Fault::Counter(guard.count(), held));
             }
             total = total.plus(held);
-            self.state.set_limits(zone, &guard, seat);
+            guard.update_limits();
         }
         Ok(total)
     }

@@ -6,13 +6,13 @@
 use crate::Allocator;
 use crate::alloc::request::{PageKind, Request};
 use crate::error::{AllocError, FreeBulkError};
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::StackId;
+use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::events::Event;
 use crate::zone::frame_states::FrameState;
-use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates single frames into `frames`, from its start on; gives how many came. Fewer than asked
@@ -59,7 +59,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// As many frames as the pageset at home has.
     fn pop_bulk(&self, kind: PageKind, frames: &mut [Pfn]) -> usize {
-        let Some((zone, seat, guard)) = self.lock_home() else { return 0 };
+        let Some(guard) = self.lock_home() else { return 0 };
+        let zone = guard.zone;
         let count = guard.len(StackId::PAGES).min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
         let claim = |&frame: &u32| {
             zone.frames.mark_allocated(frame, FrameState::Cached(Order::PAGE), Order::PAGE, kind)
@@ -71,17 +72,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let moved = i64::from(count);
         guard.count_kind(kind, moved, &self.state.nodes[zone.node].counters);
-        self.state.count_hits(zone, &guard, seat, came as i64);
+        guard.count_hits(came as i64);
         self.state.nodes[zone.node].events.add(Event::Withheld, u64::from(count) - came as u64);
-        self.let_go_home(zone, &guard, seat, moved);
+        self.let_go_home(&guard, moved);
         came
     }
 
     /// As many of the first frames as the pageset at home has room for below `high`; it stops before
     /// one that is not an allocated frame of that zone.
     fn push_bulk(&self, frames: &[Pfn]) -> usize {
-        let Some((zone, seat, guard)) = self.lock_home() else { return 0 };
-        let below_high = self.state.high_now(zone, &guard, seat).saturating_minus(guard.count());
+        let Some(guard) = self.lock_home() else { return 0 };
+        let zone = guard.zone;
+        let below_high = guard.high_now().saturating_minus(guard.count());
         // The one that reaches `high` drains.
         let room = below_high.saturating_minus(PageCount::new(1)).get();
         let room = room.min(u64::from(guard.room(StackId::PAGES)));
@@ -98,30 +100,30 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for kind in PageKind::ALL {
             guard.count_kind(kind, -of_kinds[kind as usize], &self.state.nodes[zone.node].counters);
         }
-        self.let_go_home(zone, &guard, seat, -(freed as i64));
+        self.let_go_home(&guard, -(freed as i64));
         freed
     }
 
     /// Locks the pageset at home, where frames need no more on their way than a check of their state,
     /// and no rule counts them one by one.
-    fn lock_home(&self) -> Option<(&Zone<'m, P>, Seat, PagesetGuard<'_, P>)> {
+    fn lock_home(&self) -> Option<PagesetSession<'_, 'm, P>> {
         let seat = self.state.current_seat().filter(|_| self.is_plain())?;
         let zone = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
         let guard = self.state.own_pageset(zone, seat).filter(|guard| !guard.is_closed())?;
-        (!self.state.shared.tuning().sees_every_free()).then_some((zone, seat, guard))
+        (!self.state.shared.tuning().sees_every_free()).then_some(guard)
     }
 
     /// Tells the depth rule of frames taken, or below zero given, and sets limits.
-    fn let_go_home(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, moved: i64) {
+    fn let_go_home(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
         if moved != 0 && self.state.shared.tuning() == PagesetTuning::Depth {
             // The first of these frees ends a period that is over, after it was counted.
             let first = moved.clamp(-1, 0);
             guard.depth().moved(first, guard);
             if first < 0 {
-                self.end_period(zone, guard, seat);
+                guard.end_period();
             }
             guard.depth().moved(moved - first, guard);
         }
-        self.state.set_limits(zone, guard, seat);
+        guard.update_limits();
     }
 }

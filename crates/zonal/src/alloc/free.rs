@@ -8,19 +8,16 @@
 use crate::Allocator;
 use crate::alloc::request::PageKind;
 use crate::error::FreeError;
-use crate::pageset::refill::zone_level;
-use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::Home;
 use crate::platform::pageset_word::GIVE_STEPS;
-use crate::rules::pageset_tuning::{PagesetTuning, words};
 use crate::units::{Order, PageCount, Pfn};
+use crate::zone::Zone;
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
 use crate::zone::quarantine::{Entry, Quarantined};
-use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Frees the block of `order` that starts at `first`.
@@ -111,8 +108,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && let Some(guard) = self.state.own_pageset(zone, seat)
         {
             guard.count_kind(kind, pages, counters);
-            let pushed = self.push(zone, &guard, seat, stack, frame, order);
-            self.state.set_limits(zone, &guard, seat);
+            let pushed = guard.add(stack, frame, order);
+            guard.update_limits();
             if pushed {
                 return;
             }
@@ -120,81 +117,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             counters.add_total(kind.item(), pages);
         }
         self.give_to_buddy(zone, frame, order);
-    }
-
-    /// Puts a block onto its stack, drains when there is too much; `false` when there is no room.
-    fn push(
-        &self,
-        zone: &Zone<'m, P>,
-        guard: &PagesetGuard<'_, P>,
-        seat: Seat,
-        stack: StackId,
-        frame: u32,
-        order: Order,
-    ) -> bool {
-        if guard.room(stack) == 0 && !self.make_room(zone, guard, seat, stack) {
-            return false;
-        }
-        guard.push(stack, order, frame);
-        match self.state.shared.tuning() {
-            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
-                guard.set_run(guard.depth().on_give(order, guard));
-                self.end_period(zone, guard, seat);
-            }
-            PagesetTuning::Stepwise => {
-                guard.stepwise().on_give(order, zone.pageset_limits(zone.is_own(seat)).batch, guard);
-            }
-            PagesetTuning::Fixed => {}
-        }
-        if guard.count() >= self.state.high_now(zone, guard, seat) {
-            self.drain_surplus(zone, guard, seat, stack);
-        }
-        true
-    }
-
-    /// Drains a stack that is full; `false` when the pageset is closed.
-    #[cold]
-    fn make_room(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) -> bool {
-        let order = self.state.cached.order(stack);
-        let half = u64::from(guard.len(stack)).div_ceil(2) << order.get();
-        let batch = zone.pageset_limits(zone.is_own(seat)).batch;
-        let size =
-            if self.state.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
-        self.state.drain(zone, guard, stack, size.min(PageCount::new(half)));
-        guard.room(stack) > 0
-    }
-
-    /// Drains a pageset that has reached `high`, or has none yet.
-    #[cold]
-    fn drain_surplus(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat, stack: StackId) {
-        let own = zone.is_own(seat);
-        self.state.set_first_high(zone, guard, own);
-        let count = guard.count();
-        if count < self.state.high_now(zone, guard, seat) {
-            return;
-        }
-        let bar = self.state.high_now(zone, guard, seat);
-        let batch = zone.pageset_limits(own).batch;
-        let size = match self.state.shared.tuning() {
-            PagesetTuning::Stepwise => {
-                let figures = self.state.figures(zone, guard, own);
-                let resize = guard.stepwise().drain(&figures, zone_level(zone), guard);
-                guard.set_high(resize.high);
-                resize.size.max(count.saturating_minus(self.state.high_now(zone, guard, seat)))
-            }
-            // A `high` that fell is reached a batch at a time, unless the zone is being reclaimed.
-            PagesetTuning::DepthPublished if !zone.is_reclaimed() => batch,
-            PagesetTuning::DepthPublished => batch.max(count.saturating_minus(bar)),
-            PagesetTuning::Depth | PagesetTuning::Fixed => {
-                let size = words::drain_size(batch);
-                let single = stack == StackId::PAGES;
-                let size = if single { PageCount::new(guard.until_whole_words(size.get())) } else { size };
-                size.max(words::drain_least(bar, count))
-            }
-        };
-        self.state.drain(zone, guard, stack, size.min(count));
-        // While large blocks are scarce, or limits fell, `high` itself follows.
-        guard.set_high(self.state.high_limits(zone, own).clamp(guard.high()));
     }
 
     /// Frees a block past the pagesets.

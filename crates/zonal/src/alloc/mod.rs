@@ -32,7 +32,8 @@ use crate::alloc::request::{Block, PageKind, Request, Terms};
 use crate::config::{Faults, Misuse, ZeroOn};
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::StackId;
+use crate::pageset::session::PagesetSession;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::Home;
 use crate::platform::pageset_word::TAKE_STEPS;
@@ -146,13 +147,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return self.split_home(zone, seat, &request.terms);
         };
         let guard = self.state.own_pageset(zone, seat)?;
-        let kept = if guard.has(stack) { self.pop(zone, &guard, stack, order, kind) } else { None };
+        let kept = if guard.has(stack) { self.pop(&guard, stack, order, kind) } else { None };
         let block = match kept {
             Some(block) => block,
-            None => self.pop_refilled(zone, &guard, seat, stack, &request.terms)?,
+            None => self.pop_refilled(&guard, stack, &request.terms)?,
         };
-        self.state.count_hits(zone, &guard, seat, 1);
-        self.state.set_limits(zone, &guard, seat);
+        guard.count_hits(1);
+        guard.update_limits();
         Some(block)
     }
 
@@ -174,29 +175,28 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let guard = self.state.own_pageset(zone, seat)?;
         let block = self.split(zone, Some(seat), order, terms.kind)?;
         guard.add_to(|pageset| &pageset.probes, 1);
-        self.state.count_hits(zone, &guard, seat, 1); // all limits stay as they are
+        guard.count_hits(1); // all limits stay as they are
         Some(block)
     }
 
     /// A block from the home zone's pageset, which is empty, as a scan at `low` would get it.
     fn pop_refilled(
         &self,
-        zone: &Zone<'m, P>,
-        guard: &PagesetGuard<'_, P>,
-        seat: Seat,
+        guard: &PagesetSession<'_, 'm, P>,
         stack: StackId,
         terms: &Terms,
     ) -> Option<Block> {
-        if !self.home_passes(zone, seat, terms) {
+        let zone = guard.zone;
+        if !self.home_passes(zone, guard.seat, terms) {
             return None;
         }
         let spare = spare(zone, terms.zone_limit, Mark::Low);
         loop {
-            if self.state.refill(zone, guard, seat, stack, spare) == 0 {
-                self.state.set_limits(zone, guard, seat);
+            if guard.refill(stack, spare) == 0 {
+                guard.update_limits();
                 return None;
             }
-            if let Some(block) = self.pop(zone, guard, stack, terms.order, terms.kind) {
+            if let Some(block) = self.pop(guard, stack, terms.order, terms.kind) {
                 guard.add_to(|pageset| &pageset.probes, 1);
                 return Some(block);
             }
@@ -206,12 +206,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The next block of a stack that can be claimed.
     pub(crate) fn pop(
         &self,
-        zone: &Zone<'m, P>,
-        guard: &PagesetGuard<'_, P>,
+        guard: &PagesetSession<'_, 'm, P>,
         stack: StackId,
         order: Order,
         kind: PageKind,
     ) -> Option<Block> {
+        let zone = guard.zone;
         loop {
             let frame = guard.pop(stack, order)?;
             guard.count_kind(kind, order.pages().get() as i64, &self.state.nodes[zone.node].counters);
@@ -273,25 +273,25 @@ impl<'m, P: Platform> Allocator<'m, P> {
         };
         let own = zone.is_own(seat);
         let block = loop {
-            if let Some(block) = self.pop(zone, &guard, stack, reach.order, reach.kind) {
+            if let Some(block) = self.pop(&guard, stack, reach.order, reach.kind) {
                 break block;
             }
             let spare = spare(zone, reach.limit, mark);
-            if self.state.refill(zone, &guard, seat, stack, spare) == 0 {
-                self.state.set_limits(zone, &guard, seat);
+            if guard.refill(stack, spare) == 0 {
+                guard.update_limits();
                 drop(guard);
                 return self.take_from_buddy(zone, preferred, reach);
             }
         };
         if preferred.node == zone.node && (reach.from == zone.node) == own && !reach.interleaved {
-            self.state.count_hits(zone, &guard, seat, 1);
+            guard.count_hits(1);
         } else {
             // Locality is counted in two places: what differs in both together stays below the threshold.
-            self.state.fold_all_served(zone, &guard, seat);
+            guard.fold_all_served();
             let word = &guard.zone_diffs;
             count_numa(zone, preferred, reach, |item| zone.counters().increment(word, item, &guard));
         }
-        self.state.set_limits(zone, &guard, seat);
+        guard.update_limits();
         Some(block)
     }
 

@@ -33,7 +33,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let seat = self.state.current_seat()?;
         let (home, zone) = self.home_and_serving(request, stack, seat)?;
         let guard = self.state.own_pageset(zone, seat)?;
-        let block = self.pop(zone, &guard, stack, order, request.terms.kind)?;
+        let block = self.pop(&guard, stack, order, request.terms.kind)?;
         let missed = zone.node != home.node;
         zone.counters().update(&guard.zone_diffs, &guard, |counts| {
             counts.increment(if missed { ZoneItem::NumaMiss } else { ZoneItem::NumaHit });
@@ -42,10 +42,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         guard.add_to(|pageset| &pageset.probes, PROBES);
         if order == Order::PAGE && self.state.shared.zonelist_cache() == ZonelistCache::On {
             self.state.nodes[usize::from(seat.node)].note_absence();
-            self.state.stand_for(missed.then_some(home.id), zone, &guard, seat);
+            guard.stand_for(missed.then_some(home.id));
             self.state.use_pageset(zone, &guard, seat);
         }
-        self.state.set_limits(zone, &guard, seat);
+        guard.update_limits();
         drop(guard);
         if missed {
             self.count_foreign(home, Some(seat));

@@ -16,8 +16,8 @@ use crate::alloc::reclaim::NodeReclaimOutcome;
 use crate::alloc::request::Block;
 use crate::alloc::slow_path::IDLE_ROUNDS;
 use crate::config::ZonelistCache;
-use crate::pageset::PagesetGuard;
 use crate::pageset::full_zones::note_marked;
+use crate::pageset::session::PagesetSession;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Mark, Urgency};
 use crate::units::{Order, PageCount};
@@ -113,7 +113,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// The current CPU's pageset of its home zone, unless somebody has it.
-    fn home_pageset(&self, reach: &Reach<'_>) -> Option<PagesetGuard<'_, P>> {
+    fn home_pageset(&self, reach: &Reach<'_>) -> Option<PagesetSession<'_, 'm, P>> {
         let seat = reach.seat?;
         self.state.own_pageset(&self.state.zones[self.state.nodes[reach.from].home()?], seat)
     }

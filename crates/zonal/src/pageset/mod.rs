@@ -6,15 +6,18 @@
 //! many single frames at once, `refill.rs` those between stacks and buddy, `pageset_tuning.rs` says
 //! how deep the stacks may grow. Linux: `struct per_cpu_pages`.
 
-mod access;
 pub(crate) mod depth_cells;
+mod drain;
 pub(crate) mod full_zones;
-pub(crate) mod refill;
+mod high;
+mod refill;
 mod served;
+pub(crate) mod session;
 pub(crate) mod slot;
 mod stacks;
 pub(crate) mod state;
 pub(crate) mod stepwise_cell;
+mod upkeep;
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;

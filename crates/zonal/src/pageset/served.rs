@@ -7,6 +7,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, PagesetGuard};
 use crate::platform::pageset_word::HOME_LANE;
@@ -16,58 +17,9 @@ use crate::zone::counters::ZoneItem;
 use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// The two counters of `zone` that change with every such block of the CPU at `seat`.
-    fn served_items(zone: &Zone<'m, P>, pageset: &Pageset<P>, seat: Seat) -> [ZoneItem; 2] {
-        [
-            if pageset.stands_for().is_some() { ZoneItem::NumaMiss } else { ZoneItem::NumaHit },
-            if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther },
-        ]
-    }
-
-    /// Largest difference of such blocks: what the zone's threshold leaves beside blocks that are
-    /// counted one by one.
-    pub(crate) fn served_leeway(zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) -> i64 {
-        let beside = Self::served_items(zone, guard, seat)
-            .map(|item| zone.counters().difference(&guard.zone_diffs, item));
-        (i64::from(zone.counters().threshold()) - beside[0].max(beside[1]).max(0)).max(0)
-    }
-
-    /// Counts blocks that hit.
-    pub(crate) fn count_hits(
-        &self,
-        zone: &Zone<'m, P>,
-        guard: &PagesetGuard<'_, P>,
-        seat: Seat,
-        blocks: i64,
-    ) {
-        self.stand_for(None, zone, guard, seat);
-        let most = Self::served_leeway(zone, guard, seat);
-        let items = Self::served_items(zone, guard, seat);
-        guard.count_home(|before| zone.counters().leave_all(items, before, blocks, most));
-    }
-
-    /// Sets what a pageset stands for: another zone, or its own.
-    pub(crate) fn stand_for(
-        &self,
-        other: Option<ZoneId>,
-        zone: &Zone<'m, P>,
-        guard: &PagesetGuard<'_, P>,
-        seat: Seat,
-    ) {
-        if guard.stands_for() != other {
-            self.fold_all_served(zone, guard, seat);
-            guard.set_stands_for(other);
-        }
-    }
-
-    /// Moves the whole difference of such blocks to the totals.
-    pub(crate) fn fold_all_served(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        self.fold_served(zone, guard, seat, guard.clear_home());
-    }
-
     /// Moves a difference of such blocks, taken out of the word, to the totals.
     pub(crate) fn fold_served(&self, zone: &Zone<'m, P>, pageset: &Pageset<P>, seat: Seat, blocks: i64) {
-        zone.counters().fold_difference(&Self::served_items(zone, pageset, seat), blocks);
+        zone.counters().fold_difference(&served_items(zone, pageset, seat), blocks);
         if let Some(home) = pageset.stands_for() {
             self.zones[home.index()].counters().fold_difference(&[ZoneItem::NumaForeign], blocks);
         }
@@ -84,8 +36,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return pagesets.filter(|pageset| pageset.stands_for() == Some(zone.id)).map(difference).sum();
         }
         let pagesets = seats.map(|&seat| (seat, self.pagesets_of(zone).of(seat)));
-        let counted =
-            pagesets.filter(|&(seat, pageset)| Self::served_items(zone, pageset, seat).contains(&item));
+        let counted = pagesets.filter(|&(seat, pageset)| served_items(zone, pageset, seat).contains(&item));
         counted.map(|(_, pageset)| difference(pageset)).sum()
     }
 
@@ -93,10 +44,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn end_standing_in(&self) {
         for (zone, seat) in self.used_pagesets() {
             if self.pagesets_of(zone).of(seat).stands_for().is_some() {
-                self.stand_for(None, zone, &self.pageset(zone, seat), seat);
+                self.pageset(zone, seat).stand_for(None);
             }
         }
     }
+}
+
+/// The two counters of `zone` that change with every such block of the CPU at `seat`.
+fn served_items<P: Platform>(zone: &Zone<'_, P>, pageset: &Pageset<P>, seat: Seat) -> [ZoneItem; 2] {
+    [
+        if pageset.stands_for().is_some() { ZoneItem::NumaMiss } else { ZoneItem::NumaHit },
+        if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther },
+    ]
 }
 
 fn difference<P: Platform>(pageset: &Pageset<P>) -> i64 {
@@ -114,5 +73,36 @@ impl<P: Platform> Pageset<P> {
 impl<P: Platform> PagesetGuard<'_, P> {
     fn set_stands_for(&self, zone: Option<ZoneId>) {
         self.stands_for.store(zone.map_or(0, |zone| zone.index() as u64 + 1), Relaxed);
+    }
+}
+
+impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
+    /// Largest difference of such blocks: what the zone's threshold leaves beside blocks that are
+    /// counted one by one.
+    pub(crate) fn served_leeway(&self) -> i64 {
+        let beside = served_items(self.zone, self, self.seat)
+            .map(|item| self.zone.counters().difference(&self.zone_diffs, item));
+        (i64::from(self.zone.counters().threshold()) - beside[0].max(beside[1]).max(0)).max(0)
+    }
+
+    /// Counts blocks that hit.
+    pub(crate) fn count_hits(&self, blocks: i64) {
+        self.stand_for(None);
+        let most = self.served_leeway();
+        let items = served_items(self.zone, self, self.seat);
+        self.count_home(|before| self.zone.counters().leave_all(items, before, blocks, most));
+    }
+
+    /// Sets what a pageset stands for: another zone, or its own.
+    pub(crate) fn stand_for(&self, other: Option<ZoneId>) {
+        if self.stands_for() != other {
+            self.fold_all_served();
+            self.set_stands_for(other);
+        }
+    }
+
+    /// Moves the whole difference of such blocks to the totals.
+    pub(crate) fn fold_all_served(&self) {
+        self.state.fold_served(self.zone, self, self.seat, self.clear_home());
     }
 }

@@ -14,7 +14,28 @@ use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::Limits;
 use crate::rules::pageset_tuning::PagesetTuning;
+use crate::zone::counters::CpuGuard;
 use crate::zone::{Seat, Zone};
+
+/// One pageset of a zone, locked, until dropped.
+pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
+    pub(crate) state: &'a MachineState<'m, P>,
+    pub(crate) zone: &'a Zone<'m, P>,
+    /// The CPU that the pageset is of.
+    pub(crate) seat: Seat,
+    guard: PagesetGuard<'a, P>,
+}
+
+impl<'a, P: Platform> core::ops::Deref for PagesetSession<'a, '_, P> {
+    type Target = PagesetGuard<'a, P>;
+
+    #[inline]
+    fn deref(&self) -> &PagesetGuard<'a, P> {
+        &self.guard
+    }
+}
+
+impl<P: Platform> CpuGuard for PagesetSession<'_, '_, P> {}
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Locks the pageset of the caller's CPU, at `seat`, unless it is locked or that CPU has none.
@@ -23,13 +44,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         &'a self,
         zone: &'a Zone<'m, P>,
         seat: Seat,
-    ) -> Option<PagesetGuard<'a, P>> {
+    ) -> Option<PagesetSession<'a, 'm, P>> {
         if !seat.exists() {
             return None;
         }
-        let pageset = self.pagesets_of(zone).of(seat);
+        let pagesets = self.pagesets_of(zone);
+        let pageset = pagesets.of(seat);
         let gate = self.platform.cpu_local().lock(seat.cpu, &pageset.head)?;
-        Some(PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(seat), gate))
+        Some(PagesetSession {
+            state: self,
+            zone,
+            seat,
+            guard: PagesetGuard::new(pageset, pagesets.stacks(seat), gate),
+        })
     }
 
     /// Locks the pageset of the CPU at `seat`, which may be another than the caller's, unless
@@ -38,18 +65,24 @@ impl<'m, P: Platform> MachineState<'m, P> {
         &'a self,
         zone: &'a Zone<'m, P>,
         seat: Seat,
-    ) -> Option<PagesetGuard<'a, P>> {
+    ) -> Option<PagesetSession<'a, 'm, P>> {
         if seat.cpu == self.platform.current_cpu() {
             return self.own_pageset(zone, seat);
         }
-        let pageset = self.pagesets_of(zone).of(seat);
+        let pagesets = self.pagesets_of(zone);
+        let pageset = pagesets.of(seat);
         let gate = self.platform.cpu_local().lock_remote(seat.cpu, &pageset.head)?;
-        Some(PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(seat), gate))
+        Some(PagesetSession {
+            state: self,
+            zone,
+            seat,
+            guard: PagesetGuard::new(pageset, pagesets.stacks(seat), gate),
+        })
     }
 
     /// Waits for the pageset of the CPU at `seat`. Not from within an allocation or a free: their
     /// context could be the one waited for.
-    pub(crate) fn pageset<'a>(&'a self, zone: &'a Zone<'m, P>, seat: Seat) -> PagesetGuard<'a, P> {
+    pub(crate) fn pageset<'a>(&'a self, zone: &'a Zone<'m, P>, seat: Seat) -> PagesetSession<'a, 'm, P> {
         let mut round = 0;
         loop {
             if let Some(guard) = self.try_pageset(zone, seat) {
@@ -59,29 +92,37 @@ impl<'m, P: Platform> MachineState<'m, P> {
             round = round.saturating_add(1);
         }
     }
+}
 
-    /// Sets how far the CPU at `seat` may go without the lock; to be called before the guard goes.
-    pub(crate) fn set_limits(&self, zone: &Zone<'m, P>, guard: &PagesetGuard<'_, P>, seat: Seat) {
-        let tuning = self.shared.tuning();
-        if guard.is_closed() || tuning == PagesetTuning::Stepwise {
-            return guard.trip_always();
+impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
+    /// Whether the pageset's CPU is on the zone's node.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        self.zone.is_own(self.seat)
+    }
+
+    /// Sets how far the CPU may go without the lock; to be called before the session ends.
+    pub(crate) fn update_limits(&self) {
+        let tuning = self.state.shared.tuning();
+        if self.is_closed() || tuning == PagesetTuning::Stepwise {
+            return self.trip_always();
         }
-        if guard.len(StackId::PAGES) != 0
-            && self.nodes[usize::from(seat.node)].home() == Some(zone.id.index())
+        if self.len(StackId::PAGES) != 0
+            && self.state.nodes[usize::from(self.seat.node)].home() == Some(self.zone.id.index())
         {
-            self.use_pageset(zone, guard, seat); // those at home come first
-        } else if !self.uses(zone, seat) {
-            return guard.trip_always();
+            self.state.use_pageset(self.zone, self, self.seat); // those at home come first
+        } else if !self.state.uses(self.zone, self.seat) {
+            return self.trip_always();
         }
-        let capacity = guard.page_slots().len() as i64;
+        let capacity = self.page_slots().len() as i64;
         // A give that fills the pageset up to `high` drains it.
-        let full = guard.room_at(self.high_now(zone, guard, seat)) + 1;
+        let full = self.room_at(self.high_now()) + 1;
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut takes_trip, mut gives_trip) = (false, least > capacity);
         if tuning.follows_depth() {
-            let Leeway { takes, gives } = guard.depth().leeway(guard);
-            let room = i64::from(guard.word().room());
-            match guard.run() {
+            let Leeway { takes, gives } = self.depth().leeway(self);
+            let room = i64::from(self.word().room());
+            match self.run() {
                 Run::Climb => gives_trip = true,
                 Run::Dive => takes_trip = true,
                 Run::None => {
@@ -93,12 +134,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let limits = Limits {
             room_most: most as u32,
             room_least: least.min(capacity) as u32,
-            kinds: self.nodes[zone.node].counters.threshold(),
-            home: Self::served_leeway(zone, guard, seat) as u8,
+            kinds: self.state.nodes[self.zone.node].counters.threshold(),
+            home: self.served_leeway() as u8,
         };
         takes_trip |= most > capacity;
-        gives_trip |= tuning.sees_every_free() || guard.is_watched();
-        guard.set_limits(
+        gives_trip |= tuning.sees_every_free() || self.is_watched();
+        self.set_limits(
             if takes_trip { Limits::TAKE_NONE } else { limits.for_takes() },
             if gives_trip { Limits::GIVE_NONE } else { limits.for_gives() },
         );

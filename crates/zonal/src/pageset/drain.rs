@@ -1,0 +1,181 @@
+//! A block back into a pageset, and what leaves it when it is full.
+//!
+//! Neighbours: `refill.rs` moves batches, `rules/pageset_tuning` says how much, `alloc/free.rs` frees.
+
+use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::pageset::high::zone_level;
+use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
+use crate::pageset::{CachedOrders, PagesetGuard, StackId};
+use crate::platform::Platform;
+use crate::rules::pageset_tuning::{PagesetTuning, words};
+use crate::units::{Order, PageCount};
+use crate::zone::counters::ZoneItem;
+use crate::zone::{Seat, Zone};
+
+/// How often a drain of another CPU's pageset is tried before that pageset is left alone.
+const DRAIN_TRIES: u32 = 32;
+
+/// Frames moved under one hold of a lock, at most; a block that is larger moves alone.
+const FRAMES_MAX: u64 = 512;
+
+impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
+    /// Puts a block onto its stack, drains when there is too much; `false` when there is no room.
+    pub(crate) fn add(&self, stack: StackId, frame: u32, order: Order) -> bool {
+        if self.room(stack) == 0 && !self.make_room(stack) {
+            return false;
+        }
+        self.push(stack, order, frame);
+        match self.state.shared.tuning() {
+            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+                self.set_run(self.depth().on_give(order, self));
+                self.end_period();
+            }
+            PagesetTuning::Stepwise => {
+                self.stepwise().on_give(order, self.zone.pageset_limits(self.is_own()).batch, self);
+            }
+            PagesetTuning::Fixed => {}
+        }
+        if self.count() >= self.high_now() {
+            self.drain_surplus(stack);
+        }
+        true
+    }
+
+    /// Drains a stack that is full; `false` when the pageset is closed.
+    #[cold]
+    fn make_room(&self, stack: StackId) -> bool {
+        let order = self.state.cached.order(stack);
+        let half = u64::from(self.len(stack)).div_ceil(2) << order.get();
+        let batch = self.zone.pageset_limits(self.is_own()).batch;
+        let size =
+            if self.state.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
+        self.drain(stack, size.min(PageCount::new(half)));
+        self.room(stack) > 0
+    }
+
+    /// Drains a pageset that has reached `high`, or has none yet.
+    #[cold]
+    fn drain_surplus(&self, stack: StackId) {
+        self.set_first_high();
+        let count = self.count();
+        if count < self.high_now() {
+            return;
+        }
+        let bar = self.high_now();
+        let batch = self.zone.pageset_limits(self.is_own()).batch;
+        let size = match self.state.shared.tuning() {
+            PagesetTuning::Stepwise => {
+                let figures = self.figures();
+                let resize = self.stepwise().drain(&figures, zone_level(self.zone), self);
+                self.set_high(resize.high);
+                resize.size.max(count.saturating_minus(self.high_now()))
+            }
+            // A `high` that fell is reached a batch at a time, unless the zone is being reclaimed.
+            PagesetTuning::DepthPublished if !self.zone.is_reclaimed() => batch,
+            PagesetTuning::DepthPublished => batch.max(count.saturating_minus(bar)),
+            PagesetTuning::Depth | PagesetTuning::Fixed => {
+                let size = words::drain_size(batch);
+                let single = stack == StackId::PAGES;
+                let size = if single { PageCount::new(self.until_whole_words(size.get())) } else { size };
+                size.max(words::drain_least(bar, count))
+            }
+        };
+        self.drain(stack, size.min(count));
+        // While large blocks are scarce, or limits fell, `high` itself follows.
+        self.set_high(self.high_limits().clamp(self.high()));
+    }
+
+    /// Gives `frames` of the pageset back to the zone, `first` stack first, then larger blocks.
+    pub(crate) fn drain(&self, first: StackId, frames: PageCount) {
+        let mut left = frames.get();
+        for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
+            if left == 0 {
+                break;
+            }
+            let order = self.state.cached.order(stack);
+            while left > 0 && self.len(stack) > 0 {
+                let most = (FRAMES_MAX >> order.get()).clamp(1, BATCH_MAX as u64);
+                let blocks = (left >> order.get()).clamp(1, most) as u32;
+                let gone = self.drain_stack(stack, blocks.min(self.len(stack)));
+                left = left.saturating_sub(gone.get());
+            }
+        }
+        self.note_shortness();
+        self.state.clear_marks_early(self.zone);
+    }
+
+    /// One batch of blocks from the top of `stack`; gives the frames that left the pageset.
+    fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
+        let order = self.state.cached.order(stack);
+        let refused = if order == Order::PAGE {
+            drain_frames(self.zone, self, blocks)
+        } else {
+            drain_blocks(self.zone, self, stack, order, blocks)
+        };
+        let moved = u64::from(blocks) << order.get();
+        let refused = refused << order.get();
+        self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, (moved - refused) as i64, self);
+        self.count_withheld(refused);
+        self.bump(|pageset| &pageset.drains);
+        PageCount::new(moved)
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Empties the pageset of the CPU at `seat`. Waits for it a little, but not for long: its holder
+    /// may be the very context that this one has interrupted.
+    pub(crate) fn drain_seat(&self, zone: &Zone<'m, P>, seat: Seat) {
+        if self.pagesets_of(zone).of(seat).count() == PageCount::ZERO {
+            return;
+        }
+        for round in 0..DRAIN_TRIES {
+            if let Some(guard) = self.try_pageset(zone, seat) {
+                guard.drain(StackId::PAGES, guard.count());
+                if seat.cpu != self.platform.current_cpu() {
+                    guard.bump(|pageset| &pageset.remote_drains);
+                }
+                guard.update_limits();
+                return;
+            }
+            self.platform.relax(round);
+        }
+    }
+}
+
+/// Gives back the `count` uppermost single frames; gives how many were refused.
+fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> u64 {
+    if count == u64::BITS
+        && let Some(word) = guard.whole_word_on_top()
+    {
+        guard.drop_frames(count);
+        let gone = zone.frames.mark_word_free(word, !0);
+        return u64::from(gone.count_zeros()) + zone.regions.give_word(word, gone);
+    }
+    let (mut batch, mut strange) = (WordBatch::new(), 0);
+    let twice = batch.add(guard.pop_frames(count).filter(let_go(zone, Order::PAGE, &mut strange)));
+    u64::from(twice) + strange + zone.regions.give_batch(&batch)
+}
+
+/// Gives back the uppermost blocks of a larger order; gives how many were refused.
+fn drain_blocks<P: Platform>(
+    zone: &Zone<'_, P>,
+    guard: &PagesetGuard<'_, P>,
+    stack: StackId,
+    order: Order,
+    blocks: u32,
+) -> u64 {
+    let mut strange = 0;
+    let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
+    let twice = zone.regions.give_blocks(order, popped.filter(let_go(zone, order, &mut strange)));
+    twice + strange
+}
+
+/// Marks blocks on their way to the buddy; holds back those that were not kept, and counts them.
+fn let_go<P: Platform>(zone: &Zone<'_, P>, order: Order, strange: &mut u64) -> impl FnMut(&u32) -> bool {
+    move |&frame| {
+        let lets = zone.frames.mark_free(frame, order);
+        *strange += u64::from(!lets);
+        lets
+    }
+}

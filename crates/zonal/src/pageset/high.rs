@@ -1,0 +1,71 @@
+//! `pageset.high` as it holds now: the limits of the zone, and what keeps pagesets down for a while.
+//!
+//! Neighbours: `rules/pageset_tuning` has the rules, `drain.rs` and `refill.rs` heed them.
+
+use crate::pageset::session::PagesetSession;
+use crate::platform::Platform;
+use crate::rules::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, words};
+use crate::units::PageCount;
+use crate::zone::{Shortness, Zone};
+
+impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
+    /// The figures that tuning goes by.
+    pub(crate) fn figures(&self) -> PagesetFigures {
+        let limits = self.high_limits();
+        PagesetFigures {
+            count: self.count(),
+            high: self.high(),
+            batch: self.zone.pageset_limits(self.is_own()).batch,
+            limits,
+        }
+    }
+
+    /// The limits within which `pageset.high` may move now: those of the zone, held at the lower
+    /// one while large blocks are scarce or nothing is tuned, and within the pageset's slots.
+    pub(crate) fn high_limits(&self) -> HighLimits {
+        let limits = self.zone.pageset_limits(self.is_own());
+        let limits = HighLimits::new(limits.high_min, limits.high_max);
+        let held = match self.state.shared.tuning() {
+            PagesetTuning::Fixed => true,
+            PagesetTuning::DepthPublished => false,
+            PagesetTuning::Depth | PagesetTuning::Stepwise => self.zone.is_short(Shortness::HugeBlocks),
+        };
+        if held { limits.held_at_min() } else { limits }
+    }
+
+    /// Sets `high` of a pageset that was never used to where tuning starts.
+    pub(crate) fn set_first_high(&self) {
+        if self.high() == PageCount::ZERO {
+            self.set_high(self.high_limits().min());
+        }
+    }
+
+    /// The count at which the pageset drains now.
+    #[inline]
+    pub(crate) fn high_now(&self) -> PageCount {
+        if self.zone.holds_pagesets_down() { self.high_held_down() } else { self.rounded_bar(self.high()) }
+    }
+
+    /// The count at which a pageset drains whose `high` is this.
+    fn rounded_bar(&self, high: PageCount) -> PageCount {
+        let slots = PageCount::new(self.page_slots().len() as u64);
+        if self.state.shared.tuning().rounds_to_words() { words::bar(high, slots) } else { high }
+    }
+
+    /// As [`Self::high_now`]: the lower limit while large blocks are scarce, or under the stepwise
+    /// rule below `watermarks.high`; 4 batches while the zone is reclaimed.
+    #[cold]
+    fn high_held_down(&self) -> PageCount {
+        let figures = self.figures();
+        let below = self.zone.is_short(Shortness::BelowHigh);
+        let level = if below { ZoneLevel::Below } else { ZoneLevel::Above };
+        let high = figures.drain_bar(level).min(figures.limits.max());
+        let high = self.rounded_bar(high);
+        if self.zone.is_reclaimed() { high.min(self.zone.pageset_limits(true).small_high()) } else { high }
+    }
+}
+
+/// Whether the zone has more free than `watermarks.high`.
+pub(crate) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
+    if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
+}
