@@ -73,9 +73,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.zones[zone].frames.take_back(frame, kind);
             return false;
         }
-        if !self.give_and_fold(zone, frame, kind) {
-            self.give(&self.state.zones[zone], frame, Order::PAGE, kind);
-        }
+        self.give(&self.state.zones[zone], frame, Order::PAGE, kind);
         true
     }
 
@@ -107,6 +105,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && let Some(seat) = self.state.current_seat()
             && let Some(guard) = self.state.own_pageset(zone, seat)
         {
+            if order == Order::PAGE
+                && self.state.uses(zone, seat)
+                && guard.may_push()
+                && guard.push_and_fold(frame, kind)
+            {
+                return;
+            }
             guard.count_kind(kind, pages, counters);
             let pushed = guard.add(stack, frame, order);
             guard.update_limits();

@@ -8,7 +8,6 @@
 //! *withheld*. Neighbours: `slow_path.rs` goes on when the pageset is empty, `free.rs` is the way back.
 
 pub(crate) mod allocator;
-mod at_home;
 mod bulk;
 pub(crate) mod failed_reclaim;
 mod free;
@@ -114,46 +113,56 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.faults != Faults::None && self.is_refused() {
             return self.refuse(request);
         }
-        let may_pop = request.may_pop();
-        if may_pop && !request.is_strict() {
-            if terms.order == Order::PAGE
-                && self.may_stay(request)
-                && let Some((home, frame)) = self.take_and_fold(terms.kind)
-                && let Some(block) = self.claim_at_home(home, u64::from(frame), terms.kind)
-            {
-                return Ok(block);
-            }
-            if let Some(block) = self.pop_past_full(request) {
-                return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
-            }
-        }
-        if may_pop && let Some(block) = self.pop_home(request) {
+        if request.may_pop()
+            && let Some(block) = self.alloc_near(request)
+        {
             return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
         }
         self.alloc_slow(request)
     }
 
-    /// A block from the current CPU's pageset of its node's home zone, the one that is preferred, or
-    /// of an order that is not cached from that zone; `None` when there is none to be had without
-    /// waiting.
-    fn pop_home(&self, request: &Request<'_, P>) -> Option<Block> {
+    /// A block from the current CPU's pageset of the zone that its node prefers, or while that is full of the zone
+    /// that serves instead, or of an order that is not cached from the preferred zone; `None` when there is none to
+    /// be had without waiting.
+    fn alloc_near(&self, request: &Request<'_, P>) -> Option<Block> {
+        let Terms { order, kind, .. } = request.terms;
         let seat = self.state.current_seat()?;
-        let zone = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
-        if request.is_strict() && !zone.is_own(seat) {
+        let preferred = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
+        if request.is_strict() && !preferred.is_own(seat) {
             return None;
         }
-        let Terms { order, kind, .. } = request.terms;
         let Some(stack) = self.state.cached.stack(order) else {
-            return self.split_home(zone, seat, &request.terms);
+            return self.split_home(preferred, seat, &request.terms);
         };
-        let guard = self.state.own_pageset(zone, seat)?;
-        let kept = if guard.has(stack) { self.pop(&guard, stack, order, kind) } else { None };
+        let instead = self.zone_past_full(request, stack, preferred, seat);
+        let session = self.state.own_pageset(instead.unwrap_or(preferred), seat)?;
+        if order == Order::PAGE
+            && self.state.uses(session.zone, seat)
+            && let Some(frame) = session.pop_and_fold(kind)
+            && self.admit(session.zone, frame, FrameState::Cached(order), order, kind)
+        {
+            return Some(block_at(session.zone, frame, order));
+        }
+        match instead {
+            Some(_) => self.pop_past_full(session, preferred, stack, &request.terms),
+            None => self.pop_preferred(&session, stack, &request.terms),
+        }
+    }
+
+    /// A block from the pageset of the preferred zone, refilled if need be.
+    fn pop_preferred(
+        &self,
+        session: &PagesetSession<'_, 'm, P>,
+        stack: StackId,
+        terms: &Terms,
+    ) -> Option<Block> {
+        let kept = if session.has(stack) { self.pop(session, stack, terms.order, terms.kind) } else { None };
         let block = match kept {
             Some(block) => block,
-            None => self.pop_refilled(&guard, stack, &request.terms)?,
+            None => self.pop_refilled(session, stack, terms)?,
         };
-        guard.count_hits(1);
-        guard.update_limits();
+        session.count_hits(1);
+        session.update_limits();
         Some(block)
     }
 
@@ -225,7 +234,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 PagesetTuning::Stepwise => guard.stepwise().on_take(guard),
                 PagesetTuning::Fixed => {}
             }
-            return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
+            return Some(block_at(zone, frame, order));
         }
     }
 
@@ -317,7 +326,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let frame = zone.regions.take(order, zone.home(seat), leaving)?;
             self.state.nodes[zone.node].counters.add_total(kind.item(), pages);
             if self.admit(zone, frame, FrameState::Free, order, kind) {
-                return Some(Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id });
+                return Some(block_at(zone, frame, order));
             }
         }
     }
@@ -330,6 +339,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         block
     }
+}
+
+fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block {
+    Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
 }
 
 /// Counts where a block came from, once a block. `preferred` is the first zone that could have

@@ -7,9 +7,10 @@
 //! (docs/decisions/0003). Neighbours: `alloc.rs` comes here when the stack at home is empty.
 
 use crate::Allocator;
-use crate::alloc::request::{Block, Request};
+use crate::alloc::request::{Block, Request, Terms};
 use crate::config::ZonelistCache;
 use crate::pageset::StackId;
+use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
 use crate::rules::watermarks::{Mark, Urgency};
 use crate::units::Order;
@@ -22,65 +23,59 @@ use crate::zonelist::full_cache::ScanClass;
 const PROBES: u64 = 2;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// A block from the current CPU's pageset of the nearest zone that is not marked full, for a
-    /// request that its home zone may serve; `None` when there is one at home, when the home
-    /// zone is not full or not marked, or when more than that is called for. Single frames come from
-    /// there at once from then on, but for the cache as published.
-    pub(crate) fn pop_past_full(&self, request: &Request<'_, P>) -> Option<Block> {
-        let order = request.terms.order;
-        // Pagesets of other nodes' CPUs hardly keep 2 MiB blocks.
-        let stack = self.state.cached.stack(order).filter(|&stack| stack != StackId::LARGE)?;
-        let seat = self.state.current_seat()?;
-        let (home, zone) = self.home_and_serving(request, stack, seat)?;
-        let guard = self.state.own_pageset(zone, seat)?;
-        let block = self.pop(&guard, stack, order, request.terms.kind)?;
-        let missed = zone.node != home.node;
-        zone.counters().update(&guard.zone_diffs, &guard, |counts| {
-            counts.increment(if missed { ZoneItem::NumaMiss } else { ZoneItem::NumaHit });
-            counts.increment(if zone.is_own(seat) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
-        });
-        guard.add_to(|pageset| &pageset.probes, PROBES);
-        if order == Order::PAGE && self.state.shared.zonelist_cache() == ZonelistCache::On {
-            self.state.nodes[usize::from(seat.node)].note_absence();
-            guard.stand_for(missed.then_some(home.id));
-            self.state.use_pageset(zone, &guard, seat);
-        }
-        guard.update_limits();
-        drop(guard);
-        if missed {
-            self.count_foreign(home, Some(seat));
-        }
-        Some(block)
-    }
-
-    /// Whether the current CPU is at home, or what has sent it away still holds. If not, it looks at
-    /// its home zone again.
-    pub(crate) fn may_stay(&self, request: &Request<'_, P>) -> bool {
-        let Some(seat) = self.state.current_seat() else { return false };
-        if !self.state.is_away(seat) {
-            return true;
-        }
-        let serving = self.home_and_serving(request, StackId::PAGES, seat);
-        let stays = serving.is_some_and(|(_, zone)| self.state.uses(zone, seat));
-        if !stays {
-            self.state.go_home(seat);
-        }
-        stays
-    }
-
-    /// The home zone of the CPU at `seat`, which is full, marked, and has nothing in its pageset, with
-    /// the nearest zone that is not marked.
-    fn home_and_serving(
+    /// The zone that serves a request while `preferred` is full: the nearest one that is not marked full, as long as
+    /// `preferred` is marked and the pageset there has no block. Where there is none, the CPU looks at `preferred`
+    /// first again.
+    pub(super) fn zone_past_full(
         &self,
         request: &Request<'_, P>,
         stack: StackId,
+        preferred: &Zone<'m, P>,
         seat: Seat,
-    ) -> Option<(&Zone<'m, P>, &Zone<'m, P>)> {
-        let home = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
-        if self.state.pagesets_of(home).of(seat).has(stack) {
-            return None;
+    ) -> Option<&Zone<'m, P>> {
+        // Pagesets of other nodes' CPUs hardly keep 2 MiB blocks.
+        let may_pass = !request.is_strict() && stack != StackId::LARGE;
+        let instead = (may_pass && !self.state.pagesets_of(preferred).of(seat).has(stack))
+            .then(|| self.first_not_marked(request, preferred, seat))
+            .flatten();
+        if stack == StackId::PAGES
+            && may_pass
+            && instead.is_none_or(|zone| !self.state.uses(zone, seat))
+            && self.state.is_away(seat)
+        {
+            self.state.go_home(seat);
         }
-        Some((home, self.first_not_marked(request, home, seat)?))
+        instead
+    }
+
+    /// A block from the current CPU's pageset of a zone that serves instead of `preferred`; `None` when there is none.
+    /// Single frames come from there at once from then on, except for the cache as published.
+    pub(super) fn pop_past_full(
+        &self,
+        session: PagesetSession<'_, 'm, P>,
+        preferred: &Zone<'m, P>,
+        stack: StackId,
+        terms: &Terms,
+    ) -> Option<Block> {
+        let block = self.pop(&session, stack, terms.order, terms.kind)?;
+        let (zone, seat) = (session.zone, session.seat);
+        let missed = zone.node != preferred.node;
+        zone.counters().update(&session.zone_diffs, &session, |counts| {
+            counts.increment(if missed { ZoneItem::NumaMiss } else { ZoneItem::NumaHit });
+            counts.increment(if session.is_own() { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+        });
+        session.add_to(|pageset| &pageset.probes, PROBES);
+        if terms.order == Order::PAGE && self.state.shared.zonelist_cache() == ZonelistCache::On {
+            self.state.nodes[usize::from(seat.node)].note_absence();
+            session.stand_for(missed.then_some(preferred.id));
+            self.state.use_pageset(zone, &session, seat);
+        }
+        session.update_limits();
+        drop(session);
+        if missed {
+            self.count_foreign(preferred, Some(seat));
+        }
+        Some(block)
     }
 
     /// The nearest zone that is not marked for this request, where `home` is marked and full.

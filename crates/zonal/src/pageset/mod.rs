@@ -16,6 +16,7 @@ pub(crate) mod session;
 pub(crate) mod slot;
 mod stacks;
 pub(crate) mod state;
+mod steps;
 pub(crate) mod stepwise_cell;
 mod upkeep;
 
