@@ -101,25 +101,30 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn give(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let pages = -(order.pages().get() as i64);
         let counters = &self.state.nodes[zone.node].counters;
-        if let Some(stack) = self.state.cached.stack(order)
-            && let Some(seat) = self.state.current_seat()
-            && let Some(guard) = self.state.own_pageset(zone, seat)
-        {
-            if order == Order::PAGE
-                && self.state.uses(zone, seat)
-                && guard.may_push()
-                && guard.push_and_fold(frame, kind)
-            {
-                return;
-            }
-            guard.count_kind(kind, pages, counters);
-            let pushed = guard.add(stack, frame, order);
-            guard.update_limits();
-            if pushed {
-                return;
-            }
-        } else {
+        let own = self.state.cached.stack(order).zip(self.state.current_seat());
+        let Some((stack, seat)) = own else {
             counters.add_total(kind.item(), pages);
+            return self.give_to_buddy(zone, frame, order);
+        };
+        let session = match self.state.slot_of(zone, seat).filter(|_| order == Order::PAGE) {
+            Some(slot) => {
+                match self.state.lock_slot(slot, seat).map(|slot| slot.push_and_fold(frame, kind)) {
+                    Some(Ok(())) => return,
+                    other => other.and_then(Result::err),
+                }
+            }
+            None => self.state.own_pageset(zone, seat),
+        };
+        match session {
+            Some(session) => {
+                session.count_kind(kind, pages, counters);
+                let pushed = session.add(stack, frame, order);
+                session.update_limits();
+                if pushed {
+                    return;
+                }
+            }
+            None => counters.add_total(kind.item(), pages),
         }
         self.give_to_buddy(zone, frame, order);
     }

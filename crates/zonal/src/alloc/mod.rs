@@ -135,14 +135,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return self.split_home(preferred, seat, &request.terms);
         };
         let instead = self.zone_past_full(request, stack, preferred, seat);
-        let session = self.state.own_pageset(instead.unwrap_or(preferred), seat)?;
-        if order == Order::PAGE
-            && self.state.uses(session.zone, seat)
-            && let Some(frame) = session.pop_and_fold(kind)
-            && self.admit(session.zone, frame, FrameState::Cached(order), order, kind)
-        {
-            return Some(block_at(session.zone, frame, order));
-        }
+        let zone = instead.unwrap_or(preferred);
+        let session =
+            match self.state.slot_of(zone, seat).filter(|slot| order == Order::PAGE && slot.has_frames()) {
+                Some(slot) => match self.state.lock_slot(slot, seat)?.pop_and_fold(kind) {
+                    // None at once when it is the second copy of one that was freed twice.
+                    Ok(frame) => return self.claim_at_home(slot, u64::from(frame), kind),
+                    Err(session) => session,
+                },
+                None => self.state.own_pageset(zone, seat)?,
+            };
         match instead {
             Some(_) => self.pop_past_full(session, preferred, stack, &request.terms),
             None => self.pop_preferred(&session, stack, &request.terms),

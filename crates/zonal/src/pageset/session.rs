@@ -48,15 +48,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if !seat.exists() {
             return None;
         }
-        let pagesets = self.pagesets_of(zone);
-        let pageset = pagesets.of(seat);
-        let gate = self.platform.cpu_local().lock(seat.cpu, &pageset.head)?;
-        Some(PagesetSession {
-            state: self,
-            zone,
-            seat,
-            guard: PagesetGuard::new(pageset, pagesets.stacks(seat), gate),
-        })
+        let gate = self.platform.cpu_local().lock(seat.cpu, &self.pagesets_of(zone).of(seat).head)?;
+        Some(PagesetSession::of_locked(self, zone, seat, gate))
     }
 
     /// Locks the pageset of the CPU at `seat`, which may be another than the caller's, unless
@@ -69,15 +62,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if seat.cpu == self.platform.current_cpu() {
             return self.own_pageset(zone, seat);
         }
-        let pagesets = self.pagesets_of(zone);
-        let pageset = pagesets.of(seat);
-        let gate = self.platform.cpu_local().lock_remote(seat.cpu, &pageset.head)?;
-        Some(PagesetSession {
-            state: self,
-            zone,
-            seat,
-            guard: PagesetGuard::new(pageset, pagesets.stacks(seat), gate),
-        })
+        let gate = self.platform.cpu_local().lock_remote(seat.cpu, &self.pagesets_of(zone).of(seat).head)?;
+        Some(PagesetSession::of_locked(self, zone, seat, gate))
     }
 
     /// Waits for the pageset of the CPU at `seat`. Not from within an allocation or a free: their
@@ -94,7 +80,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
+impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
+    /// The session of a pageset that was just locked and whose gate was `gate` before.
+    #[inline]
+    pub(super) fn of_locked(
+        state: &'a MachineState<'m, P>,
+        zone: &'a Zone<'m, P>,
+        seat: Seat,
+        gate: u64,
+    ) -> Self {
+        let pagesets = state.pagesets_of(zone);
+        let guard = PagesetGuard::new(pagesets.of(seat), pagesets.stacks(seat), gate);
+        PagesetSession { state, zone, seat, guard }
+    }
+
     /// Whether the pageset's CPU is on the zone's node.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {

@@ -90,10 +90,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
+    /// The slot that the CPU at `seat` uses, if it is that of `zone`.
+    #[inline]
+    pub(crate) fn slot_of(&self, zone: &Zone<'m, P>, seat: Seat) -> Option<&'m Home<'m, P>> {
+        self.homes.of(seat.cpu).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
+    }
+
     /// Whether single frames of the CPU at `seat` come from and go to its pageset of `zone`.
     #[inline]
     pub(crate) fn uses(&self, zone: &Zone<'m, P>, seat: Seat) -> bool {
-        self.homes.of(seat.cpu).is_some_and(|home| home.zone == zone.id && home.slots_at != 0)
+        self.slot_of(zone, seat).is_some()
     }
 
     /// Whether the CPU at `seat` uses another pageset than that of its home zone.

@@ -1,64 +1,110 @@
 //! Single frames popped and pushed under the lock although nothing but a counter's threshold (M4) is in the way.
 //!
 //! A run in one direction trips so every one and a half thresholds, as a rule. Then what the differences have become is
-//! folded into the totals, and the limits of steps without the lock stay as they are. Neighbours:
-//! `zone/counters.rs` has the rule, `session.rs` sets limits.
+//! folded into the totals, and the limits of steps without the lock stay as they are: that needs less than a session,
+//! and becomes one where more is in the way. Neighbours: `zone/counters.rs` has the rule, `session.rs` sets limits.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
+use crate::platform::cpu_local::CpuLocal;
+use crate::platform::pageset_slot::{Home, OPEN};
 use crate::platform::pageset_word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::PageKind;
+use crate::zone::Seat;
 
-// Accesses of limits and slots are relaxed: the lock orders them.
-impl<P: Platform> PagesetSession<'_, '_, P> {
-    /// Takes the frame on top of the stack of single frames; `None` when more than a counter is in the way.
-    pub(crate) fn pop_and_fold(&self, kind: PageKind) -> Option<u32> {
-        let word = self.word().bits();
+/// The pageset that a CPU uses now, locked, before anything but its word is looked at.
+#[must_use]
+pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
+    state: &'a MachineState<'m, P>,
+    slot: &'m Home<'m, P>,
+    seat: Seat,
+    /// The gate as it was.
+    gate: u64,
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Locks the pageset that the caller's CPU, at `seat`, uses now, unless it is locked.
+    #[inline]
+    pub(crate) fn lock_slot<'a>(
+        &'a self,
+        slot: &'m Home<'m, P>,
+        seat: Seat,
+    ) -> Option<LockedSlot<'a, 'm, P>> {
+        let gate = self.platform.cpu_local().lock(seat.cpu, slot.head)?;
+        Some(LockedSlot { state: self, slot, seat, gate })
+    }
+}
+
+// Accesses of the word, the limits and the slots are relaxed: the lock orders them.
+impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
+    /// Takes the frame on top of the stack of single frames and unlocks.
+    ///
+    /// # Errors
+    /// The session, when more than a counter is in the way.
+    #[inline]
+    pub(crate) fn pop_and_fold(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
+        let head = self.slot.head;
+        let word = head.word.load(Relaxed);
         let next = word.wrapping_add(TAKE_STEPS[kind as usize]);
-        if next.wrapping_add(self.head.take_limit.load(Relaxed)) & ROOM_GUARD != 0 {
-            return None;
+        if self.gate != OPEN || next.wrapping_add(head.take_limit.load(Relaxed)) & ROOM_GUARD != 0 {
+            return Err(self.session());
         }
-        let frame = self.page_slots()[room_of(word)].load(Relaxed);
-        self.set_word(self.folded(Word::from_bits(next), kind, 1));
-        self.depth().moved(1, self);
-        Some(frame)
+        let frame = self.slot.slots[room_of(word)].load(Relaxed);
+        head.word.store(self.folded(Word::from_bits(next), kind, 1).bits(), Relaxed);
+        head.open();
+        Ok(frame)
     }
 
-    /// Whether a frame may be pushed without a look at the tuning: one that ends a period is counted first.
-    pub(crate) fn may_push(&self) -> bool {
-        self.state.shared.tuning() != PagesetTuning::Depth
-            || !self.depth().is_period_over(self.state.platform.now())
+    /// Puts a frame onto the stack of single frames and unlocks.
+    ///
+    /// # Errors
+    /// The session, when more than a counter is in the way. A free that ends a period of the depth rule is counted
+    /// by the session first.
+    #[inline]
+    pub(crate) fn push_and_fold(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
+        let head = self.slot.head;
+        let next = head.word.load(Relaxed).wrapping_sub(GIVE_STEPS[kind as usize]);
+        let trips = head.give_limit.load(Relaxed).wrapping_sub(next) & ROOM_GUARD != 0;
+        if self.gate != OPEN || trips || self.is_period_over() {
+            return Err(self.session());
+        }
+        self.slot.slots[room_of(next)].store(frame, Relaxed);
+        head.word.store(self.folded(Word::from_bits(next), kind, -1).bits(), Relaxed);
+        head.open();
+        Ok(())
     }
 
-    /// Puts a frame onto the stack of single frames; `false` when more than a counter is in the way.
-    pub(crate) fn push_and_fold(&self, frame: u32, kind: PageKind) -> bool {
-        let next = self.word().bits().wrapping_sub(GIVE_STEPS[kind as usize]);
-        if self.head.give_limit.load(Relaxed).wrapping_sub(next) & ROOM_GUARD != 0 {
-            return false;
-        }
-        self.page_slots()[room_of(next)].store(frame, Relaxed);
-        self.set_word(self.folded(Word::from_bits(next), kind, -1));
-        self.depth().moved(-1, self);
-        true
+    fn is_period_over(&self) -> bool {
+        let pageset = self.state.pagesets[self.slot.zone.index()].of(self.seat);
+        self.state.shared.tuning() == PagesetTuning::Depth
+            && pageset.depth().is_period_over(self.state.platform.now())
+    }
+
+    #[inline]
+    fn session(self) -> PagesetSession<'a, 'm, P> {
+        PagesetSession::of_locked(self.state, &self.state.zones[self.slot.zone.index()], self.seat, self.gate)
     }
 
     /// `word` after a step of `amount`, with what is beyond the thresholds moved to the totals.
     #[inline]
     fn folded(&self, word: Word, kind: PageKind, amount: i64) -> Word {
-        let counters = &self.state.nodes[self.zone.node].counters;
+        let zone = &self.state.zones[self.slot.zone.index()];
+        let counters = &self.state.nodes[zone.node].counters;
         let difference = word.difference(kind as usize);
         let left = counters.kept_of(difference, amount);
         counters.fold_difference(&[kind.item()], difference - left);
         let word = word.with_difference(kind as usize, left);
         let served = word.difference(HOME_LANE);
-        if amount < 0 || word.bits().wrapping_add(self.head.take_limit.load(Relaxed)) & GUARDS == 0 {
+        if amount < 0 || word.bits().wrapping_add(self.slot.head.take_limit.load(Relaxed)) & GUARDS == 0 {
             return word;
         }
-        let left = -self.zone.counters().overstep();
-        self.state.fold_served(self.zone, self, self.seat, served - left);
+        let left = -zone.counters().overstep();
+        let pageset = self.state.pagesets[zone.id.index()].of(self.seat);
+        self.state.fold_served(zone, pageset, self.seat, served - left);
         word.with_difference(HOME_LANE, left)
     }
 }

@@ -103,6 +103,14 @@ pub struct Home<'m, P: Platform> {
 
 copy_view!(Home);
 
+impl<P: Platform> Home<'_, P> {
+    /// Whether the stack has a frame, as of some moment.
+    #[inline]
+    pub(crate) fn has_frames(&self) -> bool {
+        room_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: a look
+    }
+}
+
 /// The homes of all CPUs, and which of them each CPU uses now.
 ///
 /// Invariant: `current` holds addresses of homes in `table`, each of the CPU it stands for and of
