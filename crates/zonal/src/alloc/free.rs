@@ -8,6 +8,8 @@
 use crate::Allocator;
 use crate::alloc::request::PageKind;
 use crate::error::FreeError;
+use crate::pageset::StackId;
+use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::Home;
@@ -115,18 +117,33 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             None => self.state.own_pageset(zone, seat),
         };
-        match session {
-            Some(session) => {
-                session.count_kind(kind, pages, counters);
-                let pushed = session.add(stack, frame, order);
-                session.update_limits();
-                if pushed {
-                    return;
-                }
-            }
-            None => counters.add_total(kind.item(), pages),
+        if let Some(session) = session {
+            self.push(session, stack, frame, order, kind);
+        } else {
+            counters.add_total(kind.item(), pages);
+            self.give_to_buddy(zone, frame, order);
         }
-        self.give_to_buddy(zone, frame, order);
+    }
+
+    /// Pushes a block that is marked as kept onto a pageset's stack; past it when there is no room.
+    #[inline(never)]
+    fn push(
+        &self,
+        session: PagesetSession<'_, 'm, P>,
+        stack: StackId,
+        frame: u32,
+        order: Order,
+        kind: PageKind,
+    ) {
+        let pages = -(order.pages().get() as i64);
+        session.count_kind(kind, pages, &self.state.nodes[session.zone.node].counters);
+        let pushed = session.add(stack, frame, order);
+        session.update_limits();
+        let zone = session.zone;
+        drop(session);
+        if !pushed {
+            self.give_to_buddy(zone, frame, order);
+        }
     }
 
     /// Frees a block past the pagesets.

@@ -131,24 +131,45 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if request.is_strict() && !preferred.is_own(seat) {
             return None;
         }
-        let Some(stack) = self.state.cached.stack(order) else {
-            return self.split_home(preferred, seat, &request.terms);
-        };
-        let instead = self.zone_past_full(request, stack, preferred, seat);
-        let zone = instead.unwrap_or(preferred);
-        let session =
-            match self.state.slot_of(zone, seat).filter(|slot| order == Order::PAGE && slot.has_frames()) {
-                Some(slot) => match self.state.lock_slot(slot, seat)?.pop_and_fold(kind) {
-                    // None at once when it is the second copy of one that was freed twice.
-                    Ok(frame) => return self.claim_at_home(slot, u64::from(frame), kind),
-                    Err(session) => session,
-                },
-                None => self.state.own_pageset(zone, seat)?,
+        if order == Order::PAGE
+            && let Some(slot) = self.state.homes.of(seat.cpu)
+            && slot.zone == preferred.id
+            && slot.has_frames()
+        {
+            return match self.state.lock_slot(slot, seat)?.pop_and_fold(kind) {
+                // None at once when it is the second copy of one that was freed twice.
+                Ok(frame) => self.claim_at_home(slot, u64::from(frame), kind),
+                Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.terms),
             };
-        match instead {
-            Some(_) => self.pop_past_full(session, preferred, stack, &request.terms),
-            None => self.pop_preferred(&session, stack, &request.terms),
         }
+        match self.state.cached.stack(order) {
+            Some(stack) => self.pop_near(request, stack, preferred, seat),
+            None => self.split_home(preferred, seat, &request.terms),
+        }
+    }
+
+    /// The same where the CPU does not use the preferred zone's pageset, or that is empty, or for larger blocks.
+    #[inline(never)]
+    fn pop_near(
+        &self,
+        request: &Request<'_, P>,
+        stack: StackId,
+        preferred: &Zone<'m, P>,
+        seat: Seat,
+    ) -> Option<Block> {
+        let Some(zone) = self.zone_past_full(request, stack, preferred, seat) else {
+            let session = self.state.own_pageset(preferred, seat)?;
+            return self.pop_preferred(&session, stack, &request.terms);
+        };
+        let slot = self.state.slot_of(zone, seat).filter(|_| stack == StackId::PAGES);
+        let session = match slot {
+            Some(slot) => match self.state.lock_slot(slot, seat)?.pop_and_fold(request.terms.kind) {
+                Ok(frame) => return self.claim_at_home(slot, u64::from(frame), request.terms.kind),
+                Err(session) => session,
+            },
+            None => self.state.own_pageset(zone, seat)?,
+        };
+        self.pop_past_full(session, preferred, stack, &request.terms)
     }
 
     /// A block from the pageset of the preferred zone, refilled if need be.

@@ -50,6 +50,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// A block from the current CPU's pageset of a zone that serves instead of `preferred`; `None` when there is none.
     /// Single frames come from there at once from then on, except for the cache as published.
+    #[inline(never)]
     pub(super) fn pop_past_full(
         &self,
         session: PagesetSession<'_, 'm, P>,
@@ -79,6 +80,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// The nearest zone that is not marked for this request, where `home` is marked and full.
+    #[inline(never)]
     fn first_not_marked(
         &self,
         request: &Request<'_, P>,

@@ -84,7 +84,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
             && pageset.depth().is_period_over(self.state.platform.now())
     }
 
-    #[inline]
+    #[cold]
     fn session(self) -> PagesetSession<'a, 'm, P> {
         PagesetSession::of_locked(self.state, &self.state.zones[self.slot.zone.index()], self.seat, self.gate)
     }
