@@ -8,8 +8,6 @@
 use crate::Allocator;
 use crate::alloc::request::PageKind;
 use crate::error::FreeError;
-use crate::pageset::StackId;
-use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::Home;
@@ -108,42 +106,29 @@ impl<'m, P: Platform> Allocator<'m, P> {
             counters.add_total(kind.item(), pages);
             return self.give_to_buddy(zone, frame, order);
         };
-        let session = match self.state.slot_of(zone, seat).filter(|_| order == Order::PAGE) {
-            Some(slot) => {
-                match self.state.lock_slot(slot, seat).map(|slot| slot.push_and_fold(frame, kind)) {
-                    Some(Ok(())) => return,
-                    other => other.and_then(Result::err),
+        let session = if order == Order::PAGE
+            && let Some(slot) = self.state.slot_of(zone, seat)
+        {
+            match self.state.lock_slot(slot, seat).map(|slot| slot.push_and_fold(frame, kind)) {
+                Some(Ok(())) => return,
+                other => other.and_then(Result::err),
+            }
+        } else {
+            self.state.own_pageset(zone, seat)
+        };
+        match &session {
+            Some(session) => {
+                session.count_kind(kind, pages, counters);
+                let pushed = session.add(stack, frame, order);
+                session.update_limits();
+                if pushed {
+                    return;
                 }
             }
-            None => self.state.own_pageset(zone, seat),
-        };
-        if let Some(session) = session {
-            self.push(session, stack, frame, order, kind);
-        } else {
-            counters.add_total(kind.item(), pages);
-            self.give_to_buddy(zone, frame, order);
+            None => counters.add_total(kind.item(), pages),
         }
-    }
-
-    /// Pushes a block that is marked as kept onto a pageset's stack; past it when there is no room.
-    #[inline(never)]
-    fn push(
-        &self,
-        session: PagesetSession<'_, 'm, P>,
-        stack: StackId,
-        frame: u32,
-        order: Order,
-        kind: PageKind,
-    ) {
-        let pages = -(order.pages().get() as i64);
-        session.count_kind(kind, pages, &self.state.nodes[session.zone.node].counters);
-        let pushed = session.add(stack, frame, order);
-        session.update_limits();
-        let zone = session.zone;
         drop(session);
-        if !pushed {
-            self.give_to_buddy(zone, frame, order);
-        }
+        self.give_to_buddy(zone, frame, order);
     }
 
     /// Frees a block past the pagesets.

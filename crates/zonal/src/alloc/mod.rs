@@ -127,13 +127,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn alloc_near(&self, request: &Request<'_, P>) -> Option<Block> {
         let Terms { order, kind, .. } = request.terms;
         let seat = self.state.current_seat()?;
-        let preferred = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
-        if request.is_strict() && !preferred.is_own(seat) {
+        let node = &self.state.nodes[usize::from(seat.node)];
+        let preferred = node.home()?;
+        if request.is_strict() && !self.state.zones[preferred].is_own(seat) {
             return None;
         }
         if order == Order::PAGE
             && let Some(slot) = self.state.homes.of(seat.cpu)
-            && slot.zone == preferred.id
+            && slot.zone.index() == preferred
             && slot.has_frames()
         {
             return match self.state.lock_slot(slot, seat)?.pop_and_fold(kind) {
@@ -142,6 +143,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.terms),
             };
         }
+        let preferred = &self.state.zones[preferred];
         match self.state.cached.stack(order) {
             Some(stack) => self.pop_near(request, stack, preferred, seat),
             None => self.split_home(preferred, seat, &request.terms),
@@ -173,6 +175,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// A block from the pageset of the preferred zone, refilled if need be.
+    #[inline(always)]
     fn pop_preferred(
         &self,
         session: &PagesetSession<'_, 'm, P>,

@@ -79,10 +79,16 @@ impl<P: Platform> PagesetGuard<'_, P> {
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Largest difference of such blocks: what the zone's threshold leaves beside blocks that are
     /// counted one by one.
+    #[inline]
     pub(crate) fn served_leeway(&self) -> i64 {
+        let counters = self.zone.counters();
+        let threshold = i64::from(counters.threshold());
+        if self.zone_diffs.load(Relaxed) == 0 {
+            return threshold; // so it is most of the time
+        }
         let beside = served_items(self.zone, self, self.seat)
-            .map(|item| self.zone.counters().difference(&self.zone_diffs, item));
-        (i64::from(self.zone.counters().threshold()) - beside[0].max(beside[1]).max(0)).max(0)
+            .map(|item| counters.difference(&self.zone_diffs, item));
+        (threshold - beside[0].max(beside[1]).max(0)).max(0)
     }
 
     /// Counts blocks that hit.

@@ -106,12 +106,12 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         if self.is_closed() || tuning == PagesetTuning::Stepwise {
             return self.trip_always();
         }
-        if self.len(StackId::PAGES) != 0
-            && self.state.nodes[usize::from(self.seat.node)].home() == Some(self.zone.id.index())
-        {
+        if !self.state.uses(self.zone, self.seat) {
+            let node = &self.state.nodes[usize::from(self.seat.node)];
+            if self.len(StackId::PAGES) == 0 || node.home() != Some(self.zone.id.index()) {
+                return self.trip_always();
+            }
             self.state.use_pageset(self.zone, self, self.seat); // those at home come first
-        } else if !self.state.uses(self.zone, self.seat) {
-            return self.trip_always();
         }
         let capacity = self.page_slots().len() as i64;
         // A give that fills the pageset up to `high` drains it.

@@ -45,7 +45,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     ///
     /// # Errors
     /// The session, when more than a counter is in the way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop_and_fold(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
         let word = head.word.load(Relaxed);
@@ -64,7 +64,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     /// # Errors
     /// The session, when more than a counter is in the way. A free that ends a period of the depth rule is counted
     /// by the session first.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_and_fold(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
         let next = head.word.load(Relaxed).wrapping_sub(GIVE_STEPS[kind as usize]);
