@@ -26,8 +26,8 @@ use crate::buddy::active_block::Open;
 use crate::buddy::find_first::FindFirst;
 use crate::buddy::shape::{BuddyShape, Stretch};
 use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2, count_of, from_smallest, ones};
-use crate::metadata::arena::Fresh;
-use crate::platform::copy_view;
+use crate::platform::cells::all_zero;
+use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_ORDER_LIMIT, Order};
@@ -60,30 +60,18 @@ pub(crate) struct Buddy<'m, P: Platform> {
 
 copy_view!(Buddy);
 
-/// What a buddy has, in figures. Read without its lock too.
-#[repr(C)]
-pub(crate) struct BuddyCounts<P: Platform> {
-    /// Bit per order of which there are maximal free blocks.
-    pub(crate) orders: P::U64,
-    /// Free frames.
-    pub(crate) free_pages: P::U64,
-    /// The open block and what of it is free, as [`Open`] has it.
-    pub(crate) open: P::U64,
-    /// Maximal free blocks of each order.
-    pub(crate) free_blocks: [P::U64; MAX_ORDER_LIMIT as usize + 1],
-}
-
-// SAFETY: every field is a cell made with `new(0)`.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for BuddyCounts<P> {
-    fn fresh() -> Self {
-        let zero = || P::U64::new(0);
-        Self {
-            orders: zero(),
-            free_pages: zero(),
-            open: zero(),
-            free_blocks: core::array::from_fn(|_| zero()),
-        }
+all_zero! {
+    /// What a buddy has, in figures. Read without its lock too.
+    #[repr(C)]
+    pub(crate) struct BuddyCounts<P> {
+        /// Bit per order of which there are maximal free blocks.
+        pub(crate) orders: u64,
+        /// Free frames.
+        pub(crate) free_pages: u64,
+        /// The open block and what of it is free, as [`Open`] has it.
+        pub(crate) open: u64,
+        /// Maximal free blocks of each order.
+        pub(crate) free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
     }
 }
 

@@ -8,7 +8,7 @@ use crate::buddy::shape::BuddyShape;
 use crate::buddy::verify::BuddyFault;
 use crate::buddy::{Buddy, BuddyCounts};
 use crate::machine::ZONE_FRAMES_MAX;
-use crate::metadata::arena::Fresh;
+use crate::platform::cells::AllZero;
 use crate::platform::lock::Held;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, cells};
@@ -108,7 +108,7 @@ struct Zone {
 impl Zone {
     fn new(frames: u64, max_order: u8) -> Self {
         let shape = BuddyShape::new(frames, order(max_order));
-        Self { counts: BuddyCounts::fresh(), cells: cells(shape.cells()), shape, lock: SpinLock::new() }
+        Self { counts: BuddyCounts::all_zero(), cells: cells(shape.cells()), shape, lock: SpinLock::new() }
     }
 
     fn buddy(&self) -> Buddy<'_, Native> {

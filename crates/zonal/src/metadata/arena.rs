@@ -7,6 +7,7 @@
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::slice;
 
+use crate::platform::cells::AllZero;
 use crate::platform::{Atomic, Platform, ZeroedCells};
 
 /// Alignment of every carved slice in bytes: a cache line.
@@ -40,16 +41,6 @@ impl<'m> Buffer<'m> {
     pub unsafe fn zeroed(bytes: &'m mut [MaybeUninit<u8>]) -> Self {
         Self { bytes, zeroed: true }
     }
-}
-
-/// A value made of nothing but platform cells, in its state before first use.
-///
-/// # Safety
-/// Every field must be a cell or lock of `P`, constructed by `fresh` with `new(0)` or `new()`, so
-/// that under `P::ZEROED_CELLS` zero bytes are equal to a fresh value.
-pub(crate) unsafe trait Fresh<P: Platform> {
-    /// The value before first use.
-    fn fresh() -> Self;
 }
 
 /// Adds up the bytes of carvings to come. Sums that no address space holds stay at `usize::MAX`, which
@@ -93,8 +84,8 @@ impl<'m> Carver<'m> {
     }
 
     /// A slice of `len` fresh values.
-    pub(crate) fn fresh<P: Platform, T: Fresh<P>>(&mut self, len: usize) -> &'m [T] {
-        self.cells::<P, T>(len, T::fresh)
+    pub(crate) fn fresh<P: Platform, T: AllZero<P>>(&mut self, len: usize) -> &'m [T] {
+        self.cells::<P, T>(len, T::all_zero)
     }
 
     /// A slice of `len` one-byte cells.

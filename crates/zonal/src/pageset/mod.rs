@@ -9,6 +9,7 @@
 pub(crate) mod depth_cells;
 mod drain;
 pub(crate) mod full_zones;
+pub(crate) mod guard;
 mod high;
 mod refill;
 mod served;
@@ -20,19 +21,16 @@ mod steps;
 pub(crate) mod stepwise_cell;
 mod upkeep;
 
-use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::metadata::arena::Fresh;
-use crate::platform::cpu_local::{Head, VIRGIN};
-use crate::platform::pageset_word::{HOME_LANE, Limits, Word};
-use crate::platform::{Atomic, Platform, copy_view};
-use crate::units::PageKind;
+use crate::platform::cells::{all_zero, copy_view};
+use crate::platform::pageset_slot::{Head, VIRGIN};
+use crate::platform::pageset_word::{Limits, Word};
+use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount};
 use crate::zone::Seat;
-use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
-use depth_cells::{DEPTH_CELLS, DepthCells, Run};
-use stepwise_cell::StepwiseCell;
+use depth_cells::{DEPTH_CELLS, DepthCells};
+pub(crate) use guard::PagesetGuard;
 
 /// Number of stacks: orders 0..=3 and 2 MiB.
 pub(crate) const STACKS: usize = 5;
@@ -172,68 +170,42 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
 const CLOSED: u64 = 1;
 const WATCHED: u64 = 2;
 
-/// State of one pageset. All zero is an empty pageset, open and never used.
-///
-/// Invariants, while nobody has it locked: the stack of single frames is `slots[room..]` of the
-/// first `depth` slots, the one to take next first, and that of each larger order is the first `len`
-/// of its slots, the one to take next last; `large` = frames on the latter; `high` is 0 before first
-/// use, or within the zone's limits; `settled` = room when the depth rule was last told of it. A closed
-/// pageset takes nothing.
-#[repr(C, align(64))]
-pub(crate) struct Pageset<P: Platform> {
-    pub(crate) head: Head<P>,
-    settled: P::U64,
-    high: P::U64,
-    large: P::U64,
-    lens: [P::U32; STACKS],
-    /// Slots of the stack of single frames; 0 before first use.
-    capacity: P::U32,
-    /// Differences of the zone's counters.
-    pub(crate) zone_diffs: P::U64,
-    depth: [P::U64; DEPTH_CELLS],
-    stepwise: P::U64,
-    /// 1 + the zone that this one stands for (`served.rs`); 0 = its own.
-    pub(crate) stands_for: P::U64,
-    /// [`CLOSED`] while the CPU is offline, [`WATCHED`] while each free looks whether the period is over.
-    flags: P::U64,
-    /// What the last tick saw, and for how many ticks nothing changed.
-    pub(crate) seen: P::U64,
-    pub(crate) idle_ticks: P::U64,
-    /// Batches taken from the zone, batches given back, and those given back for another CPU.
-    pub(crate) refills: P::U64,
-    pub(crate) drains: P::U64,
-    pub(crate) remote_drains: P::U64,
-    /// Zones looked at by scans that found a block here.
-    pub(crate) probes: P::U64,
-    /// When differences were last folded, in clock nanoseconds.
-    pub(crate) folded_at: P::U64,
-}
-
-// SAFETY: every field is a cell made with `new(0)`.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for Pageset<P> {
-    fn fresh() -> Self {
-        let zero = || P::U64::new(0);
-        Self {
-            head: Head::virgin(),
-            settled: zero(),
-            high: zero(),
-            large: zero(),
-            lens: core::array::from_fn(|_| P::U32::new(0)),
-            capacity: P::U32::new(0),
-            zone_diffs: zero(),
-            depth: core::array::from_fn(|_| zero()),
-            stepwise: zero(),
-            stands_for: zero(),
-            flags: zero(),
-            seen: zero(),
-            idle_ticks: zero(),
-            refills: zero(),
-            drains: zero(),
-            remote_drains: zero(),
-            probes: zero(),
-            folded_at: zero(),
-        }
+all_zero! {
+    /// State of one pageset. All zero is an empty pageset, open and never used.
+    ///
+    /// Invariants, while nobody has it locked: the stack of single frames is `slots[room..]` of the
+    /// first `depth` slots, the one to take next first, and that of each larger order is the first `len`
+    /// of its slots, the one to take next last; `large` = frames on the latter; `high` is 0 before first
+    /// use, or within the zone's limits; `settled` = room when the depth rule was last told of it. A closed
+    /// pageset takes nothing.
+    #[repr(C, align(64))]
+    pub(crate) struct Pageset<P> {
+        pub(crate) head: {Head<P>},
+        settled: u64,
+        high: u64,
+        large: u64,
+        lens: [u32; STACKS],
+        /// Slots of the stack of single frames; 0 before first use.
+        capacity: u32,
+        /// Differences of the zone's counters.
+        pub(crate) zone_diffs: u64,
+        depth: [u64; DEPTH_CELLS],
+        stepwise: u64,
+        /// 1 + the zone that this one stands for (`served.rs`); 0 = its own.
+        pub(crate) stands_for: u64,
+        /// [`CLOSED`] while the CPU is offline, [`WATCHED`] while each free looks whether the period is over.
+        flags: u64,
+        /// What the last tick saw, and for how many ticks nothing changed.
+        pub(crate) seen: u64,
+        pub(crate) idle_ticks: u64,
+        /// Batches taken from the zone, batches given back, and those given back for another CPU.
+        pub(crate) refills: u64,
+        pub(crate) drains: u64,
+        pub(crate) remote_drains: u64,
+        /// Zones looked at by scans that found a block here.
+        pub(crate) probes: u64,
+        /// When differences were last folded, in clock nanoseconds.
+        pub(crate) folded_at: u64,
     }
 }
 
@@ -291,256 +263,5 @@ impl<P: Platform> Pageset<P> {
     /// setting limits.
     pub(crate) fn let_next_give_trip(&self) {
         self.head.give_limit.store(Limits::GIVE_NONE, Relaxed); // relaxed: a hint
-    }
-}
-
-/// Proof that the holder alone may change a pageset and the counter differences in it.
-pub(crate) struct PagesetGuard<'a, P: Platform> {
-    pageset: &'a Pageset<P>,
-    slots: &'a [P::U32],
-    shape: &'a StackShape,
-    /// What the holder's last step was part of.
-    run: Cell<Run>,
-}
-
-impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
-
-impl<P: Platform> Drop for PagesetGuard<'_, P> {
-    #[inline]
-    fn drop(&mut self) {
-        self.pageset.settled.store(u64::from(self.word().room()), Relaxed);
-        self.pageset.head.open();
-    }
-}
-
-impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
-    type Target = Pageset<P>;
-
-    #[inline]
-    fn deref(&self) -> &Pageset<P> {
-        self.pageset
-    }
-}
-
-// Every access is relaxed: the lock that the guard stands for orders them.
-impl<'a, P: Platform> PagesetGuard<'a, P> {
-    /// The guard of a head that was just locked and whose gate was `gate` before.
-    #[inline]
-    pub(crate) fn new(
-        pageset: &'a Pageset<P>,
-        (slots, shape): (&'a [P::U32], &'a StackShape),
-        gate: u64,
-    ) -> Self {
-        let guard = Self { pageset, slots, shape, run: Cell::new(Run::None) };
-        if gate == VIRGIN {
-            guard.begin();
-        }
-        let moved = i64::from(guard.word().room()) - pageset.settled.load(Relaxed) as i64;
-        if moved != 0 {
-            guard.depth().moved(moved, &guard);
-        }
-        guard
-    }
-
-    /// Sets up a pageset that is used for the first time; takes and gives trip until limits are set.
-    #[cold]
-    fn begin(&self) {
-        let capacity = self.shape.depth(StackId::PAGES);
-        self.set_word(Word::empty(capacity));
-        self.pageset.capacity.store(capacity, Relaxed);
-        self.pageset.settled.store(u64::from(capacity), Relaxed);
-        self.trip_always();
-    }
-
-    /// The word.
-    #[inline]
-    pub(crate) fn word(&self) -> Word {
-        Word::from_bits(self.pageset.head.word.load(Relaxed))
-    }
-
-    /// Sets the word.
-    #[inline]
-    pub(crate) fn set_word(&self, word: Word) {
-        self.pageset.head.word.store(word.bits(), Relaxed);
-    }
-
-    /// Sets how far takes and gives may go without the lock.
-    #[inline]
-    pub(crate) fn set_limits(&self, take_limit: u64, give_limit: u64) {
-        self.pageset.head.take_limit.store(take_limit, Relaxed);
-        self.pageset.head.give_limit.store(give_limit, Relaxed);
-    }
-
-    /// Lets every take and give trip.
-    pub(crate) fn trip_always(&self) {
-        self.set_limits(Limits::TAKE_NONE, Limits::GIVE_NONE);
-    }
-
-    /// What the holder's last step was part of.
-    #[inline]
-    pub(crate) fn run(&self) -> Run {
-        self.run.get()
-    }
-
-    /// Notes what the holder's last step was part of.
-    #[inline]
-    pub(crate) fn set_run(&self, run: Run) {
-        self.run.set(run);
-    }
-
-    /// Takes the block pushed last onto `stack`.
-    #[inline]
-    pub(crate) fn pop(&self, stack: StackId, order: Order) -> Option<u32> {
-        if stack == StackId::PAGES {
-            let word = self.word();
-            if word.room() == self.shape.depth(stack) {
-                return None;
-            }
-            self.set_word(word.with_room(word.room() + 1));
-            return Some(self.slots[word.room() as usize].load(Relaxed));
-        }
-        let len = self.pageset.lens[stack.0].load(Relaxed);
-        if len == 0 {
-            return None;
-        }
-        self.pageset.lens[stack.0].store(len - 1, Relaxed);
-        self.set_large(self.pageset.large.load(Relaxed) - order.pages().get());
-        Some(self.slots[self.shape.slot(stack, len - 1)].load(Relaxed))
-    }
-
-    /// Puts a block onto `stack`, which has room.
-    #[inline]
-    pub(crate) fn push(&self, stack: StackId, order: Order, frame: u32) {
-        if stack == StackId::PAGES {
-            let room = self.word().room() - 1;
-            self.slots[room as usize].store(frame, Relaxed);
-            self.set_word(self.word().with_room(room));
-            return;
-        }
-        let len = self.pageset.lens[stack.0].load(Relaxed);
-        debug_assert!(len < self.shape.depth(stack));
-        self.slots[self.shape.slot(stack, len)].store(frame, Relaxed);
-        self.pageset.lens[stack.0].store(len + 1, Relaxed);
-        self.set_large(self.pageset.large.load(Relaxed) + order.pages().get());
-    }
-
-    /// The slots of the stack of single frames, empty ones first.
-    #[inline]
-    pub(crate) fn page_slots(&self) -> &'a [P::U32] {
-        &self.slots[..self.shape.depth(StackId::PAGES) as usize]
-    }
-
-    /// Blocks on `stack`.
-    #[inline]
-    pub(crate) fn len(&self, stack: StackId) -> u32 {
-        if stack == StackId::PAGES {
-            self.shape.depth(stack) - self.word().room()
-        } else {
-            self.pageset.lens[stack.0].load(Relaxed)
-        }
-    }
-
-    /// The blocks on `stack`, for the consistency walk.
-    pub(crate) fn blocks(&self, stack: StackId) -> impl Iterator<Item = u32> + '_ {
-        let first = if stack == StackId::PAGES { self.word().room() } else { 0 };
-        (0..self.len(stack)).map(move |at| self.slots[self.shape.slot(stack, first + at)].load(Relaxed))
-    }
-
-    /// Blocks that `stack` has room for; none when the pageset is not open.
-    #[inline]
-    pub(crate) fn room(&self, stack: StackId) -> u32 {
-        if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
-    }
-
-    /// Room of the stack of single frames at which the pageset holds just `count` frames; below
-    /// zero when that exceeds the stack.
-    pub(crate) fn room_at(&self, count: PageCount) -> i64 {
-        let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
-        i64::from(self.shape.depth(StackId::PAGES)) - singles
-    }
-
-    /// Counts frames that were allocated, or below zero freed, as `kind`.
-    #[inline]
-    pub(crate) fn count_kind(&self, kind: PageKind, frames: i64, counters: &ZonedCounters<'_, P, NodeItem>) {
-        let lane = kind as usize;
-        let difference = self.word().difference(lane);
-        let left = counters.leave(kind.item(), difference, frames);
-        self.set_word(self.word().with_difference(lane, left));
-    }
-
-    /// Changes the difference of the blocks served from home to what `leave` makes of it.
-    #[inline]
-    pub(crate) fn count_home(&self, leave: impl FnOnce(i64) -> i64) {
-        let word = self.word();
-        self.set_word(word.with_difference(HOME_LANE, leave(word.difference(HOME_LANE))));
-    }
-
-    /// Gives the difference of frames allocated as `kind`, and makes it zero.
-    pub(crate) fn clear_kind(&self, kind: PageKind) -> i64 {
-        self.clear(kind as usize)
-    }
-
-    /// Gives the difference of blocks served from home, and makes it zero.
-    pub(crate) fn clear_home(&self) -> i64 {
-        self.clear(HOME_LANE)
-    }
-
-    fn clear(&self, lane: usize) -> i64 {
-        let word = self.word();
-        self.set_word(word.with_difference(lane, 0));
-        word.difference(lane)
-    }
-
-    /// The tuning state of the stepwise rule.
-    #[inline]
-    pub(crate) fn stepwise(&self) -> StepwiseCell<'_, P> {
-        StepwiseCell::new(&self.pageset.stepwise)
-    }
-
-    /// Sets `pageset.high`.
-    pub(crate) fn set_high(&self, high: PageCount) {
-        self.pageset.high.store(high.get(), Relaxed);
-    }
-
-    /// Whether the CPU is offline.
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.pageset.flags.load(Relaxed) & CLOSED != 0
-    }
-
-    /// Opens the pageset: its CPU is online.
-    pub(crate) fn open(&self) {
-        self.set_flag(CLOSED, false);
-    }
-
-    /// Closes the pageset: its CPU is offline.
-    pub(crate) fn close(&self) {
-        self.set_flag(CLOSED, true);
-    }
-
-    /// Has each free look whether the period of the depth rule is over, or no longer.
-    pub(crate) fn watch(&self, on: bool) {
-        self.set_flag(WATCHED, on);
-    }
-
-    fn set_flag(&self, flag: u64, on: bool) {
-        let flags = self.pageset.flags.load(Relaxed);
-        self.pageset.flags.store(if on { flags | flag } else { flags & !flag }, Relaxed);
-    }
-
-    /// Adds one to a figure of the pageset.
-    pub(crate) fn bump(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64) {
-        self.add_to(figure, 1);
-    }
-
-    /// Adds `amount` to a figure of the pageset.
-    pub(crate) fn add_to(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64, amount: u64) {
-        let cell = figure(self.pageset);
-        cell.store(cell.load(Relaxed) + amount, Relaxed);
-    }
-
-    #[inline]
-    fn set_large(&self, frames: u64) {
-        self.pageset.large.store(frames, Relaxed);
     }
 }

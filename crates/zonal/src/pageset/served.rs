@@ -86,8 +86,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if self.zone_diffs.load(Relaxed) == 0 {
             return threshold; // so it is most of the time
         }
-        let beside = served_items(self.zone, self, self.seat)
-            .map(|item| counters.difference(&self.zone_diffs, item));
+        let beside =
+            served_items(self.zone, self, self.seat).map(|item| counters.difference(&self.zone_diffs, item));
         (threshold - beside[0].max(beside[1]).max(0)).max(0)
     }
 

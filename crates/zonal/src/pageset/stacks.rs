@@ -93,8 +93,8 @@ impl<P: Platform> PagesetGuard<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::arena::Fresh;
     use crate::pageset::{Pageset, StackShape};
+    use crate::platform::cells::AllZero;
     use crate::platform::cpu_local::VIRGIN;
     use crate::testing::Native;
     use core::sync::atomic::AtomicU32;
@@ -102,7 +102,7 @@ mod tests {
 
     /// Does `work` with an empty pageset for 256 single frames.
     fn with_pageset<R>(work: impl FnOnce(&PagesetGuard<'_, Native>) -> R) -> R {
-        let pageset = Pageset::<Native>::fresh();
+        let pageset = Pageset::<Native>::all_zero();
         let shape = StackShape::new([256, 0, 0, 0, 0]);
         let slots: Vec<AtomicU32> = (0..shape.slots()).map(|_| AtomicU32::new(0)).collect();
         work(&PagesetGuard::new(&pageset, (&slots, &shape), VIRGIN))

@@ -5,6 +5,7 @@
 //! the allocator is of the platform's types, so a platform sees each shared access there is.
 //! Neighbours: `layout.rs` builds cells in the caller's buffers; all other rooms use them.
 
+pub(crate) mod cells;
 pub mod cpu_local;
 pub(crate) mod lock;
 pub mod pageset_slot;
@@ -18,20 +19,6 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::platform::cpu_local::CpuLocal;
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 use reclaimer::{NoReclaimer, Reclaimer};
-
-/// Makes views `Copy` whatever the platform: `derive` would ask that cells be `Copy`.
-macro_rules! copy_view {
-    ($($view:ident),*) => {$(
-        impl<P: Platform> Clone for $view<'_, P> {
-            fn clone(&self) -> Self {
-                *self
-            }
-        }
-
-        impl<P: Platform> Copy for $view<'_, P> {}
-    )*};
-}
-pub(crate) use copy_view;
 
 /// An atomic integer holding `T`, with the operations and orderings of `core::sync::atomic`.
 pub trait Atomic<T: Copy>: Send + Sync {

@@ -7,8 +7,9 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_word::{GUARDS, room_of};
-use crate::platform::{Atomic, Platform, copy_view};
+use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId};
 
 /// Gate of a head that was never used.
@@ -22,32 +23,28 @@ pub const SHUT_REMOTELY: u64 = u64::MAX - 1;
 /// What a take that tripped or was disturbed gives, above every frame.
 pub const NOTHING: u64 = u64::MAX;
 
-/// What decides about the stack of single frames of one pageset.
-///
-/// With `room` = the lowest 27 bits of the word, the frames lie in `slots[room..]`, the next one to
-/// take first. Offsets of the fields, for restartable sequences: they stand in the order given,
-/// eight bytes apart where the platform's cells are plain integers.
-#[repr(C)]
-pub struct Head<P: Platform> {
-    /// [`VIRGIN`], [`OPEN`], [`SHUT`] or [`SHUT_REMOTELY`].
-    pub gate: P::U64,
-    /// What a take and a give change.
-    pub word: P::U64,
-    /// A take to the word `next` trips when `(next + take_limit) & gate != 0`, wrapping.
-    pub take_limit: P::U64,
-    /// A give to the word `next` trips when `(give_limit - next) & gate != 0`, wrapping.
-    pub give_limit: P::U64,
-    /// 1 while somebody is about to shut the gate from another CPU.
-    visitor: P::U64,
+all_zero! {
+    /// What decides about the stack of single frames of one pageset.
+    ///
+    /// With `room` = the lowest 27 bits of the word, the frames lie in `slots[room..]`, the next one to
+    /// take first. Offsets of the fields, for restartable sequences: they stand in the order given,
+    /// eight bytes apart where the platform's cells are plain integers.
+    #[repr(C)]
+    pub struct Head<P> {
+        /// [`VIRGIN`], [`OPEN`], [`SHUT`] or [`SHUT_REMOTELY`].
+        pub gate: u64,
+        /// What a take and a give change.
+        pub word: u64,
+        /// A take to the word `next` trips when `(next + take_limit) & gate != 0`, wrapping.
+        pub take_limit: u64,
+        /// A give to the word `next` trips when `(give_limit - next) & gate != 0`, wrapping.
+        pub give_limit: u64,
+        /// 1 while somebody is about to shut the gate from another CPU.
+        visitor: u64,
+    }
 }
 
 impl<P: Platform> Head<P> {
-    /// A head that was never used; all of its bytes are zero where cells are plain integers.
-    pub(crate) fn virgin() -> Self {
-        let zero = || P::U64::new(0);
-        Self { gate: zero(), word: zero(), take_limit: zero(), give_limit: zero(), visitor: zero() }
-    }
-
     /// 1 while somebody is about to shut the gate from another CPU.
     pub(super) const fn visitor(&self) -> &P::U64 {
         &self.visitor

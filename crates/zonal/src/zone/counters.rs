@@ -11,6 +11,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::platform::cells::all_zero;
 use crate::platform::{Atomic, Platform};
 use crate::rules::stat_threshold::{FoldRule, MAX_STAT_THRESHOLD};
 
@@ -108,21 +109,25 @@ impl Item for NodeItem {
 
 const _: () = assert!(ZoneItem::ALL.len() <= FOLDS && NodeItem::ALL.len() <= FOLDS);
 
-/// The thresholds of one zone or node. Read by each update: it should lie beside what is rarely written.
-///
-/// One cell holds all that the threshold in force depends on, so that neither of those who change it
-/// can undo what the other did: settings replace the values, background reclaim counts itself in
-/// and out.
-///
-/// | bits | what |
-/// |---|---|
-/// | 0..8, 8..16 | threshold and overstep at rest |
-/// | 16..24, 24..32 | threshold and overstep under pressure |
-/// | 32..64 | background workers awake |
-///
-/// Invariant: `overstep <= threshold / 2` in both pairs.
-#[repr(C)]
-pub(crate) struct ThresholdCells<P: Platform>(P::U64);
+all_zero! {
+    /// The thresholds of one zone or node. Read by each update: it should lie beside what is rarely written.
+    ///
+    /// One cell holds all that the threshold in force depends on, so that neither of those who change it
+    /// can undo what the other did: settings replace the values, background reclaim counts itself in
+    /// and out.
+    ///
+    /// | bits | what |
+    /// |---|---|
+    /// | 0..8, 8..16 | threshold and overstep at rest |
+    /// | 16..24, 24..32 | threshold and overstep under pressure |
+    /// | 32..64 | background workers awake |
+    ///
+    /// Invariant: `overstep <= threshold / 2` in both pairs.
+    #[repr(C)]
+    pub(crate) struct ThresholdCells<P> {
+        word: u64,
+    }
+}
 
 /// One background worker awake.
 const AWAKE: u64 = 1 << 32;
@@ -151,13 +156,9 @@ impl InForce {
 }
 
 impl<P: Platform> ThresholdCells<P> {
-    pub(crate) fn fresh() -> Self {
-        Self(P::U64::new(0))
-    }
-
     #[inline]
     fn in_force(&self) -> InForce {
-        let word = self.0.load(Relaxed);
+        let word = self.word.load(Relaxed);
         InForce(if word < AWAKE { word } else { word >> 16 })
     }
 }
@@ -315,18 +316,18 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         };
         let values = pair(thresholds.rest) | pair(thresholds.pressed) << 16;
         // An addition leaves the count above as it is, also when it changes at the same time.
-        let before = self.threshold.0.load(Relaxed) % AWAKE;
-        self.threshold.0.fetch_add(values.wrapping_sub(before), Relaxed);
+        let before = self.threshold.word.load(Relaxed) % AWAKE;
+        self.threshold.word.fetch_add(values.wrapping_sub(before), Relaxed);
     }
 
     /// Counts a background worker that wakes: thresholds are those under pressure from now on.
     pub(crate) fn pressure_begins(&self) {
-        self.threshold.0.fetch_add(AWAKE, Relaxed);
+        self.threshold.word.fetch_add(AWAKE, Relaxed);
     }
 
     /// Counts a background worker that rests.
     pub(crate) fn pressure_ends(&self) {
-        self.threshold.0.fetch_add(AWAKE.wrapping_neg(), Relaxed);
+        self.threshold.word.fetch_add(AWAKE.wrapping_neg(), Relaxed);
     }
 
     /// The threshold in force.

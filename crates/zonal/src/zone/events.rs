@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::metadata::arena::Fresh;
+use crate::platform::cells::all_zero;
 use crate::platform::{Atomic, Platform};
 
 /// Something worth counting.
@@ -77,17 +77,11 @@ pub struct Events {
     pub remote_drains: u64,
 }
 
-/// The counters of one node.
-#[repr(C, align(64))]
-pub(crate) struct EventCells<P: Platform> {
-    cells: [P::U64; EVENTS],
-}
-
-// SAFETY: every field is a cell made with `new(0)`.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for EventCells<P> {
-    fn fresh() -> Self {
-        Self { cells: core::array::from_fn(|_| P::U64::new(0)) }
+all_zero! {
+    /// The counters of one node.
+    #[repr(C, align(64))]
+    pub(crate) struct EventCells<P> {
+        cells: [u64; EVENTS],
     }
 }
 

@@ -16,7 +16,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::config::Misuse;
-use crate::platform::copy_view;
+use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::Order;
 use crate::units::PageKind;

@@ -14,10 +14,10 @@ use crate::buddy::verify::BuddyFault;
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::buddy::{Buddy, BuddyCounts};
 use crate::machine::ZONE_FRAMES_MAX;
-use crate::metadata::arena::Fresh;
-use crate::platform::copy_view;
+use crate::platform::cells::all_zero;
+use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
-use crate::platform::{Atomic, Platform, RawLock};
+use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
 
 /// Most regions of a zone: a bit each in a word.
@@ -91,19 +91,13 @@ impl RegionsShape {
     }
 }
 
-/// What changes in a region beside its bitmaps: on lines of its own, the lock beside what it
-/// guards first.
-#[repr(C, align(64))]
-pub(crate) struct RegionCells<P: Platform> {
-    lock: P::Lock,
-    counts: BuddyCounts<P>,
-}
-
-// SAFETY: every field is a fresh value of cells or the platform's fresh lock.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for RegionCells<P> {
-    fn fresh() -> Self {
-        Self { lock: P::Lock::new(), counts: BuddyCounts::fresh() }
+all_zero! {
+    /// What changes in a region beside its bitmaps: on lines of its own, the lock beside what it
+    /// guards first.
+    #[repr(C, align(64))]
+    pub(crate) struct RegionCells<P> {
+        lock: lock,
+        counts: {BuddyCounts<P>},
     }
 }
 

@@ -10,7 +10,7 @@ use std::vec::Vec;
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::machine::ZONE_FRAMES_MAX;
-use crate::metadata::arena::Fresh;
+use crate::platform::cells::AllZero;
 use crate::platform::cpu_local::TryLock;
 use crate::platform::{Platform, RawLock, SpinLock};
 use crate::testing::{Random, cells};
@@ -83,7 +83,7 @@ fn shape(frames: u64, max_order: u8, cpus: usize) -> RegionsShape {
 /// Regions over metadata of their own, which is leaked: tests are short.
 fn regions(shape: RegionsShape) -> Regions<'static, Watched> {
     let shape = Box::leak(Box::new(shape));
-    let heads: Vec<RegionCells<Watched>> = (0..shape.count()).map(|_| RegionCells::fresh()).collect();
+    let heads: Vec<RegionCells<Watched>> = (0..shape.count()).map(|_| RegionCells::all_zero()).collect();
     Regions::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape)
 }
 

@@ -19,10 +19,10 @@ pub(crate) mod shared;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::FrameRange;
-use crate::metadata::arena::Fresh;
-use crate::platform::copy_view;
+use crate::platform::cells::all_zero;
+use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
-use crate::platform::{Atomic, Platform, RawLock};
+use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::watermarks::{Mark, Urgency, Watermarks};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
@@ -53,33 +53,31 @@ impl Seat {
     }
 }
 
-/// A value on cache lines of its own.
-#[repr(C, align(64))]
-pub(crate) struct Line<T>(pub(crate) T);
-
-/// What changes in a zone beside its regions, frames and pagesets. Frames unless said otherwise.
-///
-/// Invariant: `min <= low <= high`, `managed` = frames whose state is not "not managed".
-#[repr(C)]
-pub(crate) struct ZoneCells<P: Platform> {
-    /// Read on every path, written by changes of settings only.
-    pub(crate) rules: Line<ZoneRules<P>>,
-    /// Guards the quarantine.
-    pub(crate) lock: Line<P::Lock>,
-    /// Totals of the zone's counters.
-    pub(crate) totals: Line<[P::U64; TOTAL_CELLS]>,
-    /// Why pagesets are held down: the number of reclaims under way, plus the bits of [`Shortness`].
-    /// One cell, so that a free looks at just one.
-    held_down: Line<P::U64>,
-    /// How node reclaim last failed for each order class: words of [`FailedReclaim`](crate::alloc::failed_reclaim).
-    pub(crate) reclaim_failed_at: [P::U64; OrderClasses::COUNT],
-    /// Order classes for which the zone is marked in some zonelist cache.
-    pub(crate) marked: P::U64,
-    /// Blocks that ever entered quarantine, and that left it.
-    pub(crate) quarantine_in: P::U64,
-    pub(crate) quarantine_out: P::U64,
-    /// Frames in quarantine.
-    pub(crate) quarantine_frames: P::U64,
+all_zero! {
+    /// What changes in a zone beside its regions, frames and pagesets. Frames unless said otherwise.
+    ///
+    /// Invariant: `min <= low <= high`, `managed` = frames whose state is not "not managed".
+    #[repr(C)]
+    pub(crate) struct ZoneCells<P> {
+        /// Read on every path, written by changes of settings only.
+        pub(crate) rules: (line {ZoneRules<P>}),
+        /// Guards the quarantine.
+        pub(crate) lock: (line lock),
+        /// Totals of the zone's counters.
+        pub(crate) totals: (line [u64; TOTAL_CELLS]),
+        /// Why pagesets are held down: the number of reclaims under way, plus the bits of [`Shortness`].
+        /// One cell, so that a free looks at just one.
+        held_down: (line u64),
+        /// How node reclaim last failed for each order class: words of [`FailedReclaim`](crate::alloc::failed_reclaim).
+        pub(crate) reclaim_failed_at: [u64; OrderClasses::COUNT],
+        /// Order classes for which the zone is marked in some zonelist cache.
+        pub(crate) marked: u64,
+        /// Blocks that ever entered quarantine, and that left it.
+        pub(crate) quarantine_in: u64,
+        pub(crate) quarantine_out: u64,
+        /// Frames in quarantine.
+        pub(crate) quarantine_frames: u64,
+    }
 }
 
 /// What a zone can be short of, beside reclaim: bits above any number of reclaims.
@@ -94,49 +92,21 @@ pub(crate) enum Shortness {
 /// The part of `held_down` that counts reclaims.
 const RECLAIMS: u64 = u32::MAX as u64;
 
-#[repr(C)]
-pub(crate) struct ZoneRules<P: Platform> {
-    pub(crate) managed: P::U64,
-    pub(crate) min: P::U64,
-    pub(crate) low: P::U64,
-    pub(crate) high: P::U64,
-    pub(crate) reserve: [P::U64; ZoneKind::COUNT],
-    /// Reading of free frames below which a check counts exactly; 0 = never.
-    pub(crate) drift_mark: P::U64,
-    pub(crate) threshold: ThresholdCells<P>,
-    pub(crate) batch: P::U64,
-    /// Limits of `pageset.high` on the zone's own CPUs, then on others.
-    pub(crate) high_min: [P::U64; 2],
-    pub(crate) high_max: [P::U64; 2],
-}
-
-// SAFETY: every field is made of cells made with `new(0)` or the platform's fresh lock.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for ZoneCells<P> {
-    fn fresh() -> Self {
-        let zero = || P::U64::new(0);
-        Self {
-            rules: Line(ZoneRules {
-                managed: zero(),
-                min: zero(),
-                low: zero(),
-                high: zero(),
-                reserve: core::array::from_fn(|_| zero()),
-                drift_mark: zero(),
-                threshold: ThresholdCells::fresh(),
-                batch: zero(),
-                high_min: [zero(), zero()],
-                high_max: [zero(), zero()],
-            }),
-            lock: Line(P::Lock::new()),
-            totals: Line(core::array::from_fn(|_| zero())),
-            held_down: Line(zero()),
-            reclaim_failed_at: core::array::from_fn(|_| zero()),
-            marked: zero(),
-            quarantine_in: zero(),
-            quarantine_out: zero(),
-            quarantine_frames: zero(),
-        }
+all_zero! {
+    #[repr(C)]
+    pub(crate) struct ZoneRules<P> {
+        pub(crate) managed: u64,
+        pub(crate) min: u64,
+        pub(crate) low: u64,
+        pub(crate) high: u64,
+        pub(crate) reserve: [u64; ZoneKind::COUNT],
+        /// Reading of free frames below which a check counts exactly; 0 = never.
+        pub(crate) drift_mark: u64,
+        pub(crate) threshold: {ThresholdCells<P>},
+        pub(crate) batch: u64,
+        /// Limits of `pageset.high` on the zone's own CPUs, then on others.
+        pub(crate) high_min: [u64; 2],
+        pub(crate) high_max: [u64; 2],
     }
 }
 

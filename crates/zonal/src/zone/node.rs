@@ -5,57 +5,43 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::metadata::arena::Fresh;
-use crate::platform::copy_view;
+use crate::platform::cells::all_zero;
+use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{NodeId, PageCount, ZoneId};
-use crate::zone::Line;
 use crate::zone::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
 use crate::zone::events::EventCells;
 
-/// What changes in a node.
-#[repr(C)]
-pub(crate) struct NodeCells<P: Platform> {
-    pub(crate) rules: Line<NodeRules<P>>,
-    pub(crate) totals: Line<[P::U64; TOTAL_CELLS]>,
-    /// 1 if CPUs of the node may be away from home (`home.rs`).
-    away: P::U64,
-    /// 1 from a wake-up until the background worker begins.
-    woken: P::U64,
-    /// 1 while background reclaim works.
-    awake: P::U64,
-    /// A bit for each zone that somebody is at in node reclaim; all of them while it is the whole node.
-    reclaiming: P::U64,
-    /// Runs of background reclaim that freed nothing, since any reclaim of the node freed something.
-    fruitless: P::U64,
+all_zero! {
+    /// What changes in a node.
+    #[repr(C)]
+    pub(crate) struct NodeCells<P> {
+        pub(crate) rules: (line {NodeRules<P>}),
+        pub(crate) totals: (line [u64; TOTAL_CELLS]),
+        /// 1 if CPUs of the node may be away from home (`home.rs`).
+        away: u64,
+        /// 1 from a wake-up until the background worker begins.
+        woken: u64,
+        /// 1 while background reclaim works.
+        awake: u64,
+        /// A bit for each zone that somebody is at in node reclaim; all of them while it is the whole node.
+        reclaiming: u64,
+        /// Runs of background reclaim that freed nothing, since any reclaim of the node freed something.
+        fruitless: u64,
+    }
 }
 
 /// Runs of background reclaim without result after which nobody wakes it any more.
 const FRUITLESS_MAX: u64 = 16;
 
-#[repr(C)]
-pub(crate) struct NodeRules<P: Platform> {
-    threshold: ThresholdCells<P>,
-    /// CPUs online.
-    cpus: P::U64,
-    /// Home zone + 1; 0 = there is no memory at all.
-    home: P::U64,
-}
-
-// SAFETY: every field is made of cells made with `new(0)`.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for NodeCells<P> {
-    fn fresh() -> Self {
-        let zero = || P::U64::new(0);
-        Self {
-            rules: Line(NodeRules { threshold: ThresholdCells::fresh(), cpus: zero(), home: zero() }),
-            totals: Line(core::array::from_fn(|_| zero())),
-            away: zero(),
-            woken: zero(),
-            awake: zero(),
-            reclaiming: zero(),
-            fruitless: zero(),
-        }
+all_zero! {
+    #[repr(C)]
+    pub(crate) struct NodeRules<P> {
+        threshold: {ThresholdCells<P>},
+        /// CPUs online.
+        cpus: u64,
+        /// Home zone + 1; 0 = there is no memory at all.
+        home: u64,
     }
 }
 

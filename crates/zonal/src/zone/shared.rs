@@ -6,78 +6,52 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::config::{Config, NodeReclaim, StatInterval, ZonelistCache};
-use crate::metadata::arena::Fresh;
+use crate::platform::cells::all_zero;
 use crate::platform::lock::Held;
-use crate::platform::{Atomic, Platform, RawLock};
+use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::watermarks::{MovableMin, WatermarkSettings};
 use crate::units::{PageCount, ZoneKind};
-use crate::zone::Line;
 use crate::zone::counters::TOTAL_CELLS;
 
 /// Words of a node mask.
 const MASK_WORDS: usize = crate::units::MAX_NODES / 64;
 const FROM_SIZE: u64 = u64::MAX;
 
-/// State shared by the whole allocator.
-#[repr(C)]
-pub(crate) struct SharedCells<P: Platform> {
-    /// Read on every path, written by setters.
-    pub(crate) settings: Line<SettingsCells<P>>,
-    /// Serialises changes at run time.
-    pub(crate) changes: Line<P::Lock>,
-    /// Versions of the zonelists.
-    pub(crate) lists_current: P::U64,
-    pub(crate) lists_begun: P::U64,
-    /// Totals of what nodes count, over the machine, where the configuration asks for them.
-    pub(crate) machine_totals: Line<[P::U64; TOTAL_CELLS]>,
-    /// Nodes with memory online.
-    pub(crate) memory_nodes: Line<[P::U64; MASK_WORDS]>,
+all_zero! {
+    /// State shared by the whole allocator.
+    #[repr(C)]
+    pub(crate) struct SharedCells<P> {
+        /// Read on every path, written by setters.
+        pub(crate) settings: (line {SettingsCells<P>}),
+        /// Serialises changes at run time.
+        pub(crate) changes: (line lock),
+        /// Versions of the zonelists.
+        pub(crate) lists_current: u64,
+        pub(crate) lists_begun: u64,
+        /// Totals of what nodes count, over the machine, where the configuration asks for them.
+        pub(crate) machine_totals: (line [u64; TOTAL_CELLS]),
+        /// Nodes with memory online.
+        pub(crate) memory_nodes: (line [u64; MASK_WORDS]),
+    }
 }
 
-#[repr(C)]
-pub(crate) struct SettingsCells<P: Platform> {
-    pub(crate) tuning: P::U64,
-    pub(crate) zonelist_cache: P::U64,
-    pub(crate) node_reclaim: P::U64,
-    pub(crate) high_fraction: P::U64,
-    pub(crate) min_free: P::U64,
-    pub(crate) scale_factor: P::U64,
-    pub(crate) movable_min: P::U64,
-    pub(crate) reserve_ratio: [P::U64; ZoneKind::COUNT],
-    pub(crate) reclaim_distance: P::U64,
-    pub(crate) min_unmapped_percent: P::U64,
-    pub(crate) stat_interval: P::U64,
-    /// Requests so far, where some are refused on purpose; not touched otherwise.
-    pub(crate) requests: P::U64,
-}
-
-// SAFETY: every field is a cell made with `new(0)` or the platform's fresh lock.
-#[allow(unsafe_code)]
-unsafe impl<P: Platform> Fresh<P> for SharedCells<P> {
-    fn fresh() -> Self {
-        let zero = || P::U64::new(0);
-        Self {
-            settings: Line(SettingsCells {
-                tuning: zero(),
-                zonelist_cache: zero(),
-                node_reclaim: zero(),
-                high_fraction: zero(),
-                min_free: zero(),
-                scale_factor: zero(),
-                movable_min: zero(),
-                reserve_ratio: core::array::from_fn(|_| zero()),
-                reclaim_distance: zero(),
-                min_unmapped_percent: zero(),
-                stat_interval: zero(),
-                requests: zero(),
-            }),
-            changes: Line(P::Lock::new()),
-            lists_current: zero(),
-            lists_begun: zero(),
-            machine_totals: Line(core::array::from_fn(|_| zero())),
-            memory_nodes: Line(core::array::from_fn(|_| zero())),
-        }
+all_zero! {
+    #[repr(C)]
+    pub(crate) struct SettingsCells<P> {
+        pub(crate) tuning: u64,
+        pub(crate) zonelist_cache: u64,
+        pub(crate) node_reclaim: u64,
+        pub(crate) high_fraction: u64,
+        pub(crate) min_free: u64,
+        pub(crate) scale_factor: u64,
+        pub(crate) movable_min: u64,
+        pub(crate) reserve_ratio: [u64; ZoneKind::COUNT],
+        pub(crate) reclaim_distance: u64,
+        pub(crate) min_unmapped_percent: u64,
+        pub(crate) stat_interval: u64,
+        /// Requests so far, where some are refused on purpose; not touched otherwise.
+        pub(crate) requests: u64,
     }
 }
 

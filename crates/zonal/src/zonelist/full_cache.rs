@@ -9,7 +9,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::{Carver, Measure};
-use crate::platform::copy_view;
+use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Mark, Urgency};
 use crate::units::{Moment, Order, SECOND_NS, ZoneKind};

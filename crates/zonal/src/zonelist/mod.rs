@@ -14,7 +14,7 @@ use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::metadata::arena::{Carver, Measure};
-use crate::platform::copy_view;
+use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
 use crate::zonelist::allowed_nodes::AllowedNodes;

@@ -4,6 +4,7 @@ use core::sync::atomic::AtomicU64;
 use std::vec::Vec;
 
 use super::*;
+use crate::platform::cells::AllZero;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, Unshared};
 
@@ -24,7 +25,7 @@ impl<const CPUS: usize> Zone<CPUS> {
 
     fn folding(fold: FoldRule, threshold: u8) -> Self {
         let words = core::array::from_fn(|_| AtomicU64::new(0));
-        let zone = Self { fold, totals: Default::default(), threshold: ThresholdCells::fresh(), words };
+        let zone = Self { fold, totals: Default::default(), threshold: ThresholdCells::all_zero(), words };
         zone.set_threshold(threshold);
         zone
     }

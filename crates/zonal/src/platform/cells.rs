@@ -1,0 +1,86 @@
+//! Structures of nothing but the platform's cells, and views of them.
+//!
+//! All state of the allocator is declared with [`all_zero!`]: its value before first use is zero in every cell, so
+//! that fresh pages of a buffer that holds zeros are state already where the platform promises that
+//! ([`ZeroedCells`](super::ZeroedCells)). Neighbours: `metadata/arena.rs` builds the structures in buffers.
+
+use super::Platform;
+
+/// A value made of nothing but platform cells, in its state before first use.
+///
+/// # Safety
+/// Every field must be a cell or lock of `P`, constructed by `all_zero` with `new(0)` or `new()`, so that under
+/// `P::ZEROED_CELLS` zero bytes are equal to such a value.
+#[allow(unsafe_code)]
+pub(crate) unsafe trait AllZero<P: Platform> {
+    /// The value before first use.
+    fn all_zero() -> Self;
+}
+
+/// Declares structures of cells and implements [`AllZero`] for them.
+///
+/// A field is a `u32` or `u64` cell, a `lock`, `[kind; n]` of these, `(line kind)` on cache lines of its own, or
+/// `{Type<P>}`, another structure declared so.
+macro_rules! all_zero {
+    ($(
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident<P> {
+            $($(#[$field_attribute:meta])* $field_visibility:vis $field:ident: $kind:tt),* $(,)?
+        }
+    )*) => {$(
+        $(#[$attribute])*
+        $visibility struct $name<P: Platform> {
+            $($(#[$field_attribute])* $field_visibility $field: $crate::platform::cells::cell!(type P $kind)),*
+        }
+
+        // SAFETY: `cell!` makes cells with `new(0)`, locks with `new()`, and values of structures declared here.
+        #[allow(unsafe_code)]
+        unsafe impl<P: Platform> $crate::platform::cells::AllZero<P> for $name<P> {
+            fn all_zero() -> Self {
+                Self { $($field: $crate::platform::cells::cell!(zero P $kind)),* }
+            }
+        }
+    )*};
+}
+pub(crate) use all_zero;
+
+/// The type and the first value of a field of [`all_zero!`].
+macro_rules! cell {
+    (type $P:ident u32) => { $P::U32 };
+    (type $P:ident u64) => { $P::U64 };
+    (type $P:ident lock) => { $P::Lock };
+    (type $P:ident [$kind:tt; $count:expr]) => { [$crate::platform::cells::cell!(type $P $kind); $count] };
+    (type $P:ident (line $kind:tt)) => {
+        $crate::platform::cells::Line<$crate::platform::cells::cell!(type $P $kind)>
+    };
+    (type $P:ident {$type:ty}) => { $type };
+    (zero $P:ident u32) => { <$P::U32 as $crate::platform::Atomic<u32>>::new(0) };
+    (zero $P:ident u64) => { <$P::U64 as $crate::platform::Atomic<u64>>::new(0) };
+    (zero $P:ident lock) => { <$P::Lock as $crate::platform::RawLock>::new() };
+    (zero $P:ident [$kind:tt; $count:expr]) => {
+        core::array::from_fn(|_| $crate::platform::cells::cell!(zero $P $kind))
+    };
+    (zero $P:ident (line $kind:tt)) => {
+        $crate::platform::cells::Line($crate::platform::cells::cell!(zero $P $kind))
+    };
+    (zero $P:ident {$type:ty}) => { <$type as $crate::platform::cells::AllZero<$P>>::all_zero() };
+}
+pub(crate) use cell;
+
+/// A value on cache lines of its own.
+#[repr(C, align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// Makes views `Copy` whatever the platform: `derive` would ask that cells be `Copy`.
+macro_rules! copy_view {
+    ($($view:ident),*) => {$(
+        impl<P: Platform> Clone for $view<'_, P> {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+
+        impl<P: Platform> Copy for $view<'_, P> {}
+    )*};
+}
+pub(crate) use copy_view;
