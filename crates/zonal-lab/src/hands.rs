@@ -10,7 +10,7 @@ use zonal::units::{CpuId, NodeId};
 use zonal::{Block, Request};
 
 use crate::checks::{Fault, Operation, Owners};
-use crate::sim::{Lab, Simulation, Time};
+use crate::sim::{Simulation, Time};
 
 /// Between two looks after a CPU's pagesets and counters; of those, the allocator chooses the ones at which it
 /// folds counters (`stat_interval`).
@@ -62,7 +62,7 @@ impl<'s, 'm> Hands<'s, 'm> {
     /// # Panics
     /// With a [`Fault`] when a frame of it is somebody's.
     #[inline]
-    pub fn alloc(&self, request: &Request<'_, Lab>) -> Result<Block, AllocError> {
+    pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         self.operations.set(self.operations.get() + 1);
         let block = self.sim.allocator.alloc(request)?;
         if let Err(frame) = self.owners.take(&block) {

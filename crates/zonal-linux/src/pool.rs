@@ -23,7 +23,7 @@ use crate::reclaimers::Registration;
 use crate::workers::Workers;
 
 /// A request to a [`Pool`].
-pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
+pub type PoolRequest<'a> = Request<'a>;
 
 /// Frames of this machine's memory under a zonal allocator. Clones are handles of the same pool; the
 /// last one stops its threads, and its memory goes when the last of its [`Frames`] is gone too.

@@ -146,7 +146,7 @@ fn world(nodes: u16, full: u16) -> Result<World, Box<dyn Error>> {
 }
 
 /// Nanoseconds of a pair.
-fn time_ns(world: &World, request: &Request<'_, Still>, pairs: u64) -> f64 {
+fn time_ns(world: &World, request: &Request<'_>, pairs: u64) -> f64 {
     let start = Instant::now();
     for _ in 0..pairs {
         let block = world.alloc(black_box(request)).expect("a node has memory");
@@ -161,13 +161,13 @@ struct Case<'a> {
     /// Node that serves.
     server: u16,
     world: &'a World,
-    request: Request<'a, Still>,
+    request: Request<'a>,
     times_ns: Vec<f64>,
     probes: f64,
 }
 
 impl<'a> Case<'a> {
-    fn new(name: String, server: u16, world: &'a World, request: Request<'a, Still>) -> Self {
+    fn new(name: String, server: u16, world: &'a World, request: Request<'a>) -> Self {
         Self { name, server, world, request, times_ns: Vec::new(), probes: 0.0 }
     }
 

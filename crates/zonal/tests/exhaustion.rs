@@ -13,7 +13,7 @@ use zonal::snapshot::ZoneSnapshot;
 use zonal::units::ZoneKind;
 use zonal::{Config, Request};
 
-fn shortage(world: &World, request: &Request<'_, common::TestPlatform>) -> Shortage {
+fn shortage(world: &World, request: &Request<'_>) -> Shortage {
     match world.allocator.alloc(request) {
         Err(AllocError::OutOfMemory(shortage)) => shortage,
         other => panic!("{other:?}"),

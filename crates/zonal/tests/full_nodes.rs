@@ -70,7 +70,7 @@ fn costs(world: &World, full: u16, order: Order, count: usize) -> (u64, u64) {
 }
 
 /// Probes and accesses of `count` requests, served by the node `server`.
-fn costs_of(world: &World, request: &Request<'_, Counted>, server: u16, count: usize) -> (u64, u64) {
+fn costs_of(world: &World, request: &Request<'_>, server: u16, count: usize) -> (u64, u64) {
     let (probes, accesses) = (world.events().probes, ACCESSES.get());
     let blocks: Vec<Block> = (0..count).map(|_| world.alloc(request).unwrap()).collect();
     let accesses = ACCESSES.get() - accesses;

@@ -42,7 +42,7 @@ fn take(world: &World, of: u8, count: usize) -> Vec<Block> {
 }
 
 /// `count` out and back in a bit more than a second, `rounds` times, as `request` asks.
-fn waves(world: &World, request: &Request<'_, common::TestPlatform>, count: u64, rounds: usize) {
+fn waves(world: &World, request: &Request<'_>, count: u64, rounds: usize) {
     for _ in 0..rounds {
         let held: Vec<Block> = (0..count).map(|_| world.allocator.alloc(request).unwrap()).collect();
         world.controls.advance_ms(550);

@@ -161,7 +161,7 @@ fn count(hit: u64, miss: u64, foreign: u64, interleave_hit: u64, local: u64, oth
 fn blocks_are_counted_once_where_they_came_from() {
     let new = || Plan::even(2, 1, 1 << 16).build(&Config::default());
     let none = Locality::default();
-    let take = |world: &World, request: &dyn Fn() -> Request<'static, common::TestPlatform>, count: usize| {
+    let take = |world: &World, request: &dyn Fn() -> Request<'static>, count: usize| {
         for _ in 0..count {
             world.allocator.alloc(&request()).unwrap();
         }

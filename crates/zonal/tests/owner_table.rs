@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::ScopedJoinHandle;
 
-use common::{Owners, Plan, Random, TestPlatform, World, order, range, run_on, stress_rounds};
+use common::{Owners, Plan, Random, World, order, range, run_on, stress_rounds};
 use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
 use zonal::error::{FreeError, OnlineError};
 use zonal::machine::FrameRange;
@@ -131,7 +131,7 @@ impl Worker<'_> {
         }
     }
 
-    fn request(&mut self) -> Request<'static, TestPlatform> {
+    fn request(&mut self) -> Request<'static> {
         let (least, most) = self.arena.stress.orders;
         let wanted = least + self.random.below(u64::from(most - least) + 1) as u8;
         let mut request = Request::new(order(wanted)).kind(self.random.pick(&PageKind::ALL));

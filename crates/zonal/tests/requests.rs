@@ -15,7 +15,7 @@ use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 14;
 
-type Ask<'a> = Request<'a, TestPlatform>;
+type Ask<'a> = Request<'a>;
 
 fn mask(nodes: &[u16]) -> NodeMask {
     nodes.iter().map(|&id| node(id)).collect()
@@ -61,7 +61,7 @@ fn local_requests_fall_back_in_the_list_of_their_node() {
     let world = Plan::with_distances(1, FRAMES, near, 4).build(&Config::default());
     for (cpu, list) in [(0, [0, 1, 2, 3]), (1, [1, 0, 3, 2]), (2, [2, 3, 0, 1]), (3, [3, 2, 1, 0])] {
         run_on(cpu);
-        let policy = Policy::local();
+        let policy = Policy::<TestPlatform>::local();
         for request in [Request::page(), Request::page().policy(&policy)] {
             let (blocks, _) = exhaust(&world, &request.no_wait());
             // Down to `low` on each node in turn, then down to `min` in that order again, then what

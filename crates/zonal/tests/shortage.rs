@@ -5,7 +5,7 @@ mod common;
 use std::num::NonZeroU64;
 
 use common::effects::{one_cpu, order, pages, with_min};
-use common::{Plan, TestPlatform, World, node, run_on};
+use common::{Plan, World, node, run_on};
 use zonal::config::Faults;
 use zonal::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use zonal::machine::FrameRange;
@@ -15,7 +15,7 @@ use zonal::units::{Order, PageCount, ZoneKind};
 use zonal::{Block, Config, NodeMask, Platform, Policy, Request};
 
 /// The error of a request that must fail, and its zones, with counters folded.
-fn fails(world: &World, request: &Request<'_, TestPlatform>) -> (Shortage, Vec<ZoneShortage>) {
+fn fails(world: &World, request: &Request<'_>) -> (Shortage, Vec<ZoneShortage>) {
     world.allocator.tick();
     let Err(AllocError::OutOfMemory(sum)) = world.allocator.alloc(request) else { panic!("memory was left") };
     let mut zones = Vec::new();
@@ -26,7 +26,7 @@ fn fails(world: &World, request: &Request<'_, TestPlatform>) -> (Shortage, Vec<Z
 }
 
 /// Takes all that `request` can, to the last frame that its marks leave when counters are folded.
-fn settle(world: &World, request: &Request<'_, TestPlatform>) -> Vec<Block> {
+fn settle(world: &World, request: &Request<'_>) -> Vec<Block> {
     let mut held = world.take_all(request);
     world.allocator.tick();
     held.extend(world.take_all(request));

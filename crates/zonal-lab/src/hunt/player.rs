@@ -11,7 +11,7 @@ use zonal::{NodeMask, Policy, Request};
 
 use super::ground::one_of;
 use super::yard::{Taken, Turns, Yard};
-use crate::sim::{Lab, Time};
+use crate::sim::Time;
 
 /// How a thread works in one bout.
 #[derive(Clone, Copy)]
@@ -166,7 +166,7 @@ impl<'y, 'g, 'h, 's, 'm> Player<'y, 'g, 'h, 's, 'm> {
         Some(yard.checked(taken, &only, limit))
     }
 
-    fn take_preferred(&self, request: &Request<'_, Lab>, node: NodeId, kind: PageKind) -> Option<Taken> {
+    fn take_preferred(&self, request: &Request<'_>, node: NodeId, kind: PageKind) -> Option<Taken> {
         let policy = Policy::preferred(self.yard.allocator(), node).ok()?;
         self.yard.take(&request.policy(&policy), kind)
     }

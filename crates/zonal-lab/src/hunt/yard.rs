@@ -168,7 +168,7 @@ impl<'g, 'h, 's, 'm> Yard<'g, 'h, 's, 'm> {
     }
 
     /// Takes a block on the running CPU, if there is one.
-    pub(super) fn take(&self, request: &Request<'_, Lab>, kind: PageKind) -> Option<Taken> {
+    pub(super) fn take(&self, request: &Request<'_>, kind: PageKind) -> Option<Taken> {
         match self.hands.alloc(&request.kind(kind)) {
             Ok(block) => {
                 let place = self.hands.place_of(block.node);

@@ -16,7 +16,7 @@ use super::model::Model;
 use super::operation::{Ask, Operation, Scope, Setting, Wait};
 use super::plan::{Plan, World, range};
 use super::policies::{Known, Policies, Start};
-use super::steered::{Cells, Steered};
+use super::steered::Cells;
 
 /// What was done, and what came of it.
 pub struct Act {
@@ -89,11 +89,7 @@ fn order_of(order: u8) -> Order {
 }
 
 /// Calls `work` with the request that `ask` means.
-fn with_request<C: Cells, R>(
-    ask: &Ask,
-    known: &Known<'_, C>,
-    work: impl FnOnce(&Request<'_, Steered<C>>) -> R,
-) -> R {
+fn with_request<C: Cells, R>(ask: &Ask, known: &Known<'_, C>, work: impl FnOnce(&Request<'_>) -> R) -> R {
     let mut request =
         Request::new(order_of(ask.order)).kind(ask.kind).urgency(ask.urgency).zone_limit(ask.limit);
     if ask.policy != 0 {

@@ -156,13 +156,7 @@ impl<'m> Player<'_, '_, 'm, '_> {
     }
 
     /// Makes a request and checks the answer; gives whether it was served.
-    fn request(
-        &self,
-        request: &Request<'_, World<'m>>,
-        order: Order,
-        kind: PageKind,
-        bounds: &Bounds,
-    ) -> bool {
+    fn request(&self, request: &Request<'_>, order: Order, kind: PageKind, bounds: &Bounds) -> bool {
         let answer = self.a.alloc(request);
         match answer {
             Ok(block) => {

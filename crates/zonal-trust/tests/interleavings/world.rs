@@ -153,7 +153,7 @@ impl<C: Checker> World<C> {
     }
 
     /// Allocates and owns a block.
-    pub(crate) fn alloc(&self, request: &Request<'_, Model<C>>) -> Result<Block, AllocError> {
+    pub(crate) fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         let block = self.undisturbed(|| self.allocator.alloc(request))?;
         self.own(block.first, block.order);
         Ok(block)

@@ -9,7 +9,7 @@ use crate::node_mask::NodeMask;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
-use crate::units::{MAX_NODES, NodeId, PageCount};
+use crate::units::{MAX_NODES, PageCount};
 use crate::zonelist::Listed;
 
 /// The machine as the fallback rule sees it.
@@ -25,7 +25,7 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
     }
 
     fn has_memory(&self, node: usize) -> bool {
-        self.0.memory_nodes().contains(self.0.state.nodes[node].id)
+        self.0.state.memory_nodes().contains(self.0.state.nodes[node].id)
     }
 
     fn has_cpus(&self, node: usize) -> bool {
@@ -38,13 +38,6 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Nodes that have memory online.
-    pub(crate) fn memory_nodes(&self) -> NodeMask {
-        let words = &self.state.shared.memory_nodes.0;
-        // Relaxed: each word stands alone, and a stale one is as good as a moment earlier.
-        NodeMask::from_words(core::array::from_fn(|at| words[at].load(Relaxed)))
-    }
-
     /// Distance between the nodes at two places.
     pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
         self.distances[from * self.state.nodes.len() + to]
@@ -90,12 +83,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         }
         for (cell, &word) in self.state.shared.memory_nodes.0.iter().zip(mask.words()) {
-            cell.store(word, Relaxed); // relaxed: see `memory_nodes`
+            cell.store(word, Relaxed); // relaxed: see `MachineState::memory_nodes`
         }
-    }
-
-    /// Whether the machine has a node with this id.
-    pub(crate) fn has_node(&self, id: NodeId) -> bool {
-        self.state.place_of(id).is_some()
     }
 }

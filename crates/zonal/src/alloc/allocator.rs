@@ -4,10 +4,12 @@
 //! the machine; `alloc.rs` and `free.rs` are what it is for.
 
 use crate::alloc::layout::{BufferRequest, Layout};
+use crate::alloc::mempolicy::PolicyNodes;
 use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
 use crate::error::ConfigError;
 use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Buffer, Carver};
+use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::Platform;
@@ -42,6 +44,18 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) faults: Faults,
     pub(crate) counters: CounterRules,
     metadata_bytes: u64,
+}
+
+impl<P: Platform> PolicyNodes for Allocator<'_, P> {
+    type Platform = P;
+
+    fn has_node(&self, id: NodeId) -> bool {
+        self.state.place_of(id).is_some()
+    }
+
+    fn memory_nodes(&self) -> NodeMask {
+        self.state.memory_nodes()
+    }
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {

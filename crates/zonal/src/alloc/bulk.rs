@@ -21,7 +21,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// # Errors
     /// When not one frame can be had, the reason as of [`Allocator::alloc`]; and
     /// [`AllocError::NotSingle`] for a request of another order.
-    pub fn alloc_bulk(&self, request: &Request<'_, P>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
+    pub fn alloc_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         if request.terms.order != Order::PAGE {
             return Err(AllocError::NotSingle(request.terms.order));
         }

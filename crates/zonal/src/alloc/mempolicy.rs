@@ -5,7 +5,6 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::Allocator;
 use crate::error::PolicyError;
 use crate::node_mask::NodeMask;
 use crate::platform::{Atomic, Platform};
@@ -44,19 +43,44 @@ impl<P: Platform> Default for WeightTable<P> {
 
 /// Where requests under a policy may be served, and from where the search starts.
 pub struct Policy<'w, P: Platform> {
-    pub(crate) mode: Mode<'w, P>,
+    mode: Mode,
     /// Nodes the policy names; all of them for the local policy.
-    pub(crate) nodes: NodeMask,
+    nodes: NodeMask,
+    /// Of the weighted interleaving policy.
+    weights: Option<&'w WeightTable<P>>,
     /// Requests served so far under an interleaving policy.
     turn: P::U64,
 }
 
-pub(crate) enum Mode<'w, P: Platform> {
+/// How a policy chooses among its nodes. Linux: `MPOL_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
     Local,
     Preferred(NodeId),
     Bind,
+    /// By turns, weighted or not.
     Interleave,
-    Weighted(&'w WeightTable<P>),
+}
+
+/// A policy as requests refer to it, whatever the platform of its cells.
+pub(crate) trait RequestPolicy: Sync {
+    /// How it chooses among its nodes.
+    fn mode(&self) -> Mode;
+    /// The nodes that it names.
+    fn nodes(&self) -> &NodeMask;
+    /// The node whose turn it is among those of `usable`, under an interleaving policy; `None` when there is none, or
+    /// the policy is another.
+    fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId>;
+}
+
+/// What a policy must know of a machine: [`Allocator`](crate::Allocator).
+pub trait PolicyNodes {
+    /// The platform of the policy's cells.
+    type Platform: Platform;
+    /// Whether the machine has a node with this id.
+    fn has_node(&self, id: NodeId) -> bool;
+    /// The nodes that have memory now.
+    fn memory_nodes(&self) -> NodeMask;
 }
 
 /// Which turn of an interleaving policy a request has.
@@ -69,8 +93,8 @@ pub(crate) enum Turn {
 }
 
 impl<'w, P: Platform> Policy<'w, P> {
-    fn new(mode: Mode<'w, P>, nodes: NodeMask) -> Self {
-        Self { mode, nodes, turn: P::U64::new(0) }
+    fn new(mode: Mode, nodes: NodeMask) -> Self {
+        Self { mode, nodes, weights: None, turn: P::U64::new(0) }
     }
 
     /// The node of the requesting CPU, then its fallback order.
@@ -83,8 +107,8 @@ impl<'w, P: Platform> Policy<'w, P> {
     ///
     /// # Errors
     /// When the machine has no such node, or the node has no memory.
-    pub fn preferred(allocator: &Allocator<'_, P>, node: NodeId) -> Result<Self, PolicyError> {
-        let nodes = check(allocator, NodeMask::from_iter([node]))?;
+    pub fn preferred(machine: &impl PolicyNodes<Platform = P>, node: NodeId) -> Result<Self, PolicyError> {
+        let nodes = check(machine, NodeMask::from_iter([node]))?;
         Ok(Self::new(Mode::Preferred(node), nodes))
     }
 
@@ -92,16 +116,19 @@ impl<'w, P: Platform> Policy<'w, P> {
     ///
     /// # Errors
     /// When a node is not of this machine, or none of them has memory.
-    pub fn bind(allocator: &Allocator<'_, P>, nodes: NodeMask) -> Result<Self, PolicyError> {
-        Ok(Self::new(Mode::Bind, check(allocator, nodes)?))
+    pub fn bind(machine: &impl PolicyNodes<Platform = P>, nodes: NodeMask) -> Result<Self, PolicyError> {
+        Ok(Self::new(Mode::Bind, check(machine, nodes)?))
     }
 
     /// Each request starts at the next of `nodes` in turn, then that node's fallback order.
     ///
     /// # Errors
     /// When a node is not of this machine, or none of them has memory.
-    pub fn interleave(allocator: &Allocator<'_, P>, nodes: NodeMask) -> Result<Self, PolicyError> {
-        Ok(Self::new(Mode::Interleave, check(allocator, nodes)?))
+    pub fn interleave(
+        machine: &impl PolicyNodes<Platform = P>,
+        nodes: NodeMask,
+    ) -> Result<Self, PolicyError> {
+        Ok(Self::new(Mode::Interleave, check(machine, nodes)?))
     }
 
     /// As [`Policy::interleave`], with as many requests in a row for each node as its weight says.
@@ -109,29 +136,15 @@ impl<'w, P: Platform> Policy<'w, P> {
     /// # Errors
     /// When a node is not of this machine, none of them has memory, or all weights are 0.
     pub fn weighted_interleave(
-        allocator: &Allocator<'_, P>,
+        machine: &impl PolicyNodes<Platform = P>,
         nodes: NodeMask,
         weights: &'w WeightTable<P>,
     ) -> Result<Self, PolicyError> {
-        let nodes = check(allocator, nodes)?;
+        let nodes = check(machine, nodes)?;
         if nodes.iter().all(|node| weights.get(node) == 0) {
             return Err(PolicyError::NoWeight);
         }
-        Ok(Self::new(Mode::Weighted(weights), nodes))
-    }
-
-    /// The node whose turn it is among those of `usable`, under an interleaving policy; `None` when
-    /// there is none, or the policy is another.
-    pub(crate) fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId> {
-        let nodes = self.nodes.intersection(usable);
-        match &self.mode {
-            Mode::Interleave => {
-                let turn = self.turn(turn).checked_rem(nodes.len() as u64)?;
-                nodes.nth(turn as usize)
-            }
-            Mode::Weighted(weights) => self.weighted_target(&nodes, weights, turn),
-            Mode::Local | Mode::Preferred(_) | Mode::Bind => None,
-        }
+        Ok(Self { weights: Some(weights), ..Self::new(Mode::Interleave, nodes) })
     }
 
     fn weighted_target(&self, nodes: &NodeMask, weights: &WeightTable<P>, turn: Turn) -> Option<NodeId> {
@@ -157,11 +170,33 @@ impl<'w, P: Platform> Policy<'w, P> {
     }
 }
 
-fn check<P: Platform>(allocator: &Allocator<'_, P>, nodes: NodeMask) -> Result<NodeMask, PolicyError> {
-    if let Some(unknown) = nodes.iter().find(|&node| !allocator.has_node(node)) {
+impl<P: Platform> RequestPolicy for Policy<'_, P> {
+    fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    fn nodes(&self) -> &NodeMask {
+        &self.nodes
+    }
+
+    fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId> {
+        if self.mode != Mode::Interleave {
+            return None;
+        }
+        let nodes = self.nodes.intersection(usable);
+        if let Some(weights) = self.weights {
+            return self.weighted_target(&nodes, weights, turn);
+        }
+        let turn = self.turn(turn).checked_rem(nodes.len() as u64)?;
+        nodes.nth(turn as usize)
+    }
+}
+
+fn check(machine: &impl PolicyNodes, nodes: NodeMask) -> Result<NodeMask, PolicyError> {
+    if let Some(unknown) = nodes.iter().find(|&node| !machine.has_node(node)) {
         return Err(PolicyError::UnknownNode(unknown));
     }
-    if nodes.intersection(&allocator.memory_nodes()).is_empty() {
+    if nodes.intersection(&machine.memory_nodes()).is_empty() {
         return Err(PolicyError::NoMemory);
     }
     Ok(nodes)

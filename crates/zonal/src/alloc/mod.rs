@@ -25,7 +25,7 @@ pub(crate) mod slow_path;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Allocator;
-use crate::alloc::mempolicy::Policy;
+use crate::alloc::mempolicy::RequestPolicy;
 use crate::alloc::reach::Reach;
 use crate::alloc::request::{Block, PageKind, Request, Terms};
 use crate::config::{Faults, Misuse, ZeroOn};
@@ -53,7 +53,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// [`AllocError::Reentered`] when it may not wait for the caller's own thread; other errors name what is
     /// wrong with the request. A failed request changes nothing.
     #[inline(always)]
-    pub fn alloc(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+    pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         if request.terms.order == Order::PAGE
             && request.is_plain()
             && let Some(block) = self.take_at_home(request.terms.kind)
@@ -103,7 +103,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn alloc_beyond(
         &self,
         terms: Terms,
-        policy: Option<&Policy<'_, P>>,
+        policy: Option<&dyn RequestPolicy>,
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { terms, policy, allowed };
@@ -124,7 +124,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// A block from the current CPU's pageset of the zone that its node prefers, or while that is full of the zone
     /// that serves instead, or of an order that is not cached from the preferred zone; `None` when there is none to
     /// be had without waiting.
-    fn alloc_near(&self, request: &Request<'_, P>) -> Option<Block> {
+    fn alloc_near(&self, request: &Request<'_>) -> Option<Block> {
         let Terms { order, kind, .. } = request.terms;
         let seat = self.state.current_seat()?;
         let node = &self.state.nodes[usize::from(seat.node)];
@@ -154,7 +154,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(never)]
     fn pop_near(
         &self,
-        request: &Request<'_, P>,
+        request: &Request<'_>,
         stack: StackId,
         preferred: &Zone<'m, P>,
         seat: Seat,

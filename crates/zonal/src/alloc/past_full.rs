@@ -28,7 +28,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// first again.
     pub(super) fn zone_past_full(
         &self,
-        request: &Request<'_, P>,
+        request: &Request<'_>,
         stack: StackId,
         preferred: &Zone<'m, P>,
         seat: Seat,
@@ -83,7 +83,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(never)]
     fn first_not_marked(
         &self,
-        request: &Request<'_, P>,
+        request: &Request<'_>,
         home: &Zone<'m, P>,
         seat: Seat,
     ) -> Option<&Zone<'m, P>> {

@@ -71,14 +71,14 @@ impl<'r> Reach<'r> {
 
 impl<P: Platform> Allocator<'_, P> {
     /// Resolves a request, with the next turn of its policy.
-    pub(crate) fn resolve<'r>(&self, request: &Request<'r, P>) -> Result<Reach<'r>, AllocError> {
+    pub(crate) fn resolve<'r>(&self, request: &Request<'r>) -> Result<Reach<'r>, AllocError> {
         self.resolve_in_turn(request, Turn::Next)
     }
 
     /// Resolves a request.
     pub(crate) fn resolve_in_turn<'r>(
         &self,
-        request: &Request<'r, P>,
+        request: &Request<'r>,
         turn: Turn,
     ) -> Result<Reach<'r>, AllocError> {
         if request.terms.order > self.max_order {
@@ -115,7 +115,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Whether a block for this request is zeroed.
-    pub(crate) fn zeroes(&self, request: &Request<'_, P>) -> bool {
+    pub(crate) fn zeroes(&self, request: &Request<'_>) -> bool {
         request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
     }
 
@@ -123,26 +123,26 @@ impl<P: Platform> Allocator<'_, P> {
     fn constrain<'r>(
         &self,
         reach: &mut Reach<'r>,
-        request: &Request<'r, P>,
+        request: &Request<'r>,
         turn: Turn,
     ) -> Result<(), AllocError> {
-        let memory = self.memory_nodes();
+        let memory = self.state.memory_nodes();
         let usable = reach.cpuset.map_or(memory, |mask| mask.intersection(&memory));
         reach.nodes = usable.len();
         let none = |mask: &NodeMask| if mask.is_empty() { Err(AllocError::NoNodeInPolicy) } else { Ok(()) };
         none(&usable)?;
         let Some(policy) = request.policy else { return Ok(()) };
-        none(&policy.nodes.intersection(&memory))?;
-        let target = match &policy.mode {
+        none(&policy.nodes().intersection(&memory))?;
+        let target = match policy.mode() {
             Mode::Local => None,
-            Mode::Preferred(node) => Some(*node),
+            Mode::Preferred(node) => Some(node),
             Mode::Bind => {
-                let nodes = policy.nodes.intersection(&usable);
+                let nodes = policy.nodes().intersection(&usable);
                 none(&nodes)?;
-                (reach.bound, reach.nodes) = (Some(&policy.nodes), nodes.len());
+                (reach.bound, reach.nodes) = (Some(policy.nodes()), nodes.len());
                 None
             }
-            Mode::Interleave | Mode::Weighted(_) => {
+            Mode::Interleave => {
                 let node = policy.target(&usable, turn);
                 reach.interleaved = node.is_some();
                 node

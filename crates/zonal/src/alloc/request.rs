@@ -3,7 +3,7 @@
 //! Vocabulary: the *zone limit* is the highest kind of zone that can serve the request. Linux: GFP
 //! flags. Neighbours: `policy.rs`, `alloc.rs`.
 
-use crate::alloc::mempolicy::{Mode, Policy};
+use crate::alloc::mempolicy::{Mode, Policy, RequestPolicy};
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
 pub use crate::rules::watermarks::Urgency;
@@ -39,21 +39,14 @@ pub(crate) struct Terms {
 }
 
 /// A request for one block.
-pub struct Request<'a, P: Platform> {
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
     pub(crate) terms: Terms,
-    pub(crate) policy: Option<&'a Policy<'a, P>>,
+    pub(crate) policy: Option<&'a dyn RequestPolicy>,
     pub(crate) allowed: Option<&'a NodeMask>,
 }
 
-impl<P: Platform> Clone for Request<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for Request<'_, P> {}
-
-impl<'a, P: Platform> Request<'a, P> {
+impl<'a> Request<'a> {
     /// A block of `order` from any kind of zone, from the requester's node first.
     #[must_use]
     pub const fn new(order: Order) -> Self {
@@ -88,9 +81,9 @@ impl<'a, P: Platform> Request<'a, P> {
 
     /// Which nodes, and in which order. The local policy is what a request has without one.
     #[must_use]
-    pub const fn policy(self, policy: &'a Policy<'a, P>) -> Self {
-        let policy = if matches!(policy.mode, Mode::Local) { None } else { Some(policy) };
-        Self { policy, ..self }
+    pub fn policy<P: Platform>(self, policy: &'a Policy<'a, P>) -> Self {
+        let policy: &dyn RequestPolicy = policy;
+        Self { policy: Some(policy).filter(|policy| policy.mode() != Mode::Local), ..self }
     }
 
     /// Only these nodes may serve (a cpuset). `Atomic` requests ignore it.

@@ -55,7 +55,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// When no zone can be named: the request's order is too large or its policy has no memory.
     pub fn shortage(
         &self,
-        request: &Request<'_, P>,
+        request: &Request<'_>,
         mut sink: impl FnMut(ZoneShortage),
     ) -> Result<(), AllocError> {
         let reach = self.resolve_in_turn(request, Turn::Last)?;

@@ -26,7 +26,7 @@ const COSTLY_ORDER: u8 = 3;
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Everything but the home pageset.
     #[cold]
-    pub(crate) fn alloc_slow(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+    pub(crate) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         let reach = self.resolve(request)?;
         match self.find(&reach) {
             Some(block) => Ok(self.finish(block, self.zeroes(request))),
@@ -48,7 +48,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Fails a request as if nothing in its reach could serve it.
     #[cold]
-    pub(crate) fn refuse(&self, request: &Request<'_, P>) -> Result<Block, AllocError> {
+    pub(crate) fn refuse(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         Err(self.failure(&self.resolve(request)?))
     }
 

@@ -5,6 +5,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::node_mask::NodeMask;
 use crate::pageset::{CachedOrders, ZonePagesets};
 use crate::platform::pageset_slot::Homes;
 use crate::platform::{Atomic, Platform};
@@ -73,6 +74,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let seats = self.seats.iter().copied().filter(Seat::exists);
         let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
         pairs.filter(|(zone, seat)| self.pagesets_of(zone).of(*seat).was_used())
+    }
+
+    /// Nodes that have memory online.
+    pub(crate) fn memory_nodes(&self) -> NodeMask {
+        let words = &self.shared.memory_nodes.0;
+        // Relaxed: each word stands alone, and a stale one is as good as a moment earlier.
+        NodeMask::from_words(core::array::from_fn(|at| words[at].load(Relaxed)))
     }
 
     /// Place of the node with an id.

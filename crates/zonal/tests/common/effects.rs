@@ -12,7 +12,7 @@ use zonal::watermarks::WatermarkSettings;
 use zonal::{Allocator, Block, Config, Platform, Policy, Request};
 
 pub type TestAllocator = Allocator<'static, TestPlatform>;
-pub type TestRequest<'a> = Request<'a, TestPlatform>;
+pub type TestRequest<'a> = Request<'a>;
 
 pub fn order(order: u8) -> Order {
     Order::new(order).unwrap()
