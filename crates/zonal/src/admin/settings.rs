@@ -25,25 +25,25 @@ use crate::zone::order_classes::OrderClasses;
 /// The settings in force, as [`Allocator::settings`] returns them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// See [`Config::node_load`].
+    /// See [`Config::node_load`](crate::Config::node_load).
     pub node_load: NodeLoad,
-    /// See [`Config::tuning`].
+    /// See [`Config::tuning`](crate::Config::tuning).
     pub tuning: PagesetTuning,
-    /// See [`Config::high_fraction`].
+    /// See [`Config::high_fraction`](crate::Config::high_fraction).
     pub high_fraction: u32,
-    /// See [`Config::counters`].
+    /// See [`Config::counters`](crate::Config::counters).
     pub counters: CounterRules,
-    /// See [`Config::stat_interval`].
+    /// See [`Config::stat_interval`](crate::Config::stat_interval).
     pub stat_interval: StatInterval,
-    /// See [`Config::zonelist_cache`].
+    /// See [`Config::zonelist_cache`](crate::Config::zonelist_cache).
     pub zonelist_cache: ZonelistCache,
-    /// See [`Config::node_reclaim`].
+    /// See [`Config::node_reclaim`](crate::Config::node_reclaim).
     pub node_reclaim: NodeReclaim,
-    /// See [`Config::reclaim_distance`].
+    /// See [`Config::reclaim_distance`](crate::Config::reclaim_distance).
     pub reclaim_distance: u8,
-    /// See [`Config::min_unmapped_percent`].
+    /// See [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
     pub min_unmapped_percent: u8,
-    /// See [`Config::misuse`].
+    /// See [`Config::misuse`](crate::Config::misuse).
     pub misuse: Misuse,
 }
 
@@ -121,7 +121,7 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Changes how far from a request's preferred node node reclaim may go, as a distance of the machine's
     /// table: no node is nearer than 10. All marks of full zones are dropped, because what was not
-    /// reclaimed before may be now. See [`Config::reclaim_distance`].
+    /// reclaimed before may be now. See [`Config::reclaim_distance`](crate::Config::reclaim_distance).
     pub fn set_reclaim_distance(&self, distance: u8) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
@@ -129,7 +129,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Changes how much of a node must be reclaimable before node reclaim tries, in percent of it. All marks of
-    /// full zones are dropped, as by [`Self::set_reclaim_distance`]. See [`Config::min_unmapped_percent`].
+    /// full zones are dropped, as by [`Self::set_reclaim_distance`]. See [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
     ///
     /// # Errors
     /// When `percent` is above 100; nothing is changed then.

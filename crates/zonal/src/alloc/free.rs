@@ -8,6 +8,8 @@
 use crate::Allocator;
 use crate::alloc::request::PageKind;
 use crate::error::FreeError;
+use crate::pageset::StackId;
+use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::Home;
@@ -73,7 +75,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.zones[zone].frames.take_back(frame, kind);
             return false;
         }
-        self.give(&self.state.zones[zone], frame, Order::PAGE, kind);
+        let zone = &self.state.zones[zone];
+        let mut session = None;
+        if let Some(seat) = self.state.current_seat() {
+            session = match self.state.slot_of(zone, seat).map(|slot| self.state.lock_slot(slot, seat)) {
+                Some(Some(locked)) => match locked.push_and_fold(frame, kind) {
+                    Ok(()) => return true,
+                    Err(session) => Some(session),
+                },
+                Some(None) => None,
+                None => self.state.own_pageset(zone, seat),
+            };
+        }
+        let pushed = self.push_beyond(session.as_ref(), zone, frame, kind);
+        drop(session);
+        if !pushed {
+            self.give_to_buddy(zone, frame, Order::PAGE);
+        }
         true
     }
 
@@ -99,36 +117,54 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Gives a block that is marked as kept back to its zone.
     fn give(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+        let stack = self.state.cached.stack(order);
+        let session = match stack.and(self.state.current_seat()) {
+            Some(seat) => self.state.own_pageset(zone, seat),
+            None => None,
+        };
+        let stack = stack.unwrap_or(StackId::PAGES);
+        let pushed = self.push(session.as_ref(), zone, stack, frame, order, kind);
+        drop(session);
+        if !pushed {
+            self.give_to_buddy(zone, frame, order);
+        }
+    }
+
+    /// Pushes a block that is marked as kept onto a stack of the pageset; `false` when that has no room or there is no
+    /// pageset to be had.
+    #[inline]
+    fn push(
+        &self,
+        session: Option<&PagesetSession<'_, 'm, P>>,
+        zone: &Zone<'m, P>,
+        stack: StackId,
+        frame: u32,
+        order: Order,
+        kind: PageKind,
+    ) -> bool {
         let pages = -(order.pages().get() as i64);
         let counters = &self.state.nodes[zone.node].counters;
-        let own = self.state.cached.stack(order).zip(self.state.current_seat());
-        let Some((stack, seat)) = own else {
+        let Some(session) = session else {
             counters.add_total(kind.item(), pages);
-            return self.give_to_buddy(zone, frame, order);
+            return false;
         };
-        let session = if order == Order::PAGE
-            && let Some(slot) = self.state.slot_of(zone, seat)
-        {
-            match self.state.lock_slot(slot, seat).map(|slot| slot.push_and_fold(frame, kind)) {
-                Some(Ok(())) => return,
-                other => other.and_then(Result::err),
-            }
-        } else {
-            self.state.own_pageset(zone, seat)
-        };
-        match &session {
-            Some(session) => {
-                session.count_kind(kind, pages, counters);
-                let pushed = session.add(stack, frame, order);
-                session.update_limits();
-                if pushed {
-                    return;
-                }
-            }
-            None => counters.add_total(kind.item(), pages),
-        }
-        drop(session);
-        self.give_to_buddy(zone, frame, order);
+        session.count_kind(kind, pages, counters);
+        let pushed = session.add(stack, frame, order);
+        session.update_limits();
+        pushed
+    }
+
+    /// Pushes a single frame, after a step that the word alone did not allow.
+    #[cold]
+    #[inline(never)]
+    fn push_beyond(
+        &self,
+        session: Option<&PagesetSession<'_, 'm, P>>,
+        zone: &Zone<'m, P>,
+        frame: u32,
+        kind: PageKind,
+    ) -> bool {
+        self.push(session, zone, StackId::PAGES, frame, Order::PAGE, kind)
     }
 
     /// Frees a block past the pagesets.
