@@ -11,14 +11,15 @@ use toml::Table;
 const TESTING: &str = "zonal-testing";
 
 /// Each crate of the house and the crates of the house it may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     (TESTING, &[]),
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
     ("zonal-linux", &["zonal", "zonal-machine"]),
-    ("zonal-bench", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-workload", &["zonal"]),
+    ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-lab"]),
     ("zonal-lab", &["zonal", "zonal-machine"]),
-    ("zonal-cli", &["zonal", "zonal-machine", "zonal-linux", "zonal-bench", "zonal-lab"]),
+    ("zonal-cli", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-bench", "zonal-lab"]),
     ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-trust", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use zonal::units::PageCount;
-use zonal_linux::workload::{Latencies, Plan, Workload};
+use zonal_workload::{Latencies, Plan, Workload};
 
 use crate::contender::{Entry, Ready};
 use crate::counting::Counting;

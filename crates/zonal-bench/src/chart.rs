@@ -119,7 +119,7 @@ fn number(ns: f64) -> String {
 mod tests {
     use std::num::NonZeroUsize;
 
-    use zonal_linux::workload::Workload;
+    use zonal_workload::Workload;
 
     use super::*;
     use crate::spread::Spread;

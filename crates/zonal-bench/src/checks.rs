@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::workload::{Latencies, PageSource, Plan, Workload, run};
 use zonal_testing::skipped;
+use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 
 use crate::contender::Ready;
 use crate::{Bench, Entry, floors, harness, peers, zonal, zonal_locked};

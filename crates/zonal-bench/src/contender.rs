@@ -8,7 +8,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 
 use zonal::units::{PageCount, Pfn};
-use zonal_linux::workload::{PageSource, Plan, Workload, run};
+use zonal_workload::{PageSource, Plan, Workload, run};
 
 use crate::counting::{Counting, Instructions, Metered};
 

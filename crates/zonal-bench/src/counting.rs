@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter};
 use zonal::units::{Order, Pfn};
-use zonal_linux::workload::PageSource;
+use zonal_workload::PageSource;
 
 /// Whether instructions can be counted.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! `harness`: what measuring itself costs, as the row of an allocator that does next to nothing.
 
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::workload::PageSource;
+use zonal_workload::PageSource;
 
 use crate::contender::{Contender, Entry};
 

@@ -25,7 +25,8 @@
 //!
 //! Allocators from elsewhere join in as an [`Entry`] over their own [`Contender`]. Start reading at
 //! `bench.rs`; `contender.rs` is what is measured, `peers` and `floor` are whom beside, `figures` are
-//! measures that are no time of a pair, [`mechanisms`] measures each of the five mechanisms off and on.
+//! measures that are no time of a pair, [`mechanisms`] measures each of the five mechanisms off and on,
+//! [`run_on_pool`] runs one workload on a pool of the caller's and accounts for its frames.
 
 mod bench;
 mod chart;
@@ -39,6 +40,7 @@ mod harness;
 pub mod mechanisms;
 mod ours;
 mod peers;
+mod pool_run;
 mod report;
 mod spread;
 
@@ -51,9 +53,10 @@ pub use floor::floors;
 pub use harness::harness;
 pub use ours::{pool, zonal, zonal_in_simulator, zonal_locked};
 pub use peers::{C_PEERS, peers};
+pub use pool_run::{PoolReport, run_on_pool};
 pub use report::{Report, Row, Skipped};
 pub use spread::Spread;
-pub use zonal_linux::workload::{Latencies, PageSource, Plan, Workload};
+pub use zonal_workload::{Latencies, PageSource, Plan, Workload};
 
 /// Pages are of 4 KiB everywhere here, whatever the machine's are: what is measured never touches them.
 pub(crate) const PAGE_SHIFT: u32 = 12;

@@ -3,8 +3,8 @@
 use rustix::thread::{MembarrierCommand, membarrier};
 use zonal::Allocator;
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::workload::PageSource;
 use zonal_linux::{LinuxPlatform, Pool, PoolError, PoolRequest};
+use zonal_workload::PageSource;
 
 use crate::contender::{Contender, Entry};
 use crate::floor::area;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-use zonal_linux::workload::Workload;
+use zonal_workload::Workload;
 
 use crate::contender::{Entry, Sample};
 use crate::counting::Counting;

@@ -1,7 +1,7 @@
 //! `zonal run`: a pool over this machine's memory, a workload on it, and the books at the end.
 //!
 //! Arguments become checked [`Options`], these a pool, the workload's report is rendered.
-//! Neighbours: `zonal_linux::workload` does the work; `run/allocator.rs` has the options that choose the
+//! Neighbours: `zonal_bench::run_on_pool` does the work; `run/allocator.rs` has the options that choose the
 //! allocator's rules, `run/text.rs`, `run/verbose.rs` and `run/json.rs` render, `run/progress.rs` shows how far
 //! it is.
 
@@ -22,9 +22,10 @@ use clap::Args;
 use zonal::config::Config;
 use zonal::policy::WeightTable;
 use zonal::units::NodeId;
-use zonal_linux::workload::{Latencies, Plan, PoolReport, Workload, run_on_pool};
+use zonal_bench::{PoolReport, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
 use zonal_machine::{MachineModel, check_tree, write_tree};
+use zonal_workload::{Latencies, Plan, Workload};
 
 use allocator::AllocatorArgs;
 

@@ -57,7 +57,6 @@ mod wake;
 #[cfg(test)]
 mod wake_tests;
 mod workers;
-pub mod workload;
 
 pub use builder::{PoolBuilder, Prefault};
 pub use change::{ActError, OfflineError, OnlineMemoryError, PoolPolicy};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::workload::{Latencies, PageSource, Plan, Workload, run};
+use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 
 use super::{Figure, Figures, Goal, IDEAL, Sizes};
 use crate::contender::{Entry, Ready, Reason};

@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use spin::Yield;
 use spin::mutex::SpinMutex;
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::workload::PageSource;
+use zonal_workload::PageSource;
 
 use super::lines::Lines;
 

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use zonal::units::{Order, Pfn};
-use zonal_linux::workload::PageSource;
 use zonal_testing::skipped;
+use zonal_workload::PageSource;
 
 use super::stock::{Access, BULK};
 use super::*;

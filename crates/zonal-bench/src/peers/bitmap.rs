@@ -6,7 +6,7 @@ use std::thread;
 use bitmap_allocator::{BitAlloc, BitAlloc1M, BitAlloc16M};
 use spin::mutex::SpinMutex;
 use zonal::units::{Order, Pfn};
-use zonal_linux::workload::PageSource;
+use zonal_workload::PageSource;
 
 use crate::contender::{Contender, Entry, Ready, Reason};
 

@@ -2,7 +2,7 @@
 
 use buddy_system_allocator::LockedFrameAllocator;
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::workload::PageSource;
+use zonal_workload::PageSource;
 
 use crate::contender::{Contender, Entry};
 

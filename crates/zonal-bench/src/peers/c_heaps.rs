@@ -9,7 +9,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use mimalloc::MiMalloc;
 use tikv_jemallocator::Jemalloc;
 use zonal::units::{Order, Pfn};
-use zonal_linux::workload::PageSource;
+use zonal_workload::PageSource;
 
 use crate::PAGE_SHIFT;
 use crate::contender::{Contender, Entry};

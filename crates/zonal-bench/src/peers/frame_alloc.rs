@@ -12,7 +12,7 @@ use ::frame_alloc::{
 };
 use memmap2::{MmapMut, MmapOptions};
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::workload::PageSource;
+use zonal_workload::PageSource;
 
 use crate::PAGE_SHIFT;
 use crate::contender::{Contender, Entry, Reason};

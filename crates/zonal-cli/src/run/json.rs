@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use zonal::snapshot::{Settings, ZoneSnapshot};
-use zonal_linux::workload::PoolReport;
+use zonal_bench::PoolReport;
 use zonal_linux::{Placement, Pool};
 
 use crate::values::rules::{CacheArg, Counters, InvalidFreeArg, NodeLoadArg, TuningArg, name_of};

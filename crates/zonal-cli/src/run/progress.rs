@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use zonal_linux::workload::{self, Plan};
+use zonal_workload::{self as workload, Plan};
 
 use super::text::si;
 use crate::progress::bar;

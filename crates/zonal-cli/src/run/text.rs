@@ -1,7 +1,7 @@
 //! The report of a run for people: one subject a line, with units.
 
 use zonal::snapshot::Books;
-use zonal_linux::workload::PoolReport;
+use zonal_bench::PoolReport;
 use zonal_linux::{Placement, Pool};
 
 use crate::values::Nodes;

@@ -1,7 +1,7 @@
-//! A workload on a pool of ours, and what the pool tells afterwards.
+//! A workload on a pool of the caller's, and what the pool tells afterwards.
 //!
 //! On an emulated machine the lanes stand for CPUs spread over all of its nodes. Neighbours:
-//! `driver.rs` runs the lanes; front ends render the [`PoolReport`].
+//! `zonal_workload` runs the lanes; front ends render the [`PoolReport`].
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -9,9 +9,8 @@ use std::sync::atomic::AtomicBool;
 use zonal::snapshot::{Books, Events, Locality};
 use zonal::units::{CpuId, Order, PageCount, Pfn};
 use zonal::verify::VerifyError;
-
-use super::{Measurement, PageSource, Plan, Progress, run};
-use crate::{ActingCpu, Placement, Pool, PoolPolicy, PoolRequest};
+use zonal_linux::{ActingCpu, Placement, Pool, PoolPolicy, PoolRequest};
+use zonal_workload::{Measurement, PageSource, Plan, Progress, run};
 
 /// What came out of a run on a pool, and how the pool stands after it.
 #[derive(Clone, Debug)]
@@ -117,9 +116,10 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
+    use zonal_linux::Topology;
+    use zonal_workload::{Latencies, Workload};
+
     use super::*;
-    use crate::Topology;
-    use crate::workload::{Latencies, Workload};
 
     const POOL_BYTES: u64 = 64 << 20;
 

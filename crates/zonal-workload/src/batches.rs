@@ -5,9 +5,9 @@ use std::hint::black_box;
 
 use zonal::units::Order;
 
-use super::held::Held;
-use super::lane::{Lane, Operation, Routine};
-use super::{PageSource, Plan};
+use crate::held::Held;
+use crate::lane::{Lane, Operation, Routine};
+use crate::{PageSource, Plan};
 
 /// Frames of a batch.
 const BATCH: usize = 512;

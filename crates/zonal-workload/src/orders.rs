@@ -3,8 +3,8 @@
 use fastrand::Rng;
 use zonal::units::Order;
 
-use super::lane::{Lane, Operation, Routine};
-use super::{PageSource, Plan};
+use crate::lane::{Lane, Operation, Routine};
+use crate::{PageSource, Plan};
 
 /// The largest order asked for.
 const ORDER_MAX: u8 = 9;

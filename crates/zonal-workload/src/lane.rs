@@ -11,7 +11,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use zonal::units::Order;
 
-use super::{Latencies, PageSource};
+use crate::{Latencies, PageSource};
 
 /// One step in this many is timed.
 const TIMED_EVERY: usize = 1021;

@@ -1,8 +1,12 @@
 //! Every workload over a pool that notices what no allocator should ever be asked.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use zonal::units::{Order, PageCount};
 
 use super::*;
 

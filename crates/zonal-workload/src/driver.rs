@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use super::lane::{Lane, Routine, Tally};
-use super::{Latency, PageSource, Plan, cpu_time};
+use crate::lane::{Lane, Routine, Tally};
+use crate::{Latency, PageSource, Plan, cpu_time};
 
 /// Time between two reports of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);

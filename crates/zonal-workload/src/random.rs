@@ -3,9 +3,9 @@
 use fastrand::Rng;
 use zonal::units::Order;
 
-use super::held::Held;
-use super::lane::{Lane, Operation, Routine};
-use super::{PageSource, Plan};
+use crate::held::Held;
+use crate::lane::{Lane, Operation, Routine};
+use crate::{PageSource, Plan};
 
 /// Steps between two looks at whether the run is over.
 const STEPS: usize = 4096;

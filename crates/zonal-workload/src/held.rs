@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use zonal::units::Order;
 
-use super::PageSource;
-use super::lane::{Lane, Operation};
+use crate::PageSource;
+use crate::lane::{Lane, Operation};
 
 /// Frames held, in the order they were taken: `slots[..count]`.
 pub(super) struct Held<P> {

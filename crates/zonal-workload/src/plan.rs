@@ -1,63 +1,11 @@
-//! Workloads: what `run` and `bench` do to an allocator of pages, ours or another.
+//! What is run: the kinds of work, and a plan of one of them with its threads, time, size and seed.
 //!
-//! Vocabulary: a *source* is one thread's way to an allocator; an *operation* is one take or one
-//! give of a block; a *pair* is two operations, normally a take and its give; a *lane* is one
-//! thread at work with its tally; a *routine* is what a lane repeats. Everything is generic over
-//! the source and compiled for it: the measured path has no dynamic call.
-//!
-//! Neighbours: `driver.rs` starts and stops the lanes, `lane.rs` counts and times, `held.rs` moves frames, `batches.rs`,
-//! `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` are the routines;
-//! `pool_run.rs` is the source over our own pools.
+//! Neighbours: the routines (`batches.rs`, `random.rs`, `orders.rs`, `fill.rs`, `handoff.rs`) read their share of a plan.
 
-mod batches;
-mod cpu_time;
-mod driver;
-mod fill;
-mod handoff;
-mod held;
-mod lane;
-mod orders;
-mod pool_run;
-mod random;
-#[cfg(test)]
-mod tests;
-
-use std::io;
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use zonal::units::{Order, PageCount};
-
-pub use self::driver::{Measurement, Progress};
-pub use self::lane::Latency;
-pub use self::pool_run::{PoolReport, run_on_pool};
-
-/// One thread's way to an allocator of pages.
-pub trait PageSource {
-    /// What is held of a block: its number or its address. Another thread may give it back.
-    type Page: Copy + Default + Send;
-
-    /// Takes a block of `order`, or `None` when there is none.
-    fn take(&mut self, order: Order) -> Option<Self::Page>;
-
-    /// Gives back a block that was taken with this `order`.
-    fn give(&mut self, page: Self::Page, order: Order);
-
-    /// Stores to the first frame of a block. Only [`Workload::Touch`] asks for it.
-    ///
-    /// # Panics
-    /// When there is no memory behind the pages, as with allocators that only keep numbers.
-    fn touch(&mut self, _page: Self::Page) {
-        panic!("this source has no memory behind its pages, so it cannot run `touch`");
-    }
-
-    /// Called on the source's own thread just before its measured part.
-    fn measuring_begins(&mut self) {}
-
-    /// Called on the source's own thread just after its measured part.
-    fn measuring_ends(&mut self) {}
-}
+use zonal::units::PageCount;
 
 /// The kinds of work. Counts are frames per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -179,17 +127,17 @@ pub struct Plan {
 
 impl Plan {
     /// Frames for one team.
-    fn share(&self) -> usize {
+    pub(crate) fn share(&self) -> usize {
         let teams = self.workload.teams(self.threads) as u64;
         usize::try_from(self.pages.get() / teams).unwrap_or(usize::MAX)
     }
 
     /// Blocks of a batch that would like to have `wanted` frames.
-    fn batch(&self, wanted: usize) -> usize {
+    pub(crate) fn batch(&self, wanted: usize) -> usize {
         wanted.min(self.share() / 4 * 3).max(1)
     }
 
-    fn random(&self, lane: usize) -> fastrand::Rng {
+    pub(crate) fn random(&self, lane: usize) -> fastrand::Rng {
         let mut all = fastrand::Rng::with_seed(self.seed);
         for _ in 0..lane {
             all.u64(..);
@@ -197,42 +145,7 @@ impl Plan {
         all.fork()
     }
 
-    fn lanes<R>(&self, make: impl FnMut(usize) -> R) -> Vec<R> {
+    pub(crate) fn lanes<R>(&self, make: impl FnMut(usize) -> R) -> Vec<R> {
         (0..self.threads.get()).map(make).collect()
-    }
-}
-
-/// Runs `plan` until its time is over or `stop` becomes true, on one thread for each source that
-/// `make_source` makes there; `on_progress` is called about twenty times a second. Everything taken
-/// has been given back when this returns.
-///
-/// # Errors
-/// When the system refuses a thread.
-///
-/// # Panics
-/// When a source panics, or when the number of threads does not suit the workload.
-pub fn run<S, M>(
-    plan: &Plan,
-    make_source: M,
-    stop: &AtomicBool,
-    on_progress: impl FnMut(Progress),
-) -> io::Result<Measurement>
-where
-    S: PageSource,
-    M: Fn(usize) -> S + Sync,
-{
-    let run = driver::Run { plan, make_source: &make_source, stop };
-    match plan.workload {
-        Workload::Pair => run.drive(plan.lanes(|_| batches::Pair), on_progress),
-        Workload::Batch => run.drive(plan.lanes(|_| batches::Batch::last_first(plan)), on_progress),
-        Workload::BatchRandom => {
-            run.drive(plan.lanes(|lane| batches::Batch::shuffled(plan, lane)), on_progress)
-        }
-        Workload::Repeat => run.drive(plan.lanes(|_| batches::Repeat::<_, false>::new(plan)), on_progress),
-        Workload::Touch => run.drive(plan.lanes(|_| batches::Repeat::<_, true>::new(plan)), on_progress),
-        Workload::Random => run.drive(plan.lanes(|lane| random::Random::new(plan, lane)), on_progress),
-        Workload::Orders => run.drive(plan.lanes(|lane| orders::Orders::new(plan, lane)), on_progress),
-        Workload::Fill => run.drive(plan.lanes(|_| fill::Fill::new(plan)), on_progress),
-        Workload::Handoff => run.drive(handoff::couples(plan), on_progress),
     }
 }

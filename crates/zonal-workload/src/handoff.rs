@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rtrb::{Consumer, Producer, RingBuffer};
 use zonal::units::Order;
 
-use super::lane::{Lane, Operation, Routine};
-use super::{PageSource, Plan};
+use crate::lane::{Lane, Operation, Routine};
+use crate::{PageSource, Plan};
 
 /// Frames a ring holds.
 const RING: usize = 1024;

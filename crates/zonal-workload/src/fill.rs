@@ -1,8 +1,8 @@
 //! `fill`: the whole pool out, then back, again and again.
 
-use super::held::Held;
-use super::lane::{Lane, Routine};
-use super::{PageSource, Plan};
+use crate::held::Held;
+use crate::lane::{Lane, Routine};
+use crate::{PageSource, Plan};
 
 /// Frames between two looks at whether the run is over.
 const STEPS: usize = 16384;
