@@ -4,23 +4,25 @@
 //! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are tried;
 //! `ZONAL_INTERLEAVINGS=20` tries any number.
 
-#[path = "../../zonal-linux/src/presence.rs"]
+#[path = "../../zonal-linux/src/threads/presence.rs"]
 mod presence;
 #[path = "common/sync.rs"]
 mod sync;
 
 /// Models have one process.
-mod origin {
-    #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Origin;
+mod memory {
+    pub(crate) mod origin {
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct Origin;
 
-    impl Origin {
-        pub(crate) fn here() -> Self {
-            Self
-        }
+        impl Origin {
+            pub(crate) fn here() -> Self {
+                Self
+            }
 
-        pub(crate) fn is_here(self) -> bool {
-            true
+            pub(crate) fn is_here(self) -> bool {
+                true
+            }
         }
     }
 }

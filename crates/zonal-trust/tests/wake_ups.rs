@@ -6,7 +6,7 @@
 
 #[path = "common/sync.rs"]
 mod sync;
-#[path = "../../zonal-linux/src/wake.rs"]
+#[path = "../../zonal-linux/src/threads/wake.rs"]
 mod wake;
 
 use std::sync::Arc;

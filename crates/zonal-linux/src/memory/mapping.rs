@@ -1,0 +1,510 @@
+//! One private mapping of anonymous memory, and what the kernel can be asked to do with it.
+//!
+//! Vocabulary: *populate* = have the kernel back a range with memory now; *discard* = give that
+//! memory back while keeping the addresses; *bind* = only take memory of one node. Nothing here
+//! knows of pools: `zones.rs` and `metadata.rs` do, and they decide which refusals are warnings.
+
+use std::ffi::{CString, c_int, c_ulong, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+
+use zonal::units::{MAX_NODES, NodeId};
+
+use super::not_copied::NotCopied;
+use super::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
+
+const MPOL_BIND: c_int = 2;
+const PR_SET_VMA: c_int = 0x5356_4d41;
+const PR_SET_VMA_ANON_NAME: c_ulong = 0;
+/// Attempts at an address that another thread maps first.
+const PLACING_ATTEMPTS: usize = 8;
+
+/// What backs a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Backing {
+    /// Ordinary pages, promised to nobody before they are touched.
+    Ordinary,
+    /// Huge pages of the kernel's reserve.
+    Huge,
+}
+
+/// An address range of our own. Invariant: `base..base + bytes` is mapped readable and writable by
+/// this value alone until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    backing: Backing,
+    /// Set where children made by `fork` get no copy.
+    not_copied: Option<NotCopied>,
+}
+
+// SAFETY: the mapping is a range of the process, not of a thread, and all methods are system calls
+// or address arithmetic.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; whoever writes through the address answers for races there.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `bytes` zero bytes at a multiple of `align`, a power of two of at least a page.
+    pub(super) fn new(bytes: usize, align: usize, backing: Backing) -> io::Result<Self> {
+        match backing {
+            Backing::Ordinary => Self::ordinary(bytes, align),
+            Backing::Huge => Self::huge(bytes, align),
+        }
+    }
+
+    fn ordinary(bytes: usize, align: usize) -> io::Result<Self> {
+        let Some(room) = bytes.checked_add(align) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let start = map(null_mut(), room, flags)?;
+        let head = start.as_ptr().align_offset(align);
+        // SAFETY: `head < align`, so the result lies in the `bytes + align` just mapped.
+        let base = unsafe { start.add(head) };
+        // SAFETY: `head + bytes <= room`: one past the part that is kept.
+        let tail = unsafe { base.add(bytes) };
+        let trimmed = unmap(start, head).map_err(|why| (why, start, room));
+        let trimmed =
+            trimmed.and_then(|()| unmap(tail, room - head - bytes).map_err(|why| (why, base, room - head)));
+        if let Err((why, rest, length)) = trimmed {
+            // To unmap a part may take one mapping more than the limit; all that is left takes none more than before.
+            unmap_or_empty(rest, length);
+            return Err(why);
+        }
+        Ok(Self { base, bytes, backing: Backing::Ordinary, not_copied: None })
+    }
+
+    /// A reserve page must be promised to us or the first touch would kill the process, so no
+    /// `MAP_NORESERVE` here. Trimming would promise pages for the margin too: the aligned place is
+    /// found with an ordinary mapping first, and taken unless another thread was faster.
+    ///
+    /// Children made by `fork` get no copy: the reserve is not promised to them, and the kernel would end
+    /// them by `SIGBUS` at any access after their parent wrote while the reserve was used up.
+    fn huge(bytes: usize, align: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS
+            | libc::MAP_HUGETLB
+            | libc::MAP_HUGE_2MB
+            | libc::MAP_FIXED_NOREPLACE;
+        let mut attempt = 1;
+        loop {
+            let place = Self::ordinary(bytes, align)?.base;
+            match map_at(place, bytes, flags) {
+                Ok(base) => {
+                    return Self { base, bytes, backing: Backing::Huge, not_copied: None }.without_copies();
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EEXIST) && attempt < PLACING_ATTEMPTS => {
+                    attempt += 1;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn without_copies(mut self) -> io::Result<Self> {
+        self.madvise(0, self.bytes, libc::MADV_DONTFORK)?;
+        self.not_copied = Some(NotCopied::enter(self.base, self.bytes));
+        Ok(self)
+    }
+
+    /// Whether this process is a child that got no copy: every access ends it by `SIGSEGV`.
+    #[inline]
+    pub(super) fn is_gap(&self) -> bool {
+        self.not_copied.as_ref().is_some_and(NotCopied::is_gap)
+    }
+
+    /// What backs it.
+    pub(super) const fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    /// Bytes of the least that the kernel gives and takes back.
+    pub(super) fn unit(&self) -> usize {
+        match self.backing {
+            Backing::Ordinary => os_page_bytes(),
+            Backing::Huge => HUGE_PAGE_BYTES,
+        }
+    }
+
+    /// First address.
+    pub(super) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length.
+    #[cfg(test)]
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Lets memory come only from `node`.
+    pub(super) fn bind(&self, node: NodeId) -> io::Result<()> {
+        const WORD: usize = c_ulong::BITS as usize;
+        let mut mask: [c_ulong; MAX_NODES / WORD] = [0; MAX_NODES / WORD];
+        mask[node.index() / WORD] |= 1 << (node.index() % WORD);
+        // One more than the bits there are: the kernel takes the number less one.
+        let bits = MAX_NODES as c_ulong + 1;
+        // SAFETY: the range is mapped by us and the mask outlives the call.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_mbind, self.base.as_ptr(), self.bytes, MPOL_BIND, mask.as_ptr(), bits, 0)
+        };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Asks for transparent huge pages or rules them out.
+    pub(super) fn advise(&self, transparent: Transparent) -> io::Result<()> {
+        let advice = match transparent {
+            Transparent::Wanted => libc::MADV_HUGEPAGE,
+            Transparent::Unwanted => libc::MADV_NOHUGEPAGE,
+        };
+        self.madvise(0, self.bytes, advice)
+    }
+
+    /// Backs `bytes` from `offset` with memory now. Contents that are there stay.
+    pub(super) fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        self.madvise(offset, bytes, libc::MADV_POPULATE_WRITE)
+    }
+
+    /// [`Populate`](Self::populate)s, or [`touch`](Self::touch)es on kernels before 5.14: nobody uses the range.
+    pub(crate) fn populate_or_touch(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        match self.populate(offset, bytes) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput && self.backing == Backing::Ordinary => {
+                self.touch(offset, bytes);
+                Ok(())
+            }
+            populated => populated,
+        }
+    }
+
+    /// Backs `bytes` from `offset` by storing a zero to each page, for kernels that cannot
+    /// [`populate`](Self::populate). Contents at the pages' first bytes are lost.
+    fn touch(&self, offset: usize, bytes: usize) {
+        self.check(offset, bytes);
+        for at in (offset..offset + bytes).step_by(os_page_bytes()) {
+            // SAFETY: `check` found the range inside the mapping.
+            let byte = unsafe { self.base.add(at) };
+            // SAFETY: mapped writable; the caller holds the range alone.
+            unsafe { byte.write_volatile(0) };
+        }
+    }
+
+    /// Gives the memory of `bytes` from `offset` back to the kernel; the range then reads as zeros.
+    pub(super) fn discard(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        self.madvise(offset, bytes, libc::MADV_DONTNEED)
+    }
+
+    /// Names the range in `/proc/PID/maps`, where the kernel can.
+    pub(super) fn name(&self, name: &str) {
+        let Ok(name) = CString::new(name) else { return };
+        // SAFETY: the range is ours, the string outlives the call. A refusal changes nothing.
+        unsafe {
+            libc::prctl(
+                PR_SET_VMA,
+                PR_SET_VMA_ANON_NAME,
+                self.base.as_ptr() as c_ulong,
+                self.bytes as c_ulong,
+                name.as_ptr(),
+            )
+        };
+    }
+
+    /// The mapping's bytes, all zero if nobody wrote to them.
+    ///
+    /// # Safety
+    /// The slice must not be used after `self` is dropped, and nothing else may use the range.
+    pub(super) unsafe fn bytes_unbounded(&self) -> &'static mut [MaybeUninit<u8>] {
+        // SAFETY: mapped and valid for the length; exclusiveness and lifetime are the caller's.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.bytes) }
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "range outside the mapping");
+    }
+
+    fn madvise(&self, offset: usize, bytes: usize, advice: c_int) -> io::Result<()> {
+        self.check(offset, bytes);
+        if self.is_gap() {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        // SAFETY: `check` found the range inside the mapping.
+        let start = unsafe { self.base.add(offset) };
+        // SAFETY: the range is ours; the advice given here keeps it mapped.
+        let failed = unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // Before the range goes: the next mapping of this place is not to be taken for it.
+        let not_copied = self.not_copied.take();
+        if !not_copied.is_some_and(|range| range.is_vacant()) {
+            unmap_or_empty(self.base, self.bytes);
+        }
+    }
+}
+
+/// Whether transparent huge pages are wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Transparent {
+    Wanted,
+    Unwanted,
+}
+
+/// Bytes of a mapped range that are in memory now.
+pub(super) fn resident_bytes(range: Range<usize>) -> usize {
+    /// Pages asked about at once.
+    const MOST: usize = 1 << 16;
+    let (page, mut resident) = (os_page_bytes(), 0);
+    let mut pages = vec![0_u8; range.len().div_ceil(page).min(MOST)];
+    for start in range.clone().step_by(MOST * page) {
+        let bytes = (range.end - start).min(MOST * page);
+        let address = std::ptr::without_provenance_mut::<c_void>(start);
+        // SAFETY: the call writes a byte for each page of the range, and reads no memory.
+        if unsafe { libc::mincore(address, bytes, pages.as_mut_ptr().cast()) } == 0 {
+            resident += pages[..bytes.div_ceil(page)].iter().filter(|page| **page & 1 == 1).count();
+        }
+    }
+    resident * page
+}
+
+fn map(place: *mut c_void, bytes: usize, flags: c_int) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new anonymous mapping; no flag used here replaces an existing one.
+    let start = unsafe { libc::mmap(place, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(start.cast()).expect("the kernel never maps address 0 unasked"))
+}
+
+/// As [`map`], at `place` or not at all: to a kernel before 4.17 the place is a wish.
+fn map_at(place: NonNull<u8>, bytes: usize, flags: c_int) -> io::Result<NonNull<u8>> {
+    let start = map(place.as_ptr().cast(), bytes, flags)?;
+    if start == place {
+        return Ok(start);
+    }
+    unmap_or_empty(start, bytes);
+    Err(io::Error::from_raw_os_error(libc::EEXIST))
+}
+
+/// Unmaps a range that this file mapped and nobody uses.
+///
+/// # Errors
+/// When the kernel refuses: because the range lies within a larger mapping, the kernel has joined neighbours, and
+/// the limit of mappings is reached; or by a filter.
+fn unmap(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    // SAFETY: private to this file; all callers own the range.
+    if bytes == 0 || unsafe { libc::munmap(start.as_ptr().cast(), bytes) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// As [`unmap`]. Where the kernel refuses, the addresses stay for good, without memory.
+fn unmap_or_empty(start: NonNull<u8>, bytes: usize) {
+    if unmap(start, bytes).is_err() {
+        // SAFETY: as there. Should this be refused too, the memory stays as well, which harms nobody else.
+        unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::memory::origin::tests::in_a_child;
+
+    fn byte(mapping: &Mapping, at: usize) -> *mut u8 {
+        assert!(at < mapping.bytes());
+        mapping.base().as_ptr().wrapping_add(at)
+    }
+
+    /// Bytes of a mapping that are in memory.
+    pub(crate) fn resident(mapping: &Mapping) -> usize {
+        let start = mapping.base().as_ptr().addr();
+        resident_bytes(start..start + mapping.bytes())
+    }
+
+    fn is_mapped(start: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().any(|line| {
+            let (from, to) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+            let address = |text| usize::from_str_radix(text, 16).unwrap();
+            (address(from)..address(to)).contains(&start)
+        })
+    }
+
+    #[test]
+    fn maps_aligned_and_unmaps() {
+        let align = 64 << 20;
+        let mapping = Mapping::new(8 << 20, align, Backing::Ordinary).unwrap();
+        let start = mapping.base().as_ptr() as usize;
+        assert_eq!(start % align, 0);
+        assert_eq!(resident(&mapping), 0);
+        assert!(is_mapped(start) && is_mapped(start + mapping.bytes() - 1));
+        drop(mapping);
+        // Another test may map the place at once.
+        zonal_testing::eventually("the end of a mapping", || {
+            !is_mapped(start) || {
+                drop(Mapping::new(8 << 20, align, Backing::Ordinary).unwrap());
+                false
+            }
+        });
+    }
+
+    #[test]
+    fn nothing_of_the_margin_stays_mapped() {
+        // Kept margins of half a tebibyte on average would fill the address space of 128.
+        for _ in 0..400 {
+            Mapping::new(4096, 1 << 40, Backing::Ordinary).unwrap();
+        }
+    }
+
+    #[test]
+    fn populate_keeps_and_discard_clears() {
+        let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap();
+        mapping.advise(Transparent::Unwanted).ok();
+        // SAFETY: inside the mapping, which this test holds alone.
+        unsafe { byte(&mapping, 4096).write(7) };
+        match mapping.populate(0, 2 << 20) {
+            Ok(()) => assert_eq!(resident(&mapping), 2 << 20),
+            Err(e) => zonal_testing::skipped!("this kernel cannot populate: {e}"),
+        }
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte(&mapping, 4096).read() }, 7);
+        mapping.discard(4096, 4096).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte(&mapping, 4096).read() }, 0);
+        mapping.touch(2 << 20, 1 << 20);
+        assert!(resident(&mapping) >= 1 << 20);
+    }
+
+    #[test]
+    fn binds_to_nodes_that_exist() {
+        let mapping = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).unwrap();
+        let nowhere = NodeId::new(1023).unwrap();
+        assert!(mapping.bind(nowhere).is_err());
+        match mapping.bind(NodeId::new(0).unwrap()) {
+            Ok(()) => mapping.touch(0, 2 << 20),
+            // Anything else would be our mistake.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                zonal_testing::skipped!("this kernel does not bind memory: {e}");
+            }
+            Err(e) => panic!("node 0 has memory: {e}"),
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the mapping")]
+    fn refuses_ranges_outside() {
+        let mapping = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).unwrap();
+        mapping.touch(1 << 20, (1 << 20) + 1);
+    }
+
+    /// What every child made by `fork` sees of a mapping without copies, and of what it maps itself.
+    #[test]
+    fn children_have_a_gap_that_nothing_is_mapped_into() {
+        let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap().without_copies().unwrap();
+        mapping.touch(0, 4096);
+        let is_kept = || {
+            // What a mapping at this very place gives tells whether it is taken.
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            mapping.is_gap()
+                && map(mapping.base().as_ptr().cast(), mapping.bytes(), flags)
+                    .is_err_and(|why| why.raw_os_error() == Some(libc::EEXIST))
+        };
+        let ended = in_a_child(false, || is_kept() && in_a_child(false, is_kept) == 0);
+        assert_eq!(ended, 0);
+        // Past the C library nothing fills it, but it is known, and what lies there is another's.
+        let leaves_others_alone = || {
+            let (start, bytes) = (mapping.base(), mapping.bytes());
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let other = map(start.as_ptr().cast(), bytes, flags);
+            let refused = mapping.discard(0, bytes).is_err();
+            // SAFETY: the child ends without using it again.
+            drop(unsafe { std::ptr::read(&raw const mapping) });
+            // What a mapping at this very place gives tells whether it is taken.
+            mapping.is_gap() && other.is_ok() && refused && map(start.as_ptr().cast(), bytes, flags).is_err()
+        };
+        assert_eq!(in_a_child(true, leaves_others_alone), 0);
+        let touched = in_a_child(false, || {
+            mapping.touch(0, 4096);
+            true
+        });
+        assert!(libc::WIFSIGNALED(touched) && libc::WTERMSIG(touched) == libc::SIGSEGV);
+        assert!(!mapping.is_gap());
+        // The next to have the entry is no gap, in a child's own either.
+        drop(mapping);
+        let of_a_child = in_a_child(false, || {
+            let own = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).and_then(Mapping::without_copies);
+            own.is_ok_and(|own| {
+                own.touch(0, 4096);
+                !own.is_gap()
+            })
+        });
+        assert_eq!(of_a_child, 0);
+    }
+
+    /// The end of a child that has no addresses left to fill its gap with.
+    fn child_without_addresses() -> i32 {
+        in_a_child(false, || {
+            let mapping =
+                Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap().without_copies().unwrap();
+            // SAFETY: all-zero is a valid limit.
+            let mut usual: libc::rlimit = unsafe { std::mem::zeroed() };
+            // SAFETY: writes the limit.
+            assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut usual) }, 0);
+            let set = |soft| {
+                let limit = libc::rlimit { rlim_cur: soft, ..usual };
+                // SAFETY: reads the limit, which is this child's own.
+                unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) == 0 }
+            };
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let place = mapping.base().as_ptr().cast();
+            set(0)
+                && in_a_child(false, || {
+                    // Not filled, known as a gap, and another's once it is mapped, for its own children too.
+                    let is_free = set(usual.rlim_cur) && map(place, 4096, flags).is_ok();
+                    mapping.is_gap() && is_free && in_a_child(false, || mapping.is_gap()) == 0 && {
+                        // SAFETY: the child ends without using it again.
+                        drop(unsafe { std::ptr::read(&raw const mapping) });
+                        is_mapped(place as usize)
+                    }
+                }) == 0
+        })
+    }
+
+    #[test]
+    fn children_without_addresses_live_on() {
+        assert_eq!(child_without_addresses(), 0);
+    }
+
+    #[test]
+    fn nothing_is_mapped_elsewhere_than_asked() {
+        let taken = Mapping::new(1 << 20, 1 << 20, Backing::Ordinary).unwrap();
+        let length = || std::fs::read_to_string("/proc/self/statm").unwrap();
+        let elsewhere = || {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE; // as if the kernel knew no other
+            map_at(taken.base(), 1 << 30, flags).unwrap_err().raw_os_error()
+        };
+        // In a child, where no other thread maps anything; a first time, for what the heap takes.
+        let is_gone = || {
+            length();
+            let before = length();
+            let refused = elsewhere();
+            let pages = |text: String| text.split(' ').next().map(|pages| pages.parse::<usize>().unwrap());
+            refused == Some(libc::EEXIST) && pages(length()) == pages(before)
+        };
+        assert_eq!(in_a_child(false, is_gone), 0);
+    }
+
+    #[test]
+    fn refuses_more_than_the_address_space() {
+        assert!(Mapping::new(usize::MAX - 5, 4096, Backing::Ordinary).is_err());
+        assert!(Mapping::new(1 << 55, 4096, Backing::Ordinary).is_err());
+    }
+}

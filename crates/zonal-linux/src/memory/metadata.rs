@@ -1,0 +1,126 @@
+//! The allocator's own state: mappings for the buffers it asks for, each on its node.
+//!
+//! Fresh mappings are zero and cost nothing until touched, which is what makes start-up quick.
+//! Neighbours: `pool/core.rs` keeps the result beyond the allocator's end.
+
+use zonal::Buffer;
+use zonal::layout::{BufferRequest, Place};
+use zonal::units::NodeId;
+
+use super::mapping::{Backing, Mapping, Transparent};
+use super::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
+use super::zones::{Binding, HugePages, Manner, bind_or_warn};
+use crate::error::{PoolError, Warnings};
+use crate::topology::Topology;
+
+/// The buffers of one allocator.
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    buffers: Vec<Mapping>,
+    manner: Manner,
+    failure: Option<PoolError>,
+}
+
+impl Metadata {
+    pub(crate) fn new(manner: Manner) -> Self {
+        Self { buffers: Vec::new(), manner, failure: None }
+    }
+
+    /// A buffer for `request`, or `None` when the kernel refuses; [`Metadata::failure`] knows why.
+    ///
+    /// # Safety
+    /// The buffer must not be used after `self` is dropped.
+    pub(crate) unsafe fn supply(
+        &mut self,
+        request: BufferRequest,
+        topology: &Topology,
+        warnings: &mut Warnings,
+    ) -> Option<Buffer<'static>> {
+        let mapping =
+            self.map(request, topology, warnings).map_err(|error| self.failure = Some(error)).ok()?;
+        // SAFETY: a fresh mapping that nothing else uses; the end of its use is the caller's promise.
+        let bytes = unsafe { mapping.bytes_unbounded() };
+        self.buffers.push(mapping);
+        // SAFETY: the kernel zeroes anonymous memory and nobody wrote to it.
+        Some(unsafe { Buffer::zeroed(bytes) })
+    }
+
+    fn map(
+        &self,
+        request: BufferRequest,
+        topology: &Topology,
+        warnings: &mut Warnings,
+    ) -> Result<Mapping, PoolError> {
+        let bytes = request.bytes.max(1).next_multiple_of(os_page_bytes());
+        let is_large = bytes >= HUGE_PAGE_BYTES && self.manner.huge_pages != HugePages::Never;
+        let align = if is_large { HUGE_PAGE_BYTES } else { os_page_bytes() };
+        let mapping = Mapping::new(bytes, align, Backing::Ordinary).map_err(|source| PoolError::Map {
+            purpose: "metadata".into(),
+            bytes: bytes as u64,
+            source,
+        })?;
+        if let (Place::Node(node), Binding::ToNodes) = (request.place, self.manner.binding) {
+            bind_near(&mapping, node, topology, warnings);
+        }
+        if is_large {
+            // Frame states are looked up at random: fewer address translations miss. Only a help.
+            mapping.advise(Transparent::Wanted).ok();
+        }
+        mapping.name("zonal metadata");
+        Ok(mapping)
+    }
+
+    /// Why a buffer could not be supplied.
+    pub(crate) fn failure(&mut self) -> Option<PoolError> {
+        self.failure.take()
+    }
+}
+
+/// Binds `mapping` to `node`, or to the nearest node of the pool where the kernel has no memory there: a node
+/// without memory has metadata too.
+fn bind_near(mapping: &Mapping, node: NodeId, topology: &Topology, warnings: &mut Warnings) {
+    if topology.lends(node) {
+        bind_or_warn(mapping, node, warnings);
+    } else if mapping.bind(node).is_err()
+        && let Some(near) = topology.nearest_that_lends(node)
+    {
+        bind_or_warn(mapping, near, warnings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{TopologyNode, ZoneShare};
+    use zonal::units::{CpuId, Order, ZoneKind};
+
+    /// A node that this machine does not have stands for one without memory: the kernel refuses both.
+    #[test]
+    fn metadata_of_a_node_without_memory_is_no_reason_to_warn() {
+        let node = |id: u16, weight: Option<u64>| TopologyNode {
+            id: NodeId::new(id).unwrap(),
+            cpus: vec![CpuId::new(u32::from(id))],
+            distances: vec![10, 20],
+            zones: weight.map(|weight| ZoneShare { kind: ZoneKind::Normal, weight }).into_iter().collect(),
+        };
+        let topology = Topology::emulated(vec![node(0, Some(1)), node(1023, None)]).unwrap();
+        let manner = Manner {
+            page_bytes: 4096,
+            max_order: Order::DEFAULT_MAX,
+            huge_pages: HugePages::Never,
+            binding: Binding::ToNodes,
+        };
+        let (mut metadata, mut warnings) = (Metadata::new(manner), Warnings::default());
+        let mut supply = |id: u16, warnings: &mut Warnings| {
+            let request = BufferRequest { place: Place::Node(NodeId::new(id).unwrap()), bytes: 10_000 };
+            // SAFETY: the buffer is dropped at once.
+            unsafe { metadata.supply(request, &topology, warnings) }.is_some()
+        };
+        assert!(supply(0, &mut warnings));
+        let of_node_0 = warnings.into_vec();
+        let mut warnings = Warnings::default();
+        assert!(supply(1023, &mut warnings));
+        // Where the kernel binds nothing at all, both are refused alike.
+        assert_eq!(warnings.into_vec(), of_node_0);
+    }
+}

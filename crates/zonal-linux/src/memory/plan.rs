@@ -1,0 +1,86 @@
+//! How much of a pool each zone gets.
+//!
+//! Nodes share in whole 2 MiB pieces, so that huge pages fit, or in pieces of 64 frames where there
+//! are fewer of those than nodes; the zones of a node share its part in frames. Neighbours: `split.rs` cuts, `zones.rs` maps what is planned here.
+
+use zonal::units::{NodeId, PageCount, ZoneKind};
+
+use super::page_sizes::HUGE_PAGE_BYTES;
+use super::split::split;
+use crate::error::PoolError;
+use crate::topology::{Topology, ZoneShare};
+
+/// Frames of the smallest part of a node: its zones must share them.
+const SMALL_PIECE: u64 = 64;
+
+/// One zone's part of a pool; never empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ZonePlan {
+    pub(crate) node: NodeId,
+    pub(crate) kind: ZoneKind,
+    pub(crate) frames: PageCount,
+}
+
+/// Cuts `asked` bytes, rounded down to whole pieces, into frames of `page_bytes` for each zone of
+/// `topology` that has a weight; ascending as the topology's.
+pub(crate) fn plan(topology: &Topology, asked: u64, page_bytes: u32) -> Result<Vec<ZonePlan>, PoolError> {
+    let page_bytes = u64::from(page_bytes);
+    let small = page_bytes * SMALL_PIECE;
+    let weight = |zones: &[ZoneShare]| zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(zone.weight));
+    let weights: Vec<u64> = topology.nodes().iter().map(|node| weight(&node.zones)).collect();
+    let in_pieces = |piece: u64| split(asked / piece, &weights).map(|parts| (piece, parts));
+    let parts = in_pieces(small.max(HUGE_PAGE_BYTES as u64)).or_else(|| in_pieces(small));
+    let (piece, parts) = parts.ok_or_else(|| {
+        let nodes = weights.iter().filter(|&&weight| weight > 0).count();
+        PoolError::TooSmall { asked, needed: small * nodes.max(1) as u64, nodes }
+    })?;
+    let mut plans = Vec::new();
+    for (node, pieces) in topology.nodes().iter().zip(parts) {
+        let weights: Vec<u64> = node.zones.iter().map(|zone| zone.weight).collect();
+        let frames = split(pieces * (piece / page_bytes), &weights).unwrap_or_default();
+        let zones = node.zones.iter().zip(frames).filter(|(_, frames)| *frames > 0);
+        plans.extend(zones.map(|(zone, frames)| ZonePlan {
+            node: node.id,
+            kind: zone.kind,
+            frames: PageCount::new(frames),
+        }));
+    }
+    Ok(plans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::TopologyNode;
+    use zonal::units::CpuId;
+
+    fn machine(nodes: &[&[(ZoneKind, u64)]]) -> Topology {
+        let node = |(id, zones): (usize, &&[(ZoneKind, u64)])| TopologyNode {
+            id: NodeId::new(id as u16).unwrap(),
+            cpus: vec![CpuId::new(id as u32)],
+            distances: vec![10; nodes.len()],
+            zones: zones.iter().map(|&(kind, weight)| ZoneShare { kind, weight }).collect(),
+        };
+        Topology::emulated(nodes.iter().enumerate().map(node).collect()).unwrap()
+    }
+
+    #[test]
+    fn nodes_get_whole_pieces_and_zones_their_part() {
+        use ZoneKind::{Dma32, Normal};
+        let topology = machine(&[&[(Dma32, 1), (Normal, 2)], &[], &[(Normal, 1)]]);
+        let plans = plan(&topology, (8 << 20) + 4096, 4096).unwrap();
+        let found: Vec<_> = plans.iter().map(|one| (one.node.get(), one.kind, one.frames.get())).collect();
+        assert_eq!(found, [(0, Dma32, 512), (0, Normal, 1024), (2, Normal, 512)]);
+    }
+
+    #[test]
+    fn too_small_says_how_much_is_needed() {
+        let topology = machine(&[&[(ZoneKind::Normal, 9)][..]; 3]);
+        let error = plan(&topology, (768 << 10) - 1, 4096).unwrap_err();
+        assert!(matches!(error, PoolError::TooSmall { needed: 0xc_0000, nodes: 3, .. }));
+        let frames =
+            |asked| plan(&topology, asked, 4096).unwrap().iter().map(|zone| zone.frames.get()).sum::<u64>();
+        assert_eq!([768 << 10, (1 << 20) + 1, 6 << 20].map(frames), [192, 256, 1536]);
+        assert!(plan(&topology, 0, 4096).is_err());
+    }
+}

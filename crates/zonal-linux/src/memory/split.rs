@@ -1,0 +1,58 @@
+//! Cuts a pool into shares: in proportion, exact in sum, and nothing for nobody.
+
+/// Splits `total` units in proportion to `weights`: floors, then the largest remainders get one
+/// more, ties to the first. A positive weight gets at least one unit, at the cost of the largest
+/// share. Gives `None` when there are fewer units than positive weights, or no weight at all.
+///
+/// Equation: the parts add up to `total`, and a part is zero exactly where its weight is.
+pub(super) fn split(total: u64, weights: &[u64]) -> Option<Vec<u64>> {
+    let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
+    let sharers = weights.iter().filter(|&&weight| weight > 0).count() as u64;
+    if sharers == 0 || total < sharers {
+        return None;
+    }
+    let exact = |weight: u64| u128::from(total) * u128::from(weight);
+    let mut parts: Vec<u64> = weights.iter().map(|&weight| (exact(weight) / sum) as u64).collect();
+    let mut by_remainder: Vec<usize> = (0..weights.len()).collect();
+    by_remainder.sort_by_key(|&at| std::cmp::Reverse(exact(weights[at]) % sum));
+    let left = total - parts.iter().sum::<u64>();
+    for &at in by_remainder.iter().take(left as usize) {
+        parts[at] += 1;
+    }
+    while let Some(poor) = (0..parts.len()).find(|&at| parts[at] == 0 && weights[at] > 0) {
+        let rich = (0..parts.len()).max_by_key(|&at| parts[at])?;
+        parts[rich] -= 1;
+        parts[poor] += 1;
+    }
+    Some(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_proportion_and_exact() {
+        assert_eq!(split(10, &[1, 1, 1]), Some(vec![4, 3, 3]));
+        assert_eq!(split(100, &[3, 0, 1]), Some(vec![75, 0, 25]));
+        assert_eq!(split(7, &[u64::MAX, u64::MAX]), Some(vec![4, 3]));
+    }
+
+    #[test]
+    fn nobody_with_a_weight_goes_empty() {
+        assert_eq!(split(5, &[1_000_000, 1, 1]), Some(vec![3, 1, 1]));
+        assert_eq!(split(2, &[1, 1, 1]), None);
+        assert_eq!(split(2, &[0, 0]), None);
+    }
+
+    #[test]
+    fn equation_holds() {
+        for total in 0..200 {
+            for weights in [[1, 2, 3, 4], [0, 9, 1, 0], [77, 77, 77, 1], [0, 0, 0, 5]] {
+                let Some(parts) = split(total, &weights) else { continue };
+                assert_eq!(parts.iter().sum::<u64>(), total);
+                assert!(parts.iter().zip(weights).all(|(&part, weight)| (part == 0) == (weight == 0)));
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The world of a pool, as the allocator sees it: this process, this kernel, real memory.
+//!
+//! The clock is a number that a thread of the pool pushes on, so that reading it is one load.
+//! Neighbours: `threads`, `sequences`, `memory/zones.rs`, `cpu_map.rs` and `reclaimers.rs` hold what is
+//! gathered here; `workers.rs` drives the clock and answers wake-ups.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use zonal::platform::{FrameContents, Platform, ZeroedCells};
+use zonal::reclaim::Reclaimer;
+use zonal::units::{CpuId, Moment, NodeId};
+
+use super::cpu_map::CpuMap;
+use super::key::PoolKey;
+use super::reclaimers::{self, Reclaimers};
+use crate::memory::zones::PoolMemory;
+use crate::sequences::Sequences;
+use crate::threads::lock::{SleepingLock, nap};
+use crate::threads::presence::Presence;
+use crate::threads::reentrancy::{self, Inside};
+use crate::threads::wake::WakeBoard;
+
+/// How often the clock moves; the core wants 10 ms at most.
+pub(super) const CLOCK_PERIOD: Duration = Duration::from_millis(4);
+
+/// Rounds of waiting that only spin, and those that only give way to other threads; later ones sleep.
+const ROUNDS_SPINNING: u32 = 32;
+const ROUNDS_YIELDING: u32 = 64;
+
+/// Zeroed buffers hold valid cells of this platform.
+// SAFETY: the cells are `core` atomics, documented to have the representation of their integer and
+// to need no drop; the lock is one such atomic, zero when free.
+const ZEROED_CELLS: ZeroedCells<LinuxPlatform> = unsafe { ZeroedCells::promise() };
+
+/// The platform of a [`Pool`](crate::Pool).
+pub struct LinuxPlatform {
+    /// Nanoseconds since `start`.
+    now: AtomicU64,
+    /// Sequences, unless threads stand for other CPUs than their own.
+    pub(super) sequences: Sequences,
+    cpus: CpuMap,
+    pub(super) memory: PoolMemory,
+    start: Instant,
+    pub(super) key: PoolKey,
+    pub(super) reclaimers: Arc<Reclaimers>,
+    pub(super) wakes: WakeBoard,
+    /// Where the pool's threads are, in the process that has them.
+    pub(super) presence: Arc<Presence>,
+}
+
+impl std::fmt::Debug for LinuxPlatform {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LinuxPlatform")
+            .field("key", &self.key)
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Platform for LinuxPlatform {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = SleepingLock;
+    type CpuLocal = Sequences;
+
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(ZEROED_CELLS);
+
+    #[inline(always)]
+    fn current_cpu(&self) -> CpuId {
+        self.sequences.current_cpu().unwrap_or_else(|| self.cpus.current())
+    }
+
+    #[inline(always)]
+    fn cpu_local(&self) -> &Sequences {
+        &self.sequences
+    }
+
+    #[inline]
+    fn now(&self) -> Moment {
+        Moment::from_ns(self.now.load(Ordering::Relaxed)) // a time orders nothing
+    }
+
+    fn relax(&self, round: u32) {
+        match round {
+            0..ROUNDS_SPINNING => std::hint::spin_loop(),
+            ROUNDS_SPINNING..ROUNDS_YIELDING => std::thread::yield_now(),
+            _ => nap(),
+        }
+    }
+
+    fn is_reclaiming(&self) -> bool {
+        reclaimers::is_reclaiming(self.key)
+    }
+
+    #[inline]
+    fn is_reentered(&self) -> bool {
+        reentrancy::is_inside()
+    }
+
+    fn set_reclaiming(&self, reclaiming: bool) {
+        reclaimers::set_reclaiming(self.key, reclaiming);
+    }
+
+    fn wake_background_reclaim(&self, node: NodeId) {
+        // A child has none of the threads; one may have held the lock they wait by.
+        if self.presence.is_here() {
+            let _inside = Inside::enter();
+            self.wakes.wake(node);
+        }
+    }
+
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        &*self.reclaimers
+    }
+
+    fn contents(&self) -> Option<&dyn FrameContents> {
+        Some(&self.memory)
+    }
+}
+
+impl LinuxPlatform {
+    /// A platform over `memory` whose clock stands still until it is pushed on.
+    pub(super) fn new(key: PoolKey, cpus: CpuMap, sequences: Sequences, memory: PoolMemory) -> Self {
+        let presence = Arc::new(Presence::new());
+        let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
+        nodes.dedup();
+        Self {
+            now: AtomicU64::new(0),
+            sequences,
+            cpus,
+            memory,
+            start: Instant::now(),
+            key,
+            reclaimers: Arc::new(Reclaimers::new(key, Arc::clone(&presence))),
+            presence,
+            wakes: WakeBoard::new(nodes.into_iter()),
+        }
+    }
+
+    /// Sets the clock to the time.
+    pub(super) fn push_clock(&self) {
+        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.now.store(ns, Ordering::Relaxed); // one thread writes, and a time orders nothing
+    }
+}

@@ -1,0 +1,341 @@
+//! The reclaimers of a pool: asked in turn, held weakly, and kept from harming the pool.
+//!
+//! A cache usually owns its pool's frames, so the pool only holds it weakly: both can name each
+//! other and still be dropped. What keeps a reclaimer is its [`Registration`]. A reclaimer that panics
+//! counts as having freed nothing.
+//! Neighbours: `platform.rs` shows the registry to the allocator as its one reclaimer.
+
+use std::cell::Cell;
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+
+use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::units::PageCount;
+
+use super::callback::contained;
+use super::key::PoolKey;
+use crate::threads::presence::Presence;
+use crate::threads::reentrancy::Inside;
+use crate::threads::sync::held;
+
+type Shrinker = dyn Reclaimer + Send;
+
+/// A reclaimer that a pool asks for frames, until this is dropped: see
+/// [`Pool::register_reclaimer`](crate::Pool::register_reclaimer).
+///
+/// It keeps the reclaimer alive, but not the pool. A call under way may still finish after it was dropped. A
+/// reclaimer that holds its own registration is never dropped.
+#[must_use = "a reclaimer is no longer asked for frames once its registration is dropped"]
+pub struct Registration {
+    id: ReclaimerId,
+    reclaimers: Arc<Reclaimers>,
+    _reclaimer: Arc<Shrinker>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.reclaimers.unregister(self.id);
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Names a registered reclaimer, to unregister it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct ReclaimerId(u64);
+
+#[derive(Clone)]
+struct Entry {
+    id: ReclaimerId,
+    reclaimer: Weak<Shrinker>,
+}
+
+/// All reclaimers of one pool. Invariant: `entries` have distinct ids, in order of registration.
+pub(super) struct Reclaimers {
+    key: PoolKey,
+    /// Told when a thread of the pool goes into a reclaimer.
+    presence: Arc<Presence>,
+    /// Replaced as a whole, so that nobody holds the lock while a reclaimer runs.
+    entries: Mutex<Arc<[Entry]>>,
+    next_id: AtomicU64,
+    /// Where the next round begins, so that all are asked alike.
+    first: AtomicUsize,
+    panics: AtomicU64,
+}
+
+impl Reclaimers {
+    pub(super) fn new(key: PoolKey, presence: Arc<Presence>) -> Self {
+        Self {
+            key,
+            presence,
+            entries: Mutex::new(Arc::new([])),
+            next_id: AtomicU64::new(0),
+            first: AtomicUsize::new(0),
+            panics: AtomicU64::new(0),
+        }
+    }
+
+    /// Adds a reclaimer until its registration is dropped.
+    pub(super) fn register(self: &Arc<Self>, reclaimer: Arc<Shrinker>) -> Registration {
+        // Relaxed: only the numbers' being different matters.
+        let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let entry = Entry { id, reclaimer: Arc::downgrade(&reclaimer) };
+        self.replace(|entries| entries.iter().chain([&entry]).cloned().collect());
+        Registration { id, reclaimers: Arc::clone(self), _reclaimer: reclaimer }
+    }
+
+    fn unregister(&self, id: ReclaimerId) {
+        self.replace(|entries| entries.iter().filter(|entry| entry.id != id).cloned().collect());
+    }
+
+    /// Replaces the list by what `change` makes of it. The heap is left alone under the lock: handlers of signals
+    /// must not find their thread in both.
+    fn replace(&self, change: impl Fn(&[Entry]) -> Arc<[Entry]>) {
+        loop {
+            let Some(before) = self.entries() else { return };
+            let changed = change(&before);
+            let _inside = Inside::enter();
+            let Some(mut entries) = self.lock() else { return };
+            if Arc::ptr_eq(&entries, &before) {
+                // What was there is dropped after the lock is free.
+                let _before = mem::replace(&mut *entries, changed);
+                drop(entries);
+                return;
+            }
+        }
+    }
+
+    /// The list, or `None` in a child made by `fork` where a thread that it does not have holds the lock: there the
+    /// list stays as it is, and whose registration is dropped is not asked once nobody else keeps it.
+    fn lock(&self) -> Option<MutexGuard<'_, Arc<[Entry]>>> {
+        if self.presence.is_here() {
+            return Some(held(self.entries.lock()));
+        }
+        match self.entries.try_lock() {
+            Ok(entries) => Some(entries),
+            Err(TryLockError::Poisoned(entries)) => Some(entries.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn entries(&self) -> Option<Arc<[Entry]>> {
+        let _inside = Inside::enter();
+        self.lock().map(|entries| Arc::clone(&entries))
+    }
+
+    /// How often a reclaimer panicked.
+    pub(super) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed) // a count for people
+    }
+
+    /// Calls a reclaimer if it is alive; one that panics has freed nothing.
+    fn guarded(&self, entry: &Entry, call: impl FnOnce(&Shrinker) -> PageCount) -> PageCount {
+        let is_ours = works_for(self.key);
+        let away = if is_ours { self.presence.go_into_reclaimer() } else { None };
+        if is_ours && away.is_none() {
+            return PageCount::ZERO; // the pool is ending
+        }
+        let Some(reclaimer) = entry.reclaimer.upgrade() else { return PageCount::ZERO };
+        let called = contained(|| call(&*reclaimer));
+        // It may be the last reference, and the reclaimer's own end may panic too.
+        let dropped = contained(|| drop(reclaimer));
+        let panics = u64::from(called.is_err()) + u64::from(dropped.is_err());
+        self.panics.fetch_add(panics, Ordering::Relaxed); // a count for people
+        called.unwrap_or(PageCount::ZERO)
+    }
+}
+
+impl Reclaimer for Reclaimers {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        let entries = self.entries().unwrap_or_default();
+        let counts = entries.iter().map(|entry| self.guarded(entry, |one| one.count(request)).get());
+        PageCount::new(counts.fold(0, u64::saturating_add))
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        let entries = self.entries().unwrap_or_default();
+        // Relaxed: any start will do.
+        let first = self.first.fetch_add(1, Ordering::Relaxed);
+        let mut freed = 0_u64;
+        for turn in 0..entries.len() {
+            let mut rest = *request;
+            rest.target = request.target.saturating_minus(PageCount::new(freed));
+            if rest.target == PageCount::ZERO {
+                break;
+            }
+            let entry = &entries[(first.wrapping_add(turn)) % entries.len()];
+            let more = self.guarded(entry, |one| one.reclaim(&rest));
+            freed = freed.saturating_add(more.get());
+        }
+        PageCount::new(freed)
+    }
+}
+
+/// Pools that a thread can reclaim for at once: a reclaimer of one may use another, and so on.
+const NESTED_MOST: usize = 8;
+
+// No destructors, and no heap: signal handlers ask, and ends of other thread locals, when these have none to lose.
+thread_local! {
+    /// The pools that this thread reclaims for: rarely more than one.
+    static RECLAIMING: Cell<[Option<PoolKey>; NESTED_MOST]> = const { Cell::new([None; NESTED_MOST]) };
+    /// The pool that this thread belongs to.
+    static WORKS_FOR: Cell<Option<PoolKey>> = const { Cell::new(None) };
+}
+
+/// Notes that the calling thread is one of pool `key`, for good.
+pub(super) fn work_for(key: PoolKey) {
+    WORKS_FOR.set(Some(key));
+}
+
+/// Whether the calling thread is one of pool `key`.
+pub(super) fn works_for(key: PoolKey) -> bool {
+    WORKS_FOR.get() == Some(key)
+}
+
+/// Whether the calling thread reclaims for pool `key`, or for so many that it must not for one more.
+pub(super) fn is_reclaiming(key: PoolKey) -> bool {
+    let pools = RECLAIMING.get();
+    pools.contains(&Some(key)) || !pools.contains(&None)
+}
+
+/// Notes that the calling thread begins or ends reclaiming for pool `key`.
+pub(super) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
+    let (from, to) = if reclaiming { (None, Some(key)) } else { (Some(key), None) };
+    let mut pools = RECLAIMING.get();
+    if let Some(place) = pools.iter_mut().find(|pool| **pool == from) {
+        *place = to;
+    }
+    RECLAIMING.set(pools);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonal::reclaim::ReclaimReason;
+    use zonal::units::NodeId;
+
+    struct Gives(AtomicU64);
+    impl Reclaimer for Gives {
+        fn count(&self, _request: &ReclaimRequest) -> PageCount {
+            PageCount::new(self.0.load(Ordering::Relaxed)) // one thread
+        }
+        fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+            let given = self.count(request).get().min(request.target.get());
+            self.0.fetch_sub(given, Ordering::Relaxed); // one thread
+            PageCount::new(given)
+        }
+    }
+
+    struct Panics;
+    impl Reclaimer for Panics {
+        fn count(&self, _request: &ReclaimRequest) -> PageCount {
+            panic!("a reclaimer's own mistake, on purpose")
+        }
+        fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
+            panic!("a reclaimer's own mistake, on purpose")
+        }
+    }
+
+    fn reclaimers() -> Reclaimers {
+        Reclaimers::new(PoolKey::fresh(), Arc::new(Presence::new()))
+    }
+
+    /// A request for `target` frames.
+    fn wanted(target: u64) -> ReclaimRequest {
+        let node = NodeId::new(0).expect("it is small");
+        ReclaimRequest::new(ReclaimReason::Direct, node, PageCount::new(target))
+    }
+
+    #[test]
+    fn asks_until_the_target_is_met() {
+        let all = Arc::new(reclaimers());
+        let _registered = [5, 7, 9].map(|n| all.register(Arc::new(Gives(AtomicU64::new(n)))));
+        assert_eq!(all.count(&wanted(1)), PageCount::new(21));
+        assert_eq!(all.reclaim(&wanted(12)), PageCount::new(12));
+        assert_eq!(all.count(&wanted(1)), PageCount::new(9));
+        assert_eq!(all.reclaim(&wanted(100)), PageCount::new(9));
+    }
+
+    #[test]
+    fn registrations_keep_reclaimers_and_end_them() {
+        let all = Arc::new(reclaimers());
+        let (first, second) = (Arc::new(Gives(AtomicU64::new(3))), Arc::new(Gives(AtomicU64::new(4))));
+        let [kept, gone, twice] = [&first, &second, &first].map(|one| all.register(one.clone()));
+        // No handle but the registration's.
+        let seen = Arc::downgrade(&second);
+        drop(second);
+        assert_eq!(all.count(&wanted(1)), PageCount::new(3 + 4 + 3));
+        drop(gone);
+        assert!(seen.upgrade().is_none());
+        assert_eq!(all.count(&wanted(1)), PageCount::new(3 + 3));
+        drop(kept);
+        assert_eq!(all.count(&wanted(1)), PageCount::new(3), "each registration for itself");
+        assert_eq!(all.entries.lock().unwrap().len(), 1);
+        drop(first);
+        assert_eq!(all.reclaim(&wanted(9)), PageCount::new(3));
+        drop(twice);
+        assert_eq!(all.count(&wanted(1)), PageCount::ZERO);
+        assert_eq!(all.entries.lock().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_panic_frees_nothing_and_stops_nobody() {
+        let all = Arc::new(reclaimers());
+        let _bad = all.register(Arc::new(Panics));
+        let _good = all.register(Arc::new(Gives(AtomicU64::new(6))));
+        for left in [4, 2] {
+            assert_eq!(all.reclaim(&wanted(2)), PageCount::new(2));
+            assert_eq!(all.count(&wanted(1)), PageCount::new(left));
+        }
+        assert!(all.panics() >= 3);
+    }
+
+    /// A payload of a panic that panics with another one when it is dropped, so many times.
+    struct Payload(u32);
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            if let Some(left) = self.0.checked_sub(1) {
+                std::panic::panic_any(Self(left));
+            }
+        }
+    }
+
+    struct PanicsWithPayload;
+    impl Reclaimer for PanicsWithPayload {
+        fn count(&self, _request: &ReclaimRequest) -> PageCount {
+            std::panic::panic_any(Payload(2))
+        }
+        fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
+            std::panic::panic_any(Payload(1))
+        }
+    }
+
+    #[test]
+    fn payloads_that_panic_free_nothing_and_stop_nobody() {
+        let all = Arc::new(reclaimers());
+        let _bad = all.register(Arc::new(PanicsWithPayload));
+        let _good = all.register(Arc::new(Gives(AtomicU64::new(6))));
+        for left in [4, 2] {
+            assert_eq!(all.reclaim(&wanted(2)), PageCount::new(2));
+            assert_eq!(all.count(&wanted(1)), PageCount::new(left));
+        }
+    }
+
+    #[test]
+    fn reclaiming_is_per_pool_and_thread() {
+        let (a, b) = (PoolKey::fresh(), PoolKey::fresh());
+        set_reclaiming(a, true);
+        assert!(is_reclaiming(a) && !is_reclaiming(b));
+        std::thread::spawn(move || assert!(!is_reclaiming(a))).join().unwrap();
+        set_reclaiming(b, true);
+        set_reclaiming(a, false);
+        assert!(!is_reclaiming(a) && is_reclaiming(b));
+        set_reclaiming(b, false);
+    }
+}

@@ -1,0 +1,12 @@
+//! The core's requests and policies, as those of a [`Pool`](crate::Pool).
+
+use zonal::policy::Policy;
+use zonal::request::Request;
+
+use super::platform::LinuxPlatform;
+
+/// A request to a [`Pool`](crate::Pool).
+pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
+
+/// A policy for requests to a [`Pool`](crate::Pool).
+pub type PoolPolicy<'w> = Policy<'w, LinuxPlatform>;

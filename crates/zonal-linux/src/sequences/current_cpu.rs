@@ -1,0 +1,170 @@
+//! Which CPU runs the caller: one load from the area that the C library shares with the kernel.
+//!
+//! Since 2.35 glibc registers a restartable-sequence area for each thread; the kernel keeps the
+//! thread's CPU there. Without it (other C libraries, tunables, old kernels) `sched_getcpu` answers.
+//! Neighbours: `pool/cpu_map.rs` turns the real CPU into one of the pool's machine.
+
+use std::ffi::{CStr, c_uint};
+
+/// Place of `cpu_id` in the area.
+const CPU_ID_OFFSET: isize = 4;
+
+/// How much of the area is used; Linux `rseq(2)`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum AreaUse {
+    /// `cpu_id` is read.
+    CpuId = 8,
+    /// `rseq_cs` is written too.
+    Sequences = 16,
+}
+
+/// How to ask for the current CPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CurrentCpu {
+    /// Distance of the field from the thread pointer, where the C library registers areas.
+    field: Option<isize>,
+}
+
+impl CurrentCpu {
+    /// Reads the current CPU of the calling thread.
+    #[inline]
+    pub(crate) fn read(self) -> u32 {
+        if let Some(offset) = self.field {
+            // Negative: this thread was started behind the C library's back and has no area.
+            if let Ok(cpu) = u32::try_from(load_cpu_id(offset)) {
+                return cpu;
+            }
+        }
+        ask_the_kernel()
+    }
+
+    /// Finds out what this process offers.
+    pub(crate) fn detect() -> Self {
+        Self { field: area_offset(AreaUse::CpuId).map(|area| area + CPU_ID_OFFSET) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn load_cpu_id(offset: isize) -> i32 {
+    let cpu: i32;
+    // SAFETY: `offset` comes from `area_offset`: each thread's area lies there for the thread's
+    // life. Not `pure`: the kernel changes the field under us.
+    unsafe {
+        std::arch::asm!("mov {cpu:e}, fs:[{offset}]", cpu = out(reg) cpu, offset = in(reg) offset,
+            options(nostack, preserves_flags, readonly));
+    }
+    cpu
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline]
+fn load_cpu_id(offset: isize) -> i32 {
+    let cpu: i32;
+    // SAFETY: as for x86-64, with the thread pointer in its own register.
+    unsafe {
+        std::arch::asm!("mrs {tp}, tpidr_el0", "ldr {cpu:w}, [{tp}, {offset}]", tp = out(reg) _,
+            cpu = out(reg) cpu, offset = in(reg) offset, options(nostack, preserves_flags, readonly));
+    }
+    cpu
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn load_cpu_id(_offset: isize) -> i32 {
+    -1 // the thread pointer's place is not known here
+}
+
+/// Distance of each thread's area from its thread pointer, where the C library registers areas that are
+/// large enough.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) fn area_offset(area_use: AreaUse) -> Option<isize> {
+    // SAFETY: where it exists the symbol is an `unsigned int` that is constant after start-up.
+    let size: c_uint = unsafe { symbol(c"__rseq_size") }?;
+    // SAFETY: likewise a `ptrdiff_t`.
+    let offset: isize = unsafe { symbol(c"__rseq_offset") }?;
+    (size >= area_use as c_uint).then_some(offset)
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub(super) fn area_offset(_area_use: AreaUse) -> Option<isize> {
+    None
+}
+
+/// The value of a variable of the C library, if it has it.
+///
+/// # Safety
+/// If the symbol exists it must be a `T` that nobody writes any more.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
+    // SAFETY: a look-up by a valid name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: the caller promised the type.
+    (!found.is_null()).then(|| unsafe { found.cast::<T>().read() })
+}
+
+/// The CPU that runs the caller, by a system call; 0 where there is none.
+#[cold]
+pub(super) fn ask_the_kernel() -> u32 {
+    // SAFETY: no preconditions. It fails only where the system call is missing.
+    let cpu = unsafe { libc::sched_getcpu() };
+    u32::try_from(cpu).unwrap_or(0)
+}
+
+/// Keeps the calling thread on CPU `cpu`; for tests.
+#[cfg(test)]
+fn pin_to(cpu: usize) -> std::io::Result<()> {
+    // SAFETY: an all-zero set is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `cpu` is checked against the set's size by the macro's function.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the set is valid for its size.
+    let failed = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
+    if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_name_the_cpu_a_thread_is_pinned_to() {
+        let ways = [CurrentCpu::detect(), CurrentCpu { field: None }];
+        if ways[0].field.is_none() {
+            zonal_testing::skipped!("no restartable-sequence area here; only sched_getcpu is tested");
+        }
+        for cpu in 0..std::thread::available_parallelism().unwrap().get() {
+            let pinned = std::thread::spawn(move || pin_to(cpu).map(|()| ways.map(CurrentCpu::read)));
+            match pinned.join().unwrap() {
+                Ok(read) => assert_eq!(read, [cpu as u32; 2]),
+                Err(e) => zonal_testing::skipped!("cannot run on CPU {cpu}: {e}"),
+            }
+        }
+    }
+
+    #[test]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    fn a_thread_without_an_area_asks_the_kernel() {
+        let unregistered = -1_i32;
+        // The field is looked for where a negative number stands.
+        let at = std::ptr::from_ref(&unregistered) as isize;
+        let way = CurrentCpu { field: Some(at.wrapping_sub(thread_pointer())) };
+        let cpus = std::thread::available_parallelism().unwrap().get() as u32;
+        assert!(way.read() < cpus.max(1024));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn thread_pointer() -> isize {
+        let tp: isize;
+        // SAFETY: the ABI keeps the thread pointer's own address at its start.
+        unsafe { std::arch::asm!("mov {}, fs:0", out(reg) tp, options(nostack, readonly)) };
+        tp
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn thread_pointer() -> isize {
+        let tp: isize;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mrs {}, tpidr_el0", out(reg) tp, options(nostack)) };
+        tp
+    }
+}

@@ -1,0 +1,251 @@
+//! The pagesets of a CPU without atomic instructions: restartable sequences.
+//!
+//! A sequence is a few instructions that end in one store. When the kernel takes the thread off its
+//! CPU or sends it a signal before that store, it lets the thread go on at the sequence's *abort*
+//! instead: nothing was done, and the caller goes the long way. Another CPU keeps sequences out by the
+//! head's gate and a memory barrier that restarts those under way (`membarrier`). The order of accesses is
+//! that of the contract of [`Head`]. No descriptor stays behind in the area of a thread: a library that is
+//! unloaded takes its descriptors with it, and the kernel would read one at the next preemption. Where the C
+//! library registers no area, the kernel lacks the barrier, or threads stand for other CPUs than
+//! their own, all is done by [`TryLock`]. `x86_64.rs` and `aarch64.rs` have the instructions,
+//! `current_cpu.rs` finds the area, `resident.rs` keeps the code in memory. Source: Linux `rseq(2)`, `membarrier(2)`.
+
+pub(crate) mod current_cpu;
+mod once;
+pub(crate) mod resident;
+
+#[cfg(target_arch = "aarch64")]
+#[path = "aarch64.rs"]
+mod instructions;
+#[cfg(target_arch = "x86_64")]
+#[path = "x86_64.rs"]
+mod instructions;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "none.rs"]
+mod instructions;
+
+use std::num::NonZeroIsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use zonal::Platform;
+use zonal::cpu_local::{CpuLocal, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VIRGIN, lock_remotely};
+use zonal::home::{Home, Homes};
+use zonal::units::CpuId;
+
+use crate::topology::affinity::CpuSet;
+use current_cpu::{AreaUse, area_offset, ask_the_kernel};
+use once::Once;
+use resident::stays_in_memory;
+
+/// The way to the pagesets of the current CPU, on every platform whose cells are the processor's.
+#[derive(Clone, Copy, Debug)]
+pub struct Sequences {
+    /// Where each thread's area lies from its thread pointer, if sequences can be used.
+    area: Option<NonZeroIsize>,
+}
+
+/// The numbers that instructions compare with.
+const _: () =
+    assert!(NOTHING == u64::MAX && VIRGIN == 0 && SHUT == u64::MAX && SHUT_REMOTELY == u64::MAX - 1);
+
+/// Stops the build where the instructions name other places than those of the structures.
+const fn assert_layout<P: Platform>() {
+    use std::mem::offset_of;
+    assert!(size_of::<Home<P>>() == 64);
+    assert!(offset_of!(Home<P>, head) == 0);
+    assert!(offset_of!(Home<P>, slots_at) == 8);
+    assert!(offset_of!(Head<P>, gate) == 0);
+    assert!(offset_of!(Head<P>, word) == 8);
+    assert!(offset_of!(Head<P>, take_limit) == 16);
+    assert!(offset_of!(Head<P>, give_limit) == 24);
+}
+
+// Instructions know no cells but the processor's own.
+impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
+    #[inline(always)]
+    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
+        const { assert_layout::<P>() };
+        let Some(area) = self.area else { return take_by_lock(platform, homes, step) };
+        let current = homes.current();
+        // SAFETY: `area` is that of all threads; limits keep the room below the number of slots.
+        let (home, frame) = unsafe { instructions::take(area, current.as_ptr(), current.len(), step) };
+        // SAFETY: a sequence gives one of `current`, which are addresses of homes.
+        (unsafe { &*home.cast() }, frame)
+    }
+
+    #[inline(always)]
+    fn give_at_home<'m>(
+        &self,
+        platform: &P,
+        homes: &Homes<'m, P>,
+        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+    ) -> bool {
+        const { assert_layout::<P>() };
+        let Some(area) = self.area else { return give_by_lock(platform, homes, prepare, refused) };
+        // SAFETY: `area` is that of all threads.
+        let cpu = unsafe { instructions::current_cpu(area) };
+        // Relaxed: it is this CPU's own; and every home is ready before others are told of it.
+        let Some(address) = homes.current().get(cpu as usize) else { return false };
+        let address = address.load(Relaxed) as usize;
+        // SAFETY: the addresses are of homes that live as long as these.
+        let home: &'m Home<'m, P> = unsafe { &*std::ptr::with_exposed_provenance(address) };
+        let Some((step, frame)) = prepare(home) else { return false };
+        let head = std::ptr::from_ref(home.head).cast();
+        let refused = || refused(home, step, frame);
+        // SAFETY: as in `take_at_home`.
+        unsafe { instructions::give(area, cpu, head, home.slots_at, step, frame, refused) }
+    }
+
+    #[inline]
+    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+        const { assert_layout::<P>() };
+        let Some(area) = self.area else { return TryLock.lock(cpu, head) };
+        // SAFETY: `area` is that of all threads.
+        let gate = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
+        (gate != NOTHING).then_some(gate)
+    }
+
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+        match self.area {
+            Some(_) => lock_remotely(head, || restart_sequences(cpu)),
+            None => TryLock.lock_remote(cpu, head),
+        }
+    }
+}
+
+// Apart, so that each caller has the instructions of one way only.
+
+#[inline(never)]
+fn take_by_lock<'m, P: Platform>(platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
+    TryLock.take_at_home(platform, homes, step)
+}
+
+#[inline(never)]
+fn give_by_lock<'m, P: Platform>(
+    platform: &P,
+    homes: &Homes<'m, P>,
+    prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
+    refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+) -> bool {
+    TryLock.give_at_home(platform, homes, prepare, refused)
+}
+
+impl Sequences {
+    /// Sequences, where this process has them.
+    pub(crate) fn detect() -> Self {
+        let area = area_offset(AreaUse::Sequences).and_then(NonZeroIsize::new);
+        Self { area: area.filter(|_| has_barrier() && stays_in_memory()) }
+    }
+
+    /// Sequences with areas so far from each thread's thread pointer.
+    pub(crate) const fn at(area: isize) -> Self {
+        Self { area: NonZeroIsize::new(area) }
+    }
+
+    /// No sequences.
+    pub(crate) const fn none() -> Self {
+        Self { area: None }
+    }
+
+    /// Whether there are sequences.
+    pub(crate) const fn are_used(self) -> bool {
+        self.area.is_some()
+    }
+
+    /// The CPU of the caller where sequences are used; one that no machine has when the thread has no area
+    /// of its own, because it was started without the C library.
+    #[inline]
+    pub(crate) fn current_cpu(self) -> Option<CpuId> {
+        // SAFETY: `area` is that of all threads.
+        let cpu = unsafe { instructions::current_cpu(self.area?) } as u32;
+        // Negative where the kernel keeps no number.
+        Some(CpuId::new(if cpu.cast_signed() >= 0 { cpu } else { beyond_all_cpus() }))
+    }
+}
+
+/// A number that no machine has, and of each CPU another one: the allocator spreads CPUs that it does not know
+/// by their numbers.
+#[cold]
+fn beyond_all_cpus() -> u32 {
+    u32::MAX - ask_the_kernel()
+}
+
+/// `membarrier` commands and flags; Linux `membarrier(2)`.
+const BARRIER_RSEQ: libc::c_int = 1 << 7;
+const REGISTER_RSEQ: libc::c_int = 1 << 8;
+const ON_CPU: libc::c_int = 1;
+
+fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> bool {
+    // SAFETY: the call reads and writes no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) == 0 }
+}
+
+/// Whether the kernel has the barrier, for which a process registers once.
+fn has_barrier() -> bool {
+    static REGISTERED: Once = Once::new();
+    REGISTERED.is(|| membarrier(REGISTER_RSEQ, 0, 0) && membarrier(BARRIER_RSEQ, ON_CPU, 0))
+}
+
+/// Restarts what is under way on `cpu`; whether it could. A CPU that is not there has nothing under way.
+fn restart_sequences(cpu: CpuId) -> bool {
+    let number = libc::c_int::try_from(cpu.get()).unwrap_or(libc::c_int::MAX);
+    membarrier(BARRIER_RSEQ, ON_CPU, number)
+        // Older than the flag, or out of range: all CPUs then.
+        || membarrier(BARRIER_RSEQ, 0, 0)
+        // Denied, by a filter that came after the first barrier.
+        || visit(cpu)
+}
+
+/// Runs on `cpu` for a moment, which takes whatever was under way off it: a sequence restarts then.
+/// Whether it came there.
+#[cold]
+fn visit(cpu: CpuId) -> bool {
+    let Some(there) = CpuSet::one(cpu) else { return false };
+    // Where the kernel does not tell, because a filter denies it, it goes back to anywhere.
+    let usual = CpuSet::of_this_thread().unwrap_or(CpuSet::all());
+    visit_by(&usual, &there, CpuSet::apply)
+}
+
+/// Goes there and back. Where the usual CPUs are gone meanwhile, anywhere is as good; a thread that may not go
+/// back at all is counted.
+fn visit_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool {
+    let came = go(there);
+    if came && !go(usual) && !go(&CpuSet::all()) {
+        STRANDED.fetch_add(1, Relaxed); // a count for people
+    }
+    came
+}
+
+static STRANDED: AtomicU64 = AtomicU64::new(0);
+
+/// Threads of this process that stayed on a CPU they only visited.
+pub(crate) fn stranded_threads() -> u64 {
+    STRANDED.load(Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_visitor_goes_back_anywhere_or_is_counted() {
+        let usual = CpuSet::of_this_thread().unwrap();
+        let [there, all] = [CpuSet::one(CpuId::new(77)).unwrap(), CpuSet::all()];
+        let visit = |lets: &dyn Fn(&CpuSet) -> bool| {
+            let (went, before) = (RefCell::new(Vec::new()), stranded_threads());
+            let came = visit_by(&usual, &there, |set| {
+                went.borrow_mut().push(set.clone());
+                lets(set)
+            });
+            (came, went.into_inner(), stranded_threads() - before)
+        };
+        let [usual, there, all] = [&usual, &there, &all].map(CpuSet::clone);
+        assert_eq!(visit(&|_| true), (true, vec![there.clone(), usual.clone()], 0));
+        assert_eq!(visit(&|_| false), (false, vec![there.clone()], 0));
+        assert_eq!(visit(&|to| *to != usual), (true, vec![there.clone(), usual.clone(), all.clone()], 0));
+        assert_eq!(visit(&|to| *to == there), (true, vec![there.clone(), usual.clone(), all.clone()], 1));
+    }
+}

@@ -1,0 +1,81 @@
+//! Keeps the library that holds this code in memory until the process ends.
+//!
+//! A restartable sequence leaves the address of its descriptor in the thread's area, where the kernel reads it
+//! when it next takes the thread off its CPU, perhaps long after the sequence. A library that was
+//! unloaded meanwhile would leave an address of nothing, and the thread would be killed. To clear the address
+//! after each sequence costs two stores a pair, so the library stays instead. Neighbours: `mod.rs`
+//! uses no sequences where it cannot be kept. Source: Linux `rseq(2)`, `dlopen(3)`.
+
+use std::ffi::{c_int, c_void};
+
+use super::once::Once;
+
+/// Whether this code stays in memory: it is part of the program itself, or of a library that was marked never
+/// to be unloaded.
+pub(crate) fn stays_in_memory() -> bool {
+    static STAYS: Once = Once::new();
+    STAYS.is(|| is_in_the_program() || mark_never_unloaded())
+}
+
+/// An address within this code.
+fn here() -> usize {
+    stays_in_memory as *const () as usize
+}
+
+/// Whether this code was linked into the program, which nothing unloads.
+fn is_in_the_program() -> bool {
+    let mut found = false;
+    // SAFETY: the callback gets objects that stay valid while it runs, and a pointer to `found`.
+    unsafe { libc::dl_iterate_phdr(Some(first_object_has_us), (&raw mut found).cast()) };
+    found
+}
+
+/// Looks at the first loaded object, which is the program, and ends the walk.
+///
+/// # Safety
+/// `object` describes a loaded object and `found` points to a `bool`.
+unsafe extern "C" fn first_object_has_us(
+    object: *mut libc::dl_phdr_info,
+    _size: usize,
+    found: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { &*object };
+    // SAFETY: the loader describes its headers by address and number.
+    let headers = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
+    let has_us = headers.iter().any(|header| {
+        let start = object.dlpi_addr.wrapping_add(header.p_vaddr) as usize;
+        header.p_type == libc::PT_LOAD && (start..start + header.p_memsz as usize).contains(&here())
+    });
+    // SAFETY: the caller's promise.
+    unsafe { found.cast::<bool>().write(has_us) };
+    1
+}
+
+/// Marks the library that holds this code as never to be unloaded; whether it could.
+fn mark_never_unloaded() -> bool {
+    // SAFETY: a structure of pointers, for which zeros are valid.
+    let mut library: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: the call looks an address up and fills the structure in.
+    if unsafe { libc::dladdr(here() as *const c_void, &raw mut library) } == 0 || library.dli_fname.is_null()
+    {
+        return false;
+    }
+    let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: the name is the loader's own, of a library that is loaded; no code of it is run.
+    let handle = unsafe { libc::dlopen(library.dli_fname, flags) };
+    // The handle is kept: one more reason for the library to stay.
+    !handle.is_null()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_a_program_stays() {
+        assert!(is_in_the_program());
+        assert!(stays_in_memory());
+        assert!(!mark_never_unloaded(), "the program is no library");
+    }
+}

@@ -1,0 +1,150 @@
+//! The running machine's topology: what `zonal-machine` captures, with the memory that is free now.
+//!
+//! Paths hang below a root, so that captured trees can be read as well. Where the kernel has no
+//! notion of nodes, or hides it, the machine is one node and says why.
+//! Neighbours: `nodes.rs` is what it makes, `mod.rs` gives the result its meaning.
+
+use std::fs;
+use std::path::Path;
+
+use zonal::machine::LOCAL_DISTANCE;
+use zonal::units::{CpuId, NodeId, ZoneKind};
+use zonal_machine::{MachineModel, capture};
+
+use super::limits::meminfo_field;
+use super::nodes::{TopologyNode, ZoneShare, nodes_of};
+
+const NODES: &str = "sys/devices/system/node";
+
+/// What was read. `room` is empty where nodes' numbers do not add up to the machine's.
+pub(super) struct Found {
+    pub(super) nodes: Vec<TopologyNode>,
+    pub(super) room: Vec<(NodeId, u64)>,
+    pub(super) missing: Option<String>,
+}
+
+/// Reads the topology below `root`.
+pub(super) fn read(root: &Path) -> Found {
+    match capture(root) {
+        Err(why) => one_node(&why.to_string()),
+        Ok(_) if !root.join(NODES).exists() => one_node(&format!("there is no {NODES}")),
+        Ok(captured) => with_memory(root, &captured.model),
+    }
+}
+
+/// The nodes of `model` with what each has available as the weight of one zone.
+fn with_memory(root: &Path, model: &MachineModel) -> Found {
+    let mut nodes = nodes_of(model);
+    if nodes.iter().all(|node| node.cpus.is_empty()) {
+        return one_node("no node has a CPU");
+    }
+    let (mut room, mut total) = (Vec::new(), 0);
+    for node in &mut nodes {
+        let managed = model.managed_of(node.id).get() * u64::from(model.page_bytes);
+        let file = root.join(NODES).join(format!("node{}/meminfo", node.id));
+        let memory = fs::read_to_string(file)
+            .map_or_else(|_| Memory { total: managed, available: managed }, |text| Memory::parse(&text));
+        node.zones = match memory.total {
+            0 => Vec::new(),
+            _ => vec![ZoneShare { kind: ZoneKind::Normal, weight: memory.available.max(1) }],
+        };
+        total += memory.total;
+        room.push((node.id, memory.available));
+    }
+    if !covers_machine(root, total) {
+        room.clear();
+    }
+    Found { nodes, room, missing: None }
+}
+
+/// A node's memory in bytes.
+struct Memory {
+    total: u64,
+    available: u64,
+}
+
+impl Memory {
+    fn parse(meminfo: &str) -> Self {
+        let field = |name| meminfo_field(meminfo, name).unwrap_or(0);
+        // Free memory and file pages, which go when asked; shared memory counts as file pages but stays.
+        let file_pages = field("FilePages").saturating_sub(field("Shmem") + field("Unevictable"));
+        Self { total: field("MemTotal"), available: field("MemFree") + file_pages }
+    }
+}
+
+/// Whether the nodes' memory adds up to the machine's: virtual machines whose memory grew can
+/// report nodes with less than they have.
+fn covers_machine(root: &Path, nodes_total: u64) -> bool {
+    let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+    meminfo_field(&text, "MemTotal").is_some_and(|total| nodes_total >= total - total / 16)
+}
+
+/// All CPUs and memory as one node.
+fn one_node(why: &str) -> Found {
+    // SAFETY: no preconditions.
+    let possible = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    let cpus = (0..u32::try_from(possible).unwrap_or(1).max(1)).map(CpuId::new).collect();
+    let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];
+    let node = TopologyNode { id: NodeId::default(), cpus, distances: vec![LOCAL_DISTANCE], zones };
+    Found { nodes: vec![node], room: Vec::new(), missing: Some(why.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::limits::tests::Tree;
+
+    const NODE: &str = "sys/devices/system/node";
+
+    fn memory(total: u64, free: u64) -> String {
+        format!(
+            "Node 3 MemTotal: {total} kB\nNode 3 MemFree: {free} kB\nNode 3 Active(file): 1 kB\n\
+             Node 3 FilePages: 100 kB\nNode 3 Unevictable: 20 kB\nNode 3 Shmem: 30 kB\n"
+        )
+    }
+
+    fn tree(name: &str, machine_total: u64) -> Tree {
+        let file = |at: &str| format!("{NODE}/{at}");
+        let texts = [
+            ("proc/meminfo".into(), format!("MemTotal: {machine_total} kB\n")),
+            (file("online"), "0,3\n".into()),
+            (file("node0/cpulist"), "0-1,4\n".into()),
+            (file("node0/distance"), "10 21\n".into()),
+            (file("node0/meminfo"), memory(1000, 600)),
+            (file("node3/cpulist"), "\n".into()),
+            (file("node3/distance"), "21 10\n".into()),
+            (file("node3/meminfo"), memory(0, 0)),
+        ];
+        let files: Vec<(&str, &str)> =
+            texts.iter().map(|(at, text): &(String, String)| (&**at, &**text)).collect();
+        Tree::new(name, &files)
+    }
+
+    #[test]
+    fn reads_sparse_nodes_without_cpus_or_memory() {
+        let tree = tree("sparse", 1000);
+        let found = read(&tree.0);
+        let [first, last] = found.nodes.as_slice() else { panic!("two nodes") };
+        assert_eq!(first.cpus, [0, 1, 4].map(CpuId::new));
+        assert_eq!(first.zones, [ZoneShare { kind: ZoneKind::Normal, weight: 650 * 1024 }]);
+        assert_eq!((last.id.get(), last.distances.as_slice()), (3, [21, 10].as_slice()));
+        assert!(last.cpus.is_empty() && last.zones.is_empty());
+        assert_eq!(found.room[0], (first.id, 650 * 1024));
+        assert_eq!(found.missing, None);
+    }
+
+    #[test]
+    fn numbers_that_do_not_add_up_are_no_limits() {
+        let tree = tree("grown", 4000);
+        assert!(read(&tree.0).room.is_empty());
+    }
+
+    #[test]
+    fn without_nodes_it_is_one() {
+        let tree = Tree::new("nodeless", &[("proc/meminfo", "MemTotal: 1000 kB\n")]);
+        let found = read(&tree.0);
+        assert_eq!(found.nodes.len(), 1);
+        assert!(!found.nodes[0].cpus.is_empty() && found.missing.is_some());
+        assert!(read(Path::new("/nonexistent")).missing.is_some());
+    }
+}

@@ -1,0 +1,286 @@
+//! The machine a pool is built over: the real one, or one that is emulated on it.
+//!
+//! On the *live* topology memory is bound to the node it belongs to; an *emulated* one has nodes by name only,
+//! real CPUs stand for its CPUs, and a thread may act as any of them.
+//! `nodes.rs` is what a topology consists of, `live.rs` reads the real one, `limits.rs` how much memory there is to
+//! have, `affinity.rs` where threads may run. Nothing here knows of pools: `memory/plan.rs` cuts a pool by it.
+
+pub(crate) mod affinity;
+pub(crate) mod limits;
+mod live;
+mod nodes;
+
+use zonal::machine::LOCAL_DISTANCE;
+use zonal::units::{CpuId, MAX_NODES, NodeId, ZoneKind};
+
+use zonal_machine::MachineModel;
+
+use crate::error::{PoolError, node_list};
+use nodes::nodes_of;
+pub use nodes::{TopologyNode, ZoneShare};
+
+/// Largest distance that tables can hold for a node in reach.
+const DISTANCE_MAX: u8 = 254;
+/// Step from neighbour to neighbour on the ring of emulated nodes, while the ring is short enough.
+const RING_STEP: u16 = 10;
+
+/// Where a topology comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    /// The running machine.
+    Live,
+    /// A description; the real machine only lends memory and time.
+    Emulated,
+}
+
+/// Nodes, CPUs, distances and shares of memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Topology {
+    origin: Origin,
+    nodes: Vec<TopologyNode>,
+    /// CPUs of the running machine, ascending.
+    real_cpus: Vec<CpuId>,
+    /// Memory that a pool can have of each node where the kernel says so reliably, in bytes.
+    room: Vec<(NodeId, u64)>,
+    /// What could not be read.
+    missing: Option<String>,
+}
+
+impl Topology {
+    /// The topology of the running machine. A machine that does not tell is one node.
+    #[must_use]
+    pub fn live() -> Self {
+        let found = live::read(std::path::Path::new("/"));
+        let mut real_cpus: Vec<CpuId> =
+            found.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
+        real_cpus.sort_unstable();
+        let (nodes, room, missing) = (found.nodes, found.room, found.missing);
+        Self { origin: Origin::Live, nodes, real_cpus, room, missing }
+    }
+
+    /// The running machine's memory and CPUs as `count` nodes on a ring. CPUs are dealt round, so with
+    /// fewer CPUs than nodes the last nodes have none.
+    ///
+    /// # Errors
+    /// [`PoolError::FakeNodes`] for no node or more than there can be.
+    pub fn fake(count: usize) -> Result<Self, PoolError> {
+        Self::live().faked(count)
+    }
+
+    fn faked(self, count: usize) -> Result<Self, PoolError> {
+        if !(1..=MAX_NODES).contains(&count) {
+            return Err(PoolError::FakeNodes { asked: count, most: MAX_NODES });
+        }
+        let node = |at: usize| {
+            let id = NodeId::new(u16::try_from(at).ok()?)?;
+            let cpus = self.real_cpus.iter().copied().skip(at).step_by(count).collect();
+            let distances = (0..count).map(|to| ring_distance(at, to, count)).collect();
+            let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];
+            Some(TopologyNode { id, cpus, distances, zones })
+        };
+        let nodes = (0..count).filter_map(node).collect();
+        Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..self })
+    }
+
+    /// A machine described by `nodes`, ascending by id, emulated on the running one. Real CPUs are
+    /// spread evenly over its CPUs.
+    ///
+    /// # Errors
+    /// [`PoolError::NoCpu`] when no node has a CPU. Other mistakes are found when the pool is built.
+    pub fn emulated(nodes: Vec<TopologyNode>) -> Result<Self, PoolError> {
+        if nodes.iter().all(|node| node.cpus.is_empty()) {
+            return Err(PoolError::NoCpu);
+        }
+        Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..Self::live() })
+    }
+
+    /// A machine that was read, captured or taken from a preset, emulated as by
+    /// [`Topology::emulated`]: its online nodes, and zones that share the pool as they share memory.
+    ///
+    /// # Errors
+    /// As [`Topology::emulated`].
+    pub fn of_machine(model: &MachineModel) -> Result<Self, PoolError> {
+        Self::emulated(nodes_of(model))
+    }
+
+    /// The same machine with memory only of `wanted` nodes. All CPUs stay.
+    ///
+    /// # Errors
+    /// [`PoolError::UnknownNode`] and [`PoolError::NodeWithoutMemory`], naming the nodes there are.
+    pub fn restricted_to(mut self, wanted: &[NodeId]) -> Result<Self, PoolError> {
+        for &node in wanted {
+            let Some(found) = self.nodes.iter().find(|one| one.id == node) else {
+                return Err(PoolError::UnknownNode { node, existing: node_list(self.ids()) });
+            };
+            if !found.has_memory() {
+                let existing = node_list(self.nodes.iter().filter(|one| one.has_memory()).map(|one| one.id));
+                return Err(PoolError::NodeWithoutMemory { node, existing });
+            }
+        }
+        for node in self.nodes.iter_mut().filter(|node| !wanted.contains(&node.id)) {
+            node.zones.clear();
+        }
+        Ok(self)
+    }
+
+    /// The nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[TopologyNode] {
+        &self.nodes
+    }
+
+    /// Whether nodes are nodes by name only.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.origin == Origin::Emulated
+    }
+
+    /// Whether memory of different nodes is in different places.
+    pub(crate) fn can_be_bound(&self) -> bool {
+        self.origin == Origin::Live && self.nodes.len() > 1
+    }
+
+    /// Whether pools over this machine have memory of `node`.
+    pub(crate) fn lends(&self, node: NodeId) -> bool {
+        self.nodes.iter().any(|one| one.id == node && one.has_memory())
+    }
+
+    /// The node nearest to `node` that pools have memory of, and the first of several.
+    pub(crate) fn nearest_that_lends(&self, node: NodeId) -> Option<NodeId> {
+        let from = self.nodes.iter().find(|one| one.id == node)?;
+        let others = self.nodes.iter().zip(&from.distances).filter(|(one, _)| one.has_memory());
+        others.min_by_key(|(_, distance)| **distance).map(|(one, _)| one.id)
+    }
+
+    /// Bytes that a pool can have of `node`, where that is known.
+    pub(crate) fn room_on(&self, node: NodeId) -> Option<u64> {
+        self.room.iter().find(|(of, _)| *of == node).map(|&(_, bytes)| bytes)
+    }
+
+    /// Why this is not what it should be, if so.
+    pub(crate) fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
+    }
+
+    /// Whether this machine's CPUs are the real ones, and no thread stands for another.
+    pub(crate) fn has_real_cpus(&self) -> bool {
+        let mut own = self.nodes.iter().flat_map(|node| node.cpus.iter());
+        !self.is_emulated() && own.all(|cpu| self.real_cpus.contains(cpu))
+    }
+
+    /// By real CPU id: the CPU of this machine that it stands for. Spread evenly, and itself where
+    /// this machine's CPUs are just the real ones.
+    pub(crate) fn stands_for(&self) -> Vec<CpuId> {
+        let real = &self.real_cpus;
+        let mut own: Vec<CpuId> = self.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
+        if own.len() == real.len() && own.iter().all(|cpu| real.contains(cpu)) {
+            own.clone_from(real);
+        }
+        let ids = real.last().map_or(1, |last| last.index() + 1);
+        let stand_in = |id: usize| match real.iter().position(|cpu| cpu.index() == id) {
+            Some(at) => own[at * own.len() / real.len()],
+            None => own[id % own.len()], // should it come up later
+        };
+        (0..ids).map(stand_in).collect()
+    }
+
+    fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes.iter().map(|node| node.id)
+    }
+}
+
+/// Distance on a ring of `count`: steps on the shorter way, of ten while they fit the table.
+fn ring_distance(from: usize, to: usize, count: usize) -> u8 {
+    let apart = from.abs_diff(to);
+    let hops = apart.min(count - apart) as u16;
+    let farthest = (count / 2).max(1) as u16;
+    let step = (u16::from(DISTANCE_MAX - LOCAL_DISTANCE) / farthest).clamp(1, RING_STEP);
+    (u16::from(LOCAL_DISTANCE) + hops * step).min(u16::from(DISTANCE_MAX)) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(id: u16, cpus: &[u32], weight: u64) -> TopologyNode {
+        let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight }];
+        let cpus = cpus.iter().copied().map(CpuId::new).collect();
+        TopologyNode { id: NodeId::new(id).unwrap(), cpus, distances: vec![10, 20], zones }
+    }
+
+    fn with_real_cpus(mut topology: Topology, cpus: &[u32]) -> Topology {
+        topology.real_cpus = cpus.iter().copied().map(CpuId::new).collect();
+        topology
+    }
+
+    #[test]
+    fn described_machines_share_as_their_zones() {
+        let text = r#"{ "name": "two", "page_bytes": 4096, "possible_offline": [1],
+            "nodes": [ {"id": 0, "cpus": [0, 1], "distances": {"0": 10, "5": 31}},
+                       {"id": 5, "cpus": [], "distances": {"0": 17, "5": 10}} ],
+            "zones": [ {"node": 0, "kind": "DMA32", "start": 16, "spanned": 90, "present": 80, "managed": 70},
+                       {"node": 5, "kind": "Movable", "start": 900, "spanned": 9, "present": 9, "managed": 9} ] }"#;
+        let model = MachineModel::from_json(text, "test").unwrap();
+        let topology = Topology::of_machine(&model).unwrap();
+        assert!(topology.is_emulated());
+        let [near, far] = topology.nodes() else { panic!("two nodes are online") };
+        assert_eq!((near.distances.as_slice(), far.distances.as_slice()), (&[10, 31][..], &[17, 10][..]));
+        assert_eq!(near.zones, [ZoneShare { kind: ZoneKind::Dma32, weight: 70 }]);
+        assert_eq!((far.id.get(), far.zones[0].kind), (5, ZoneKind::Movable));
+    }
+
+    fn ids(cpus: Vec<CpuId>) -> Vec<u32> {
+        cpus.into_iter().map(CpuId::get).collect()
+    }
+
+    #[test]
+    fn the_live_machine_has_memory_and_cpus() {
+        let live = Topology::live();
+        assert!(live.nodes().iter().any(TopologyNode::has_memory));
+        for cpu in &live.real_cpus {
+            assert_eq!(live.stands_for()[cpu.index()], *cpu);
+        }
+    }
+
+    #[test]
+    fn fake_nodes_form_a_ring_and_share_the_cpus() {
+        let live = with_real_cpus(Topology::live(), &[0, 1, 4]);
+        let fake = live.faked(4).unwrap();
+        let first = &fake.nodes()[0];
+        assert_eq!(first.distances, [10, 20, 30, 20]);
+        let cpus: Vec<_> = fake.nodes().iter().map(|node| ids(node.cpus.clone())).collect();
+        assert_eq!(cpus, [vec![0], vec![1], vec![4], vec![]]);
+        assert_eq!(ids(fake.stands_for()), [0, 1, 4, 0, 4]);
+        assert_eq!(ring_distance(0, 512, 1024), 254);
+        assert!(matches!(Topology::fake(0), Err(PoolError::FakeNodes { asked: 0, .. })));
+        assert!(Topology::fake(1025).is_err());
+    }
+
+    #[test]
+    fn real_cpus_are_spread_over_emulated_ones() {
+        let nodes = vec![node(0, &[0, 1, 2, 3], 1), node(1, &[4, 5, 6, 7], 1)];
+        let emulated = with_real_cpus(Topology::emulated(nodes.clone()).unwrap(), &[0, 1]);
+        assert_eq!(ids(emulated.stands_for()), [0, 4]);
+        let few = with_real_cpus(Topology::emulated(vec![node(0, &[9], 1)]).unwrap(), &[0, 1, 2]);
+        assert_eq!(ids(few.stands_for()), [9, 9, 9]);
+        let nobody = Topology::emulated(vec![node(0, &[], 1)]);
+        assert!(matches!(nobody, Err(PoolError::NoCpu)));
+    }
+
+    #[test]
+    fn restriction_keeps_cpus_and_names_what_exists() {
+        let machine = Topology::emulated(vec![node(0, &[0], 3), node(2, &[1], 0)]).unwrap();
+        let wanted = |id| [NodeId::new(id).unwrap()];
+        let error = machine.clone().restricted_to(&wanted(1)).unwrap_err().to_string();
+        assert_eq!(error, "node 1 does not exist; this machine has nodes 0,2");
+        let error = machine.clone().restricted_to(&wanted(2)).unwrap_err().to_string();
+        assert_eq!(error, "node 2 has no memory; memory is on node 0");
+        let both = Topology::emulated(vec![node(0, &[0], 3), node(2, &[1], 4)]).unwrap();
+        let only = both.restricted_to(&wanted(2)).unwrap();
+        let [lends, does_not] = [wanted(2), wanted(0)].map(|[node]| node);
+        assert!(only.lends(lends) && !only.lends(does_not));
+        assert_eq!(only.nearest_that_lends(does_not), Some(lends));
+        assert!(!only.nodes()[0].has_memory() && only.nodes()[1].has_memory());
+        assert_eq!(only.nodes()[0].cpus.len(), 1);
+    }
+}
