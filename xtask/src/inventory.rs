@@ -11,7 +11,7 @@ use crate::style::{is_unsafe, sources};
 /// The inventory, below the root.
 const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published as libraries.
-const CRATES: [&str; 4] = ["zonal", "zonal-machine", "zonal-linux", "zonal-lab"];
+const CRATES: [&str; 5] = ["zonal", "zonal-machine", "zonal-linux", "zonal-workload", "zonal-lab"];
 
 /// Files whose row is missing, wrong or left over.
 pub(crate) fn violations(root: &Path) -> Vec<String> {

@@ -42,7 +42,7 @@
 //! `run.rs` chooses the routine, `driver.rs` starts and stops the lanes, `lane.rs` counts and times, `held.rs`
 //! moves frames; `batches.rs`, `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` are the routines.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod batches;
 mod cpu_time;
