@@ -1,7 +1,7 @@
 //! Which crate may use which: arrows point one way, and the core uses nothing at all.
 //!
 //! Reads the manifests: tests and build scripts are held to the same arrows, but may use crates
-//! from outside. Neighbours: `style.rs` checks the sources themselves.
+//! from outside. Neighbours: `folders.rs` has the arrows within crates, `style.rs` checks the sources themselves.
 
 use std::path::Path;
 

@@ -5,14 +5,15 @@
 //! `bare.rs` shows that the core stands without std, `aarch64.rs` what is assembled for another processor,
 //! `numa/` runs pools on emulated machines with several nodes, `planted.rs` that faults of the core are
 //! noticed, `skips.rs` shows what tests left out, `deep.rs` is for now and then, `mutants.rs` is a part of it,
-//! `bench_guard.rs` counts instructions, `quick.rs` is for between two edits, `release.rs` for a release; `style.rs`, `arrows.rs` and `inventory.rs` read the
-//! sources.
+//! `bench_guard.rs` counts instructions, `quick.rs` is for between two edits, `release.rs` for a release; `style.rs`,
+//! `arrows.rs`, `folders.rs` and `inventory.rs` read the sources.
 
 mod aarch64;
 mod arrows;
 mod bare;
 mod bench_guard;
 mod deep;
+mod folders;
 mod inventory;
 mod mutants;
 mod numa;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
-use crate::{aarch64, arrows, bare, inventory, numa, planted, style};
+use crate::{aarch64, arrows, bare, folders, inventory, numa, planted, style};
 
 /// Everything.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -28,6 +28,7 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
     vec![
         Step::new("house rules", |root| report(style::violations(root))),
         Step::new("arrows between crates", |root| report(arrows::violations(root))),
+        Step::new("arrows between folders", |root| report(folders::violations(root))),
         Step::new("inventory of unsafe code", |root| report(inventory::violations(root))),
     ]
 }

@@ -1,0 +1,176 @@
+//! Which folder of a crate may use which, and which files may use each other.
+//!
+//! The modules at the root of a crate, most of which are folders, stand in an order; each uses only those before
+//! it. Files use each other in a circle only where [`LAYERS`] has the circle with its reason. Tests may use
+//! everything. Neighbours: `folders/modules.rs` reads the sources, `folders/resolve.rs` finds what paths mean,
+//! `folders/circles.rs` finds circles; `arrows.rs` is about crates.
+
+mod circles;
+mod modules;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use modules::{ModulePath, Modules};
+
+/// A crate and the order of its modules.
+struct Layers {
+    /// Name of its folder in `crates`.
+    name: &'static str,
+    /// Its modules, each of which uses only those before it.
+    order: &'static [&'static str],
+    circles: &'static [Circle],
+}
+
+/// Files that use each other.
+struct Circle {
+    /// Below `src`.
+    files: &'static [&'static str],
+    /// Why they may.
+    why: &'static str,
+}
+
+const LAYERS: [Layers; 2] = [
+    Layers {
+        name: "zonal",
+        order: &[
+            "units",
+            "node_mask",
+            "machine",
+            "rules",
+            "error",
+            "config",
+            "platform",
+            "metadata",
+            "buddy",
+            "zone",
+            "zonelist",
+            "pageset",
+            "alloc",
+            "admin",
+        ],
+        circles: &[
+            Circle {
+                files: &[
+                    "platform/mod.rs",
+                    "platform/cells.rs",
+                    "platform/cpu_local.rs",
+                    "platform/pageset_slot.rs",
+                ],
+                why: "the contract of a platform, whose parts name each other",
+            },
+            Circle {
+                files: &["buddy/mod.rs", "buddy/active_block.rs"],
+                why: "the buddy and its active block",
+            },
+            Circle {
+                files: &[
+                    "admin/snapshot/text.rs",
+                    "admin/snapshot/buddyinfo.rs",
+                    "admin/snapshot/fallback_lists.rs",
+                    "admin/snapshot/numastat.rs",
+                    "admin/snapshot/vmstat.rs",
+                    "admin/snapshot/zoneinfo.rs",
+                ],
+                why: "a snapshot as text and each of its files",
+            },
+        ],
+    },
+    Layers {
+        name: "zonal-linux",
+        order: &["error", "topology", "memory", "threads", "sequences", "pool"],
+        circles: &[],
+    },
+];
+
+/// Everything that points the wrong way. Prints the circles that are allowed.
+pub(crate) fn violations(root: &Path) -> Vec<String> {
+    LAYERS.iter().flat_map(|layers| layers.violations(root)).collect()
+}
+
+impl Layers {
+    fn violations(&self, root: &Path) -> Vec<String> {
+        let source = Path::new("crates").join(self.name).join("src");
+        let modules = match modules::read(root, &source.join("lib.rs")) {
+            Ok(modules) => modules,
+            Err(problem) => return vec![problem],
+        };
+        let mut found = self.without_place(&modules);
+        found.extend(self.upward(&modules));
+        let circles = circles::circles(&circles::arrows(&modules));
+        let in_source = |file: &PathBuf| file.strip_prefix(&source).unwrap_or(file).display().to_string();
+        let circles: Vec<BTreeSet<String>> =
+            circles.iter().map(|circle| circle.iter().map(in_source).collect()).collect();
+        found.extend(self.not_allowed(&circles));
+        found
+    }
+
+    /// Modules that the order lacks, and those that the crate lacks.
+    fn without_place(&self, modules: &Modules) -> Vec<String> {
+        let there = &modules[&ModulePath::new()].children;
+        let unknown = there.iter().filter(|module| !self.order.contains(&module.as_str()));
+        let gone = self.order.iter().filter(|module| !there.contains(**module));
+        let name = self.name;
+        let unknown =
+            unknown.map(|module| format!("{name}: module `{module}` has no place in xtask/src/folders.rs"));
+        let gone = gone
+            .map(|module| format!("{name}: there is no module `{module}`, which xtask/src/folders.rs has"));
+        unknown.chain(gone).collect()
+    }
+
+    /// Paths from a module to a later one.
+    fn upward(&self, modules: &Modules) -> Vec<String> {
+        let place = |module: &str| self.order.iter().position(|known| *known == module);
+        let mut found = Vec::new();
+        for (at, module) in modules {
+            let Some(from) = at.first() else { continue }; // the root passes on what all have
+            for reference in &module.references {
+                // Other beginnings are names of the module itself or what a `use` of it brought in.
+                let first = reference.path.first().map(String::as_str);
+                if !matches!(first, Some("crate" | "self" | "super")) {
+                    continue;
+                }
+                let target = resolve::absolute(modules, at, &reference.path);
+                let Some(to) = target.and_then(|target| resolve::top(modules, &target)) else { continue };
+                if let (Some(own), Some(used)) = (place(from), place(&to))
+                    && used > own
+                {
+                    let (file, line) = (reference.file.display(), reference.line);
+                    found.push(format!("{file}:{line}: `{from}` must not use `{to}`, which comes after it in xtask/src/folders.rs"));
+                }
+            }
+        }
+        found
+    }
+
+    /// Files in circles that the table lacks, and files of the table that are in none. Prints what is allowed.
+    fn not_allowed(&self, circles: &[BTreeSet<String>]) -> Vec<String> {
+        let name = self.name;
+        let allowed = |circle: &BTreeSet<String>| {
+            let has_all =
+                |allowed: &&Circle| circle.iter().all(|file| allowed.files.contains(&file.as_str()));
+            self.circles.iter().find(has_all)
+        };
+        for (circle, allowed) in circles.iter().filter_map(|circle| Some((circle, allowed(circle)?))) {
+            println!("{name}: {}: {} files in a circle: {}", allowed.why, circle.len(), list(circle));
+        }
+        let new = circles.iter().filter(|circle| allowed(circle).is_none());
+        let new =
+            new.map(|circle| format!("{name}: these files use each other in a circle: {}", list(circle)));
+        let in_none = |file: &&&str| !circles.iter().any(|circle| circle.contains(**file));
+        let opened = self.circles.iter().filter_map(|allowed| {
+            let files: BTreeSet<String> =
+                allowed.files.iter().filter(in_none).map(|file| (*file).to_owned()).collect();
+            let gone = format!("{name}: `{}` of xtask/src/folders.rs lacks {}", allowed.why, list(&files));
+            (!files.is_empty()).then(|| format!("{gone}, which are in no circle: take them out"))
+        });
+        new.chain(opened).collect()
+    }
+}
+
+fn list(files: &BTreeSet<String>) -> String {
+    files.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}

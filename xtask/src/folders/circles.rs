@@ -1,0 +1,57 @@
+//! Circles of imports among the files of a crate: groups in which each file uses, in the end, every other.
+//!
+//! A name that a file only passes on (`pub use`) is no import of it; who uses the name imports the file that defines
+//! it. The root of the crate, which passes everything on, is left out. Neighbours: `resolve.rs` follows names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use super::modules::Modules;
+use super::resolve::{absolute, definition};
+
+/// The files that each file uses.
+pub(super) type Arrows = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
+
+/// Which file of a crate uses which.
+pub(super) fn arrows(modules: &Modules) -> Arrows {
+    let mut arrows = Arrows::new();
+    for (at, module) in modules.iter().filter(|(at, _)| !at.is_empty()) {
+        for reference in module.references.iter().filter(|reference| !reference.is_reexport) {
+            let Some(target) = absolute(modules, at, &reference.path) else { continue };
+            let Some(defined) = definition(modules, &target).filter(|defined| !defined.is_empty()) else {
+                continue;
+            };
+            let used = modules.get(&defined).map(|module| &module.files[..]).unwrap_or_default();
+            let others = used.iter().filter(|file| **file != reference.file).cloned();
+            arrows.entry(reference.file.clone()).or_default().extend(others);
+        }
+    }
+    arrows
+}
+
+/// The groups of more than one file that all use each other, in order.
+pub(super) fn circles(arrows: &Arrows) -> Vec<BTreeSet<PathBuf>> {
+    let reached: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> =
+        arrows.keys().map(|file| (file, reachable(arrows, file))).collect();
+    let mut found: Vec<BTreeSet<PathBuf>> = Vec::new();
+    for (file, reaches) in &reached {
+        if !reaches.contains(file) || found.iter().any(|circle| circle.contains(*file)) {
+            continue;
+        }
+        let back = |other: &&&PathBuf| reached.get(**other).is_some_and(|reaches| reaches.contains(file));
+        found.push(reaches.iter().filter(back).map(|other| (*other).clone()).collect());
+    }
+    found
+}
+
+/// All files that `from` leads to; itself only if it is in a circle.
+fn reachable<'a>(arrows: &'a Arrows, from: &PathBuf) -> BTreeSet<&'a PathBuf> {
+    let mut reached = BTreeSet::new();
+    let mut waiting: Vec<&PathBuf> = arrows.get(from).into_iter().flatten().collect();
+    while let Some(file) = waiting.pop() {
+        if reached.insert(file) {
+            waiting.extend(arrows.get(file).into_iter().flatten());
+        }
+    }
+    reached
+}

@@ -1,0 +1,80 @@
+//! What a path of a crate means: which module it names, and which one defines what stands there.
+//!
+//! Names that a module takes from elsewhere by `use` are followed to where they come from. Neighbours: `modules.rs`
+//! read the modules.
+
+use super::modules::{ModulePath, Modules};
+
+/// How many names in a row may stand for other ones: Rust has no circles of them, this reader might.
+const FOLLOWED_MAX: usize = 16;
+
+/// `path`, found in module `at`, from the root of the crate; `None` when it leads out of the crate or to a name of
+/// the module itself.
+pub(super) fn absolute(modules: &Modules, at: &[String], path: &[String]) -> Option<ModulePath> {
+    follow(modules, at, path, FOLLOWED_MAX)
+}
+
+fn follow(modules: &Modules, at: &[String], path: &[String], most: usize) -> Option<ModulePath> {
+    let (first, rest) = path.split_first()?;
+    match first.as_str() {
+        "crate" => Some(rest.to_vec()),
+        "self" if rest.first().is_some_and(|next| next == "super") => follow(modules, at, rest, most),
+        "self" => Some([at, rest].concat()),
+        "super" => {
+            let supers = path.iter().take_while(|name| *name == "super").count();
+            let outer = &at[..at.len().checked_sub(supers)?];
+            Some([outer, &path[supers..]].concat())
+        }
+        name => {
+            let module = modules.get(at)?;
+            if let Some(import) = module.imports.get(name).filter(|import| import[0] != name) {
+                let target = follow(modules, at, import, most.checked_sub(1)?)?;
+                return Some([&target[..], rest].concat());
+            }
+            // A single name may be a variable, whatever modules there are.
+            let is_child = module.children.contains(name) && !rest.is_empty();
+            is_child.then(|| [at, path].concat())
+        }
+    }
+}
+
+/// The module of the crate's root that `path`, from the root, leads into; `None` for what the root itself defines.
+pub(super) fn top(modules: &Modules, path: &[String]) -> Option<String> {
+    let root = modules.get(&ModulePath::new())?;
+    let mut path = path.to_vec();
+    for _ in 0..FOLLOWED_MAX {
+        let first = path.first()?;
+        if root.children.contains(first) {
+            return Some(first.clone());
+        }
+        let import = root.imports.get(first)?;
+        path = match import[0].as_str() {
+            "crate" | "self" => [&import[1..], &path[1..]].concat(),
+            _ => [&import[..], &path[1..]].concat(),
+        };
+    }
+    None
+}
+
+/// The module that defines what `path`, from the root, names; `None` when that is not of this crate.
+pub(super) fn definition(modules: &Modules, path: &[String]) -> Option<ModulePath> {
+    define(modules, path, FOLLOWED_MAX)
+}
+
+fn define(modules: &Modules, path: &[String], most: usize) -> Option<ModulePath> {
+    let mut at = ModulePath::new();
+    for (place, name) in path.iter().enumerate() {
+        let module = modules.get(&at)?;
+        if module.children.contains(name) {
+            at.push(name.clone());
+            continue;
+        }
+        let rest = &path[place + 1..];
+        if let Some(import) = module.imports.get(name) {
+            let target = follow(modules, &at, import, most)?;
+            return define(modules, &[&target[..], rest].concat(), most.checked_sub(1)?);
+        }
+        return Some(at);
+    }
+    Some(at)
+}
