@@ -6,7 +6,7 @@ use zonal::request::Request;
 use super::platform::LinuxPlatform;
 
 /// A request to a [`Pool`](crate::Pool).
-pub type PoolRequest<'a> = Request<'a, LinuxPlatform>;
+pub type PoolRequest<'a> = Request<'a>;
 
 /// A policy for requests to a [`Pool`](crate::Pool).
 pub type PoolPolicy<'w> = Policy<'w, LinuxPlatform>;
