@@ -3,7 +3,7 @@
 mod hotplug;
 mod metadata_regions;
 mod rebuild_zonelists;
-pub(crate) mod settings;
+mod settings;
 pub mod snapshot;
 mod tick;
 pub mod verify;

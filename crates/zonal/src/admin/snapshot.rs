@@ -208,7 +208,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// A counter of a zone with the differences of all CPUs, and those of blocks served at once.
-    pub(crate) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
+    pub(super) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
         let differences = self.state.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
         let sum = zone.counters().snapshot(item, differences) + served;
         sum.max(0) as u64
@@ -225,7 +225,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Frames allocated on the node at a place. Summed before the sign is dropped: a frame freed
     /// twice and then withheld leaves one kind too small and another too large.
-    pub(crate) fn node_allocated(&self, place: usize) -> PageCount {
+    pub(super) fn node_allocated(&self, place: usize) -> PageCount {
         let sum: i64 = PageKind::ALL.into_iter().map(|kind| self.allocated(place, kind)).sum();
         PageCount::new(sum.max(0) as u64)
     }
@@ -277,14 +277,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// The machine's total of what nodes count, without differences, where there is one.
-    pub(crate) fn machine_total(&self, item: NodeItem) -> Option<i64> {
+    pub(super) fn machine_total(&self, item: NodeItem) -> Option<i64> {
         let totals = &self.state.shared.machine_totals.0;
         // Relaxed: a figure of its own.
         (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 
     /// The same, summed up over the nodes.
-    pub(crate) fn nodes_total(&self, item: NodeItem) -> i64 {
+    pub(super) fn nodes_total(&self, item: NodeItem) -> i64 {
         self.state.nodes.iter().map(|node| node.counters.total(item)).sum()
     }
 

@@ -63,7 +63,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// After limits changed: `high` of every pageset in use is clamped to them, and differences beyond
     /// lowered thresholds are folded.
-    pub(crate) fn reclamp_pagesets(&self) {
+    pub(super) fn reclamp_pagesets(&self) {
         for (zone, seat) in self.state.used_pagesets() {
             let guard = self.state.pageset(zone, seat);
             guard.set_high(guard.high_limits().clamp(guard.high()));
@@ -73,7 +73,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Starts tuning afresh everywhere.
-    pub(crate) fn reset_tuning(&self) {
+    pub(super) fn reset_tuning(&self) {
         for (zone, seat) in self.state.used_pagesets() {
             self.state.pageset(zone, seat).restart_tuning();
         }

@@ -41,7 +41,7 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) cpu_penalty: CpuPenalty,
     pub(crate) misuse: Misuse,
     pub(crate) hardening: Hardening,
-    pub(crate) faults: Faults,
+    pub(super) faults: Faults,
     pub(crate) counters: CounterRules,
     metadata_bytes: u64,
 }
@@ -160,7 +160,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Whether frames need no more on their way than a check of their state, and no request is refused on
     /// purpose.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         self.hardening == Hardening::default() && self.faults == Faults::None
     }
 

@@ -14,33 +14,33 @@ const TIME_SHIFT: u32 = 3;
 
 /// Whether a scan heeds all that earlier ones have found out, or only that there was nothing to reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Past {
+pub(super) enum Past {
     Heeded,
     Ignored,
 }
 
 /// One failure, as a word; 0 = none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct FailedReclaim(u64);
+pub(super) struct FailedReclaim(u64);
 
 impl FailedReclaim {
-    pub(crate) const fn from_word(word: u64) -> Self {
+    pub(super) const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    pub(crate) const fn word(self) -> u64 {
+    pub(super) const fn word(self) -> u64 {
         self.0
     }
 
     /// A failure of a request with this zone limit.
-    pub(crate) const fn new(now: Moment, limit: ZoneKind, freed: bool) -> Self {
+    pub(super) const fn new(now: Moment, limit: ZoneKind, freed: bool) -> Self {
         // A clock that begins with zero is a nanosecond early.
         let time = if now.ns() == 0 { 1 } else { now.ns() };
         Self(time << TIME_SHIFT | if freed { FREED } else { 0 } | limit as u64)
     }
 
     /// Whether it was within the second, and concerns requests with this zone limit.
-    pub(crate) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
+    pub(super) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= limit as u64
             && (past == Past::Heeded || self.0 & FREED == 0)
@@ -48,7 +48,7 @@ impl FailedReclaim {
     }
 
     /// Whether it binds all that `newer` would bind now.
-    pub(crate) fn covers(self, newer: Self, now: Moment) -> bool {
+    pub(super) fn covers(self, newer: Self, now: Moment) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= newer.0 & LIMIT_MASK
             && self.0 & FREED <= newer.0 & FREED

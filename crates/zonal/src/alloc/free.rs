@@ -205,7 +205,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Frees all blocks that wait in a zone's quarantine.
-    pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
+    pub(super) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
         // No more than it can hold: others may be filling it.
         for _ in 0..zone.quarantine.len() {
             let Some(oldest) = zone.leave_quarantine() else { return };

@@ -14,7 +14,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Why `frame` of `zone` cannot be freed with order `given`, where `state` was found.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refusal(
+    pub(super) fn refusal(
         &self,
         zone: &Zone<'m, P>,
         frame: Pfn,

@@ -50,7 +50,7 @@ pub struct BufferRequest {
 /// The metadata needs of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    pub(crate) machine: Machine<'a>,
+    pub(super) machine: Machine<'a>,
     config: Config,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Layout<'a> {
     }
 
     /// The shape of a zone's metadata.
-    pub(crate) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
+    pub(super) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
         let (base, frames) = self.spanned_from_base(zone);
         let node = self.machine.position(zone.node).expect("a checked machine knows its zones' nodes");
         let own_cpus = self.machine.nodes()[node].cpus.len();
@@ -220,7 +220,7 @@ impl<'a> Layout<'a> {
         self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
     }
 
-    pub(crate) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
+    pub(super) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
         let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
         let regions = carver.values(zones.len(), |at| self.plan(&zones[at]).regions);
         let stacks = carver.values(2 * zones.len(), |at| {
@@ -252,7 +252,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Carves the metadata of the node at `at`, handing each zone's view to `sink`.
-    pub(crate) fn carve_node<'m, P: Platform>(
+    pub(super) fn carve_node<'m, P: Platform>(
         &self,
         carver: &mut Carver<'m>,
         at: usize,
@@ -329,10 +329,10 @@ impl<'a> Layout<'a> {
 
 /// The process-local tables that views point into.
 #[derive(Clone, Copy)]
-pub(crate) struct LocalParts<'m> {
+pub(super) struct LocalParts<'m> {
     regions: &'m [RegionsShape],
     stacks: &'m [StackShape],
-    pub(crate) seats: &'m [Seat],
+    pub(super) seats: &'m [Seat],
     pub(crate) distances: &'m [u8],
     /// First frame of each zone, ascending, with the zone's index.
     pub(crate) starts: &'m [(Pfn, u16)],
@@ -341,11 +341,11 @@ pub(crate) struct LocalParts<'m> {
 }
 
 /// The shape of one zone's metadata.
-pub(crate) struct ZonePlan {
-    pub(crate) base: Pfn,
+pub(super) struct ZonePlan {
+    pub(super) base: Pfn,
     /// Frames from the base to the end of the span.
-    pub(crate) frames: u64,
-    pub(crate) regions: RegionsShape,
+    pub(super) frames: u64,
+    pub(super) regions: RegionsShape,
     own_cpus: usize,
     own: StackShape,
     foreign: StackShape,

@@ -54,7 +54,7 @@ pub struct Policy<'w, P: Platform> {
 
 /// How a policy chooses among its nodes. Linux: `MPOL_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mode {
+pub(super) enum Mode {
     Local,
     Preferred(NodeId),
     Bind,
@@ -63,7 +63,7 @@ pub(crate) enum Mode {
 }
 
 /// A policy as requests refer to it, whatever the platform of its cells.
-pub(crate) trait RequestPolicy: Sync {
+pub(super) trait RequestPolicy: Sync {
     /// How it chooses among its nodes.
     fn mode(&self) -> Mode;
     /// The nodes that it names.
@@ -85,7 +85,7 @@ pub trait PolicyNodes {
 
 /// Which turn of an interleaving policy a request has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(super) enum Turn {
     /// The next one, which nobody else has then.
     Next,
     /// The one that was taken last: for looking at a request that failed.

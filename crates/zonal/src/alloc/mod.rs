@@ -9,18 +9,18 @@
 
 pub(crate) mod allocator;
 mod bulk;
-pub(crate) mod failed_reclaim;
+mod failed_reclaim;
 mod free;
 mod free_refusal;
 pub mod layout;
 pub mod mempolicy;
 mod past_full;
-pub(crate) mod reach;
+mod reach;
 mod reclaim;
 pub mod request;
 mod scan;
 mod shortage;
-pub(crate) mod slow_path;
+mod slow_path;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -239,7 +239,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// The next block of a stack that can be claimed.
-    pub(crate) fn pop(
+    fn pop(
         &self,
         guard: &PagesetSession<'_, 'm, P>,
         stack: StackId,
@@ -293,7 +293,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// A block from `zone`, whose watermark was checked: from the pageset, refilled if need be, or
     /// straight from the buddy.
-    pub(crate) fn take_from(
+    fn take_from(
         &self,
         zone: &Zone<'m, P>,
         preferred: &Zone<'m, P>,
@@ -359,7 +359,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Zeroes a block where that was asked for.
     #[inline]
-    pub(crate) fn finish(&self, block: Block, zeroed: bool) -> Block {
+    fn finish(&self, block: Block, zeroed: bool) -> Block {
         if zeroed && let Some(contents) = self.state.platform.contents() {
             contents.fill(block.first, block.order.pages(), 0);
         }

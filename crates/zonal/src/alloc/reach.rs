@@ -16,27 +16,27 @@ use crate::zone::{Seat, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 
 /// A request, resolved.
-pub(crate) struct Reach<'r> {
-    pub(crate) order: Order,
-    pub(crate) kind: PageKind,
-    pub(crate) urgency: Urgency,
-    pub(crate) limit: ZoneKind,
+pub(super) struct Reach<'r> {
+    pub(super) order: Order,
+    pub(super) kind: PageKind,
+    pub(super) urgency: Urgency,
+    pub(super) limit: ZoneKind,
     /// Seat of the current CPU; one that does not exist, with that CPU's number, if the CPU is unknown or
     /// offline.
-    pub(crate) seat: Option<Seat>,
+    pub(super) seat: Option<Seat>,
     /// Place of the node the request comes from.
-    pub(crate) from: usize,
+    pub(super) from: usize,
     /// Place of the node whose list is walked.
-    pub(crate) target: usize,
+    pub(super) target: usize,
     /// Whether only the target may serve.
-    pub(crate) strict: bool,
+    pub(super) strict: bool,
     /// Whether `target` was chosen by interleaving.
-    pub(crate) interleaved: bool,
+    pub(super) interleaved: bool,
     /// Whether reclaimers may be called: the request waits, and the caller is not in a call of one already.
-    pub(crate) may_reclaim: bool,
-    pub(crate) may_retry: bool,
+    pub(super) may_reclaim: bool,
+    pub(super) may_retry: bool,
     /// Nodes that the request's cpuset leaves.
-    pub(crate) cpuset: Option<&'r NodeMask>,
+    pub(super) cpuset: Option<&'r NodeMask>,
     /// Nodes that a binding policy leaves.
     bound: Option<&'r NodeMask>,
     /// How many nodes with memory both leave.
@@ -45,7 +45,7 @@ pub(crate) struct Reach<'r> {
 
 impl<'r> Reach<'r> {
     /// Whether `zone` may serve the request.
-    pub(crate) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+    pub(super) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         zone.kind <= self.limit
             && (!self.strict || zone.node == self.target)
             && self.allows_node(zone.node_id)
@@ -53,14 +53,14 @@ impl<'r> Reach<'r> {
 
     /// The nodes that may serve; `None` = all.
     #[inline]
-    pub(crate) fn nodes(&self) -> Option<AllowedNodes<'r>> {
+    pub(super) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
         let other = self.bound.and(self.cpuset);
         Some(AllowedNodes::new(first, other, self.nodes))
     }
 
     /// Whether a policy binds the request to nodes.
-    pub(crate) const fn is_bound(&self) -> bool {
+    pub(super) const fn is_bound(&self) -> bool {
         self.bound.is_some()
     }
 
@@ -71,12 +71,12 @@ impl<'r> Reach<'r> {
 
 impl<P: Platform> Allocator<'_, P> {
     /// Resolves a request, with the next turn of its policy.
-    pub(crate) fn resolve<'r>(&self, request: &Request<'r>) -> Result<Reach<'r>, AllocError> {
+    pub(super) fn resolve<'r>(&self, request: &Request<'r>) -> Result<Reach<'r>, AllocError> {
         self.resolve_in_turn(request, Turn::Next)
     }
 
     /// Resolves a request.
-    pub(crate) fn resolve_in_turn<'r>(
+    pub(super) fn resolve_in_turn<'r>(
         &self,
         request: &Request<'r>,
         turn: Turn,
@@ -115,7 +115,7 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Whether a block for this request is zeroed.
-    pub(crate) fn zeroes(&self, request: &Request<'_>) -> bool {
+    pub(super) fn zeroes(&self, request: &Request<'_>) -> bool {
         request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
     }
 

@@ -23,7 +23,7 @@ use crate::zone::order_classes::OrderClasses;
 
 /// How node reclaim of a zone went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NodeReclaimOutcome {
+pub(super) enum NodeReclaimOutcome {
     /// Not tried: the caller may not, or somebody else is at it.
     NoScan,
     /// Not tried: too little to give up.
@@ -220,14 +220,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Whether reclaimers have frames of a node in reach to give up to direct reclaim.
-    pub(crate) fn has_reclaimable(&self, reach: &Reach<'_>) -> bool {
+    pub(super) fn has_reclaimable(&self, reach: &Reach<'_>) -> bool {
         let nodes = self.nodes_in_reach(reach);
         let has = |node| self.count_reclaimable(&direct_request(reach, node)) != PageCount::ZERO;
         nodes.iter().any(has)
     }
 
     /// One round of direct reclaim for a request; returns the frames freed.
-    pub(crate) fn direct_reclaim(&self, reach: &Reach<'_>) -> PageCount {
+    pub(super) fn direct_reclaim(&self, reach: &Reach<'_>) -> PageCount {
         let (events, start) = (self.state.nodes[reach.target].events, self.state.platform.now());
         let target = reclaim_target(reach.order);
         let mut freed = PageCount::ZERO;
@@ -282,7 +282,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Node reclaim for a zone below its mark.
-    pub(crate) fn node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
+    pub(super) fn node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
         let outcome = self.try_node_reclaim(zone, reach);
         let event = match outcome {
             NodeReclaimOutcome::NoScan => Event::NodeReclaimNoScan,

@@ -30,20 +30,20 @@ const ZEROED: u8 = 8;
 
 /// What a request says of itself, without reference to anything.
 #[derive(Clone, Copy)]
-pub(crate) struct Terms {
-    pub(crate) order: Order,
-    pub(crate) kind: PageKind,
-    pub(crate) zone_limit: ZoneKind,
-    pub(crate) urgency: Urgency,
+pub(super) struct Terms {
+    pub(super) order: Order,
+    pub(super) kind: PageKind,
+    pub(super) zone_limit: ZoneKind,
+    pub(super) urgency: Urgency,
     flags: u8,
 }
 
 /// A request for one block.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    pub(crate) terms: Terms,
-    pub(crate) policy: Option<&'a dyn RequestPolicy>,
-    pub(crate) allowed: Option<&'a NodeMask>,
+    pub(super) terms: Terms,
+    pub(super) policy: Option<&'a dyn RequestPolicy>,
+    pub(super) allowed: Option<&'a NodeMask>,
 }
 
 impl<'a> Request<'a> {
@@ -120,32 +120,32 @@ impl<'a> Request<'a> {
         Self { terms: Terms { flags: self.terms.flags | flag, ..self.terms }, ..self }
     }
 
-    pub(crate) const fn may_wait(&self) -> bool {
+    pub(super) const fn may_wait(&self) -> bool {
         self.terms.flags & NO_WAIT == 0
     }
 
-    pub(crate) const fn may_retry(&self) -> bool {
+    pub(super) const fn may_retry(&self) -> bool {
         self.terms.flags & NO_RETRY == 0
     }
 
-    pub(crate) const fn is_strict(&self) -> bool {
+    pub(super) const fn is_strict(&self) -> bool {
         self.terms.flags & THIS_NODE != 0
     }
 
-    pub(crate) const fn is_zeroed(&self) -> bool {
+    pub(super) const fn is_zeroed(&self) -> bool {
         self.terms.flags & ZEROED != 0
     }
 
     /// Whether the home of the requester may serve it without a look at anything else.
     #[inline(always)]
-    pub(crate) const fn is_plain(&self) -> bool {
+    pub(super) const fn is_plain(&self) -> bool {
         self.terms.flags & THIS_NODE == 0 && self.may_pop()
     }
 
     /// Whether the first zone of the requester's node may serve it, if that is of the node itself
     /// where the request is strict.
     #[inline(always)]
-    pub(crate) const fn may_pop(&self) -> bool {
+    pub(super) const fn may_pop(&self) -> bool {
         self.terms.flags & ZEROED == 0
             && self.policy.is_none()
             && self.allowed.is_none()

@@ -68,14 +68,14 @@ struct Scan<'s, 'm, P: Platform> {
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Walks the request's list at `mark`.
-    pub(crate) fn scan(&self, reach: &Reach<'_>, mark: Mark) -> Option<Block> {
+    pub(super) fn scan(&self, reach: &Reach<'_>, mark: Mark) -> Option<Block> {
         self.scan_by(reach, mark, Past::Heeded).0
     }
 
     /// Walks the request's list before the request fails: regardless of marks, and again as long as node
     /// reclaim frees frames, so that the zonelist cache never decides whether a request succeeds. As
     /// published it is one more scan.
-    pub(crate) fn scan_last(&self, reach: &Reach<'_>) -> Option<Block> {
+    pub(super) fn scan_last(&self, reach: &Reach<'_>) -> Option<Block> {
         if self.state.shared.zonelist_cache().is_published_form() {
             return self.scan(reach, Mark::Min);
         }
@@ -120,7 +120,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Counts a block that `preferred` should have served, as a difference on the CPU where that can
     /// be.
-    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, seat: Option<Seat>) {
+    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, seat: Option<Seat>) {
         match seat.and_then(|seat| self.state.own_pageset(preferred, seat)) {
             Some(guard) => {
                 preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);

@@ -15,7 +15,7 @@ use crate::zone::Zone;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// The zones in reach of a request that failed.
-    pub(crate) fn sum_up(&self, reach: &Reach<'_>) -> Shortage {
+    pub(super) fn sum_up(&self, reach: &Reach<'_>) -> Shortage {
         let none = PageCount::ZERO;
         let mut sum = Shortage {
             order: reach.order,

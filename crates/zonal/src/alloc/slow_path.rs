@@ -16,7 +16,7 @@ use crate::zone::Zone;
 use crate::zone::events::Event;
 
 /// Rounds of reclaim without progress before it is given up.
-pub(crate) const IDLE_ROUNDS: u32 = 16;
+pub(super) const IDLE_ROUNDS: u32 = 16;
 /// Rounds of direct reclaim even when each makes progress that others use up.
 const ROUNDS: u32 = 1024;
 /// Orders above this one are not worth more than [`IDLE_ROUNDS`], whatever the progress.
@@ -26,7 +26,7 @@ const COSTLY_ORDER: u8 = 3;
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Everything but the home pageset.
     #[cold]
-    pub(crate) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
+    pub(super) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         let reach = self.resolve(request)?;
         match self.find(&reach) {
             Some(block) => Ok(self.finish(block, self.zeroes(request))),
@@ -42,13 +42,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Whether the next request is one to be refused on purpose.
     #[cold]
-    pub(crate) fn is_refused(&self) -> bool {
+    pub(super) fn is_refused(&self) -> bool {
         self.faults.refuse(self.state.shared.next_request())
     }
 
     /// Fails a request as if nothing in its reach could serve it.
     #[cold]
-    pub(crate) fn refuse(&self, request: &Request<'_>) -> Result<Block, AllocError> {
+    pub(super) fn refuse(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         Err(self.failure(&self.resolve(request)?))
     }
 
@@ -118,7 +118,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Nodes that have a zone in reach.
-    pub(crate) fn nodes_in_reach(&self, reach: &Reach<'_>) -> NodeMask {
+    pub(super) fn nodes_in_reach(&self, reach: &Reach<'_>) -> NodeMask {
         let zones =
             self.state.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && reach.allows(zone));
         zones.map(|zone| zone.node_id).collect()
@@ -131,7 +131,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 /// Frames that a round of reclaim for a block of `order` aims at.
-pub(crate) fn reclaim_target(order: Order) -> PageCount {
+pub(super) fn reclaim_target(order: Order) -> PageCount {
     const TARGET_MIN: PageCount = PageCount::new(32);
     order.pages().max(TARGET_MIN)
 }

@@ -23,7 +23,7 @@ const UNITS_LOG2_MAX: u32 = 4;
 /// block, and not all of them; they are free, no bit of any level stands for them, and none does for
 /// the block's other units at level 1 or above.
 #[derive(Clone, Copy)]
-pub(crate) struct Open {
+pub(super) struct Open {
     first: usize,
     log2: u32,
     units: u64,
@@ -41,7 +41,7 @@ impl Open {
     }
 
     /// The largest order of which `word` has a block, or `None` when nothing is open.
-    pub(crate) fn largest(word: u64) -> Option<u32> {
+    pub(super) fn largest(word: u64) -> Option<u32> {
         let (mut runs, mut order) = (Self::decode(word).units, WORD_BITS_LOG2);
         if runs == 0 {
             return None;
@@ -86,13 +86,13 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Whether anything is open, as the bit of its order.
     #[inline]
-    pub(crate) fn open_order(&self) -> u64 {
+    pub(super) fn open_order(&self) -> u64 {
         u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2
     }
 
     /// Whether a word of 64 frames is open.
     #[inline]
-    pub(crate) fn is_open(&self, unit: usize) -> bool {
+    pub(super) fn is_open(&self, unit: usize) -> bool {
         let open = self.open();
         open.holds(unit) && open.units >> (unit - open.first) & 1 == 1
     }
@@ -100,7 +100,7 @@ impl<P: Platform> Buddy<'_, P> {
     /// Takes a whole word: out of the open block, or of the lowest of the smallest blocks of
     /// `orders`, which are all of words at least. That block is open then.
     #[inline]
-    pub(crate) fn take_unit(&self, orders: u64) -> usize {
+    pub(super) fn take_unit(&self, orders: u64) -> usize {
         let open = self.open();
         if open.units == 0 {
             return self.take_unit_of_new(open, orders);
@@ -121,7 +121,7 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Frees a word of 64 frames of which nothing is free.
     #[inline]
-    pub(crate) fn give_unit(&self, unit: usize) {
+    pub(super) fn give_unit(&self, unit: usize) {
         let open = self.open();
         if !open.holds(unit) {
             return self.give_unit_elsewhere(unit);
@@ -151,7 +151,7 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Settles if a block of `order`, of which nothing is free, lies around what is open or within.
     #[inline]
-    pub(crate) fn settle_around(&self, first: usize, order: u32) {
+    pub(super) fn settle_around(&self, first: usize, order: u32) {
         let open = self.open();
         let log2 = open.log2.max(order - WORD_BITS_LOG2);
         if open.units != 0 && (first ^ open.first) >> log2 == 0 {

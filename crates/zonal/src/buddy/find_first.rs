@@ -16,7 +16,7 @@ const LAYERS_MAX: usize = 5;
 
 /// Where the layers of an index lie among its cells; the topmost begins with the first cell.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FindFirstShape {
+pub(super) struct FindFirstShape {
     bits: usize,
     columns: usize,
     layers: usize,
@@ -26,7 +26,7 @@ pub(crate) struct FindFirstShape {
 
 impl FindFirstShape {
     /// An index of `bits` bits, at least one, in each of `columns` columns.
-    pub(crate) fn new(bits: usize, columns: usize) -> Self {
+    pub(super) fn new(bits: usize, columns: usize) -> Self {
         assert!(bits >= 1);
         let mut shape = Self { bits, columns, layers: 1, ..Self::default() };
         while shape.places_in(shape.layers - 1) > 1 {
@@ -40,7 +40,7 @@ impl FindFirstShape {
     }
 
     /// Cells an index takes.
-    pub(crate) const fn cells(&self) -> usize {
+    pub(super) const fn cells(&self) -> usize {
         self.cells
     }
 
@@ -52,7 +52,7 @@ impl FindFirstShape {
 
 /// View of one column. Only the holder of the lock of what is indexed may use it, so that all
 /// accesses are relaxed: the lock orders them.
-pub(crate) struct FindFirst<'a, P: Platform> {
+pub(super) struct FindFirst<'a, P: Platform> {
     cells: &'a [P::U64],
     shape: &'a FindFirstShape,
     column: usize,
@@ -61,13 +61,13 @@ pub(crate) struct FindFirst<'a, P: Platform> {
 impl<'a, P: Platform> FindFirst<'a, P> {
     /// A column of the index in `cells`.
     #[inline]
-    pub(crate) const fn new(cells: &'a [P::U64], shape: &'a FindFirstShape, column: usize) -> Self {
+    pub(super) const fn new(cells: &'a [P::U64], shape: &'a FindFirstShape, column: usize) -> Self {
         Self { cells, shape, column }
     }
 
     /// The cell of layer 0 that holds bit `64 * at`.
     #[inline]
-    pub(crate) fn bits(&self, at: usize) -> &'a P::U64 {
+    pub(super) fn bits(&self, at: usize) -> &'a P::U64 {
         self.cell(0, at)
     }
 
@@ -78,7 +78,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
 
     /// The lowest set bit.
     #[inline]
-    pub(crate) fn first(&self) -> Option<usize> {
+    pub(super) fn first(&self) -> Option<usize> {
         if self.shape.layers > 1 {
             return first_of_many::<P>(self.cells, self.shape, self.column);
         }
@@ -88,7 +88,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
 
     /// Sets bit `bit`, which often is set.
     #[inline]
-    pub(crate) fn note(&self, bit: usize) {
+    pub(super) fn note(&self, bit: usize) {
         if self.bits(bit / WORD_BITS).load(Relaxed) >> (bit % WORD_BITS) & 1 == 0 {
             self.set(bit);
         }
@@ -96,19 +96,19 @@ impl<'a, P: Platform> FindFirst<'a, P> {
 
     /// Sets bit `bit`.
     #[inline]
-    pub(crate) fn set(&self, bit: usize) {
+    pub(super) fn set(&self, bit: usize) {
         self.write(bit / WORD_BITS, |bits| bits | 1 << (bit % WORD_BITS));
     }
 
     /// Clears bit `bit`.
     #[inline]
-    pub(crate) fn clear(&self, bit: usize) {
+    pub(super) fn clear(&self, bit: usize) {
         self.write(bit / WORD_BITS, |bits| bits & !(1 << (bit % WORD_BITS)));
     }
 
     /// Changes the bits of one cell, those from `64 * at` on, that are set in `toggled`.
     #[inline]
-    pub(crate) fn toggle(&self, at: usize, toggled: u64) {
+    pub(super) fn toggle(&self, at: usize, toggled: u64) {
         self.write(at, |bits| bits ^ toggled);
     }
 
@@ -124,7 +124,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     }
 
     /// Sets all bits of `from..to`, which is not empty.
-    pub(crate) fn set_run(&self, from: usize, to: usize) {
+    pub(super) fn set_run(&self, from: usize, to: usize) {
         let (mut from, mut to) = (from, to);
         for layer in 0..self.shape.layers {
             let (first, last) = (from / WORD_BITS, (to - 1) / WORD_BITS);
@@ -139,7 +139,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     }
 
     /// Whether all summaries agree with what they summarise, and no bit beyond the last is set.
-    pub(crate) fn is_consistent(&self) -> bool {
+    pub(super) fn is_consistent(&self) -> bool {
         let mut bits = self.shape.bits;
         for layer in 0..self.shape.layers {
             for at in 0..self.shape.places_in(layer) {

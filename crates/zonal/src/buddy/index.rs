@@ -17,7 +17,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// The lowest maximal free block of `order`, an order of level 0, of which there is one: its word,
     /// what that holds, and its bit there. The caller takes it, or a part: it is noted no more.
     #[inline]
-    pub(crate) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
+    pub(super) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
         loop {
             let chunk = self.index(order).first().expect("counted blocks are indexed");
             if let Some(found) = self.lowest_in_line(chunk, order) {
@@ -53,7 +53,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// As [`Self::lowest_in_words`], for an order of level 1.
     #[inline]
-    pub(crate) fn lowest_in_chunks(&self, order: u32) -> (usize, u64, u32) {
+    pub(super) fn lowest_in_chunks(&self, order: u32) -> (usize, u64, u32) {
         let last = self.shape().last(1);
         loop {
             let chunk = self.index(order).first().expect("counted blocks are indexed");
@@ -70,7 +70,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// A maximal block of `order` goes. Gives the bit of its order if it was the last one.
     #[inline]
-    pub(crate) fn lose(&self, order: u32) -> u64 {
+    pub(super) fn lose(&self, order: u32) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
         let left = count.load(Relaxed).wrapping_sub(1);
         count.store(left, Relaxed);
@@ -79,14 +79,14 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// A maximal block of `order` comes.
     #[inline]
-    pub(crate) fn gain(&self, order: u32) {
+    pub(super) fn gain(&self, order: u32) {
         let count = &self.counts.free_blocks[order as usize];
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Maximal blocks come to a word of level 0, one of each of `orders`, which had none.
     #[inline]
-    pub(crate) fn gain_first_in_word(&self, word: usize, orders: Range<u32>) {
+    pub(super) fn gain_first_in_word(&self, word: usize, orders: Range<u32>) {
         for order in orders {
             self.counts.free_blocks[order as usize].store(1, Relaxed);
             self.note_word(word, order);
@@ -95,7 +95,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Maximal blocks come to a chunk, one of each of `orders`, which had none.
     #[inline]
-    pub(crate) fn gain_first_in_chunk(&self, chunk: usize, orders: Range<u32>) {
+    pub(super) fn gain_first_in_chunk(&self, chunk: usize, orders: Range<u32>) {
         for order in orders {
             self.counts.free_blocks[order as usize].store(1, Relaxed);
             self.index(order).note(chunk);
@@ -104,7 +104,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Notes that a word of level 0 has a maximal block of `order`.
     #[inline]
-    pub(crate) fn note_word(&self, word: usize, order: u32) {
+    pub(super) fn note_word(&self, word: usize, order: u32) {
         let (chunk, bit) = (word / WORD_BITS, 1 << (word % WORD_BITS));
         let line = self.line(chunk, order);
         let noted = line.load(Relaxed);
@@ -115,7 +115,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Writes `after` to a word that holds `before`, and counts and indexes what that changes.
-    pub(crate) fn change(&self, level: usize, word: usize, before: u64, after: u64) {
+    pub(super) fn change(&self, level: usize, word: usize, before: u64, after: u64) {
         if before == after {
             return; // also a covered word of which all is taken at once
         }
@@ -146,12 +146,12 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Sets the orders of which there are maximal free blocks.
     #[inline]
-    pub(crate) fn set_orders(&self, orders: u64) {
+    pub(super) fn set_orders(&self, orders: u64) {
         self.counts.orders.store(orders | self.open_order(), Relaxed);
     }
 
     /// Sets all bits of some chunks, of which nothing is free, where level 1 is the top level.
-    pub(crate) fn add_whole_chunks(&self, chunks: Range<usize>) {
+    pub(super) fn add_whole_chunks(&self, chunks: Range<usize>) {
         let last = self.shape().last(1);
         for chunk in chunks.clone() {
             self.word(1, chunk).store(!0, Relaxed);
@@ -164,7 +164,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Whether words of level 0 or 1 stand for anything free in a chunk. The index knows of most
     /// chunks that they do not.
-    pub(crate) fn any_in_chunk(&self, chunk: usize) -> bool {
+    pub(super) fn any_in_chunk(&self, chunk: usize) -> bool {
         let noted =
             |order| self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
         let last = if self.shape().top() == 2 { 1 } else { self.shape().top() };
@@ -179,7 +179,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// The words of a chunk that may have maximal blocks of `order`, an order of level 0.
     #[inline]
-    pub(crate) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {
+    pub(super) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {
         &self.cells[self.shape().lines_at + chunk * LINE_CELLS + order as usize]
     }
 }

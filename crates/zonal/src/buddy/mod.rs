@@ -9,7 +9,7 @@
 //! owns the lock.
 
 mod active_block;
-pub(crate) mod find_first;
+mod find_first;
 mod index;
 mod ranges;
 pub(crate) mod shape;
@@ -17,7 +17,7 @@ pub(crate) mod shape;
 mod tests;
 pub(crate) mod verify;
 pub(crate) mod word_batch;
-pub(crate) mod words;
+mod words;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -53,8 +53,8 @@ use crate::units::{MAX_ORDER_LIMIT, Order};
 /// (the [`Held`] they are given), which orders them; the counts are also read without it, as
 /// single cells that may be stale and that nothing else is inferred from.
 pub(crate) struct Buddy<'m, P: Platform> {
-    pub(crate) counts: &'m BuddyCounts<P>,
-    pub(crate) cells: &'m [P::U64],
+    counts: &'m BuddyCounts<P>,
+    cells: &'m [P::U64],
     shape: &'m BuddyShape,
 }
 
@@ -65,7 +65,7 @@ all_zero! {
     #[repr(C)]
     pub(crate) struct BuddyCounts<P> {
         /// Bit per order of which there are maximal free blocks.
-        pub(crate) orders: u64,
+        orders: u64,
         /// Free frames.
         pub(crate) free_pages: u64,
         /// The open block and what of it is free, as [`Open`] has it.
@@ -209,7 +209,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// The layout.
     #[inline]
-    pub(crate) const fn shape(&self) -> &'m BuddyShape {
+    const fn shape(&self) -> &'m BuddyShape {
         self.shape
     }
 
@@ -221,14 +221,14 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Bit per order of which there are maximal free blocks.
     #[inline]
-    pub(crate) fn orders(&self) -> u64 {
+    fn orders(&self) -> u64 {
         self.counts.orders.load(Relaxed)
     }
 
     /// Takes the lowest part, of `order`, out of the lowest maximal free block of order `from`, the
     /// smallest of `orders` that is large enough. Gives its first frame.
     #[inline]
-    pub(crate) fn carve(&self, from: u32, order: u32, orders: u64) -> u32 {
+    fn carve(&self, from: u32, order: u32, orders: u64) -> u32 {
         let ended = self.lose(from);
         // Of the orders between there was no block: what remains of this one are the first.
         let gained = ones(from.into()) & !ones(order.into());
@@ -371,7 +371,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Frees the block of `order`, an order of level 1, that begins with word `first`: it merges
     /// within its chunk and beyond.
     #[inline]
-    pub(crate) fn merge_units(&self, first: usize, order: u32) {
+    fn merge_units(&self, first: usize, order: u32) {
         let (chunk, bit) = (first / WORD_BITS, (first % WORD_BITS) as u32);
         let bits = self.word(1, chunk).load(Relaxed);
         let given = RUNS[(order - WORD_BITS_LOG2) as usize] << bit;
@@ -456,7 +456,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Sets the bits of a stretch, of which nothing is free, in a word that holds `bits`.
-    pub(crate) fn insert(&self, stretch: Stretch, bits: u64) {
+    fn insert(&self, stretch: Stretch, bits: u64) {
         let Stretch { mut level, mut word, mask } = stretch;
         let (mut before, mut after) = (bits, bits | mask);
         while after == !0 && level < self.shape.top() {
@@ -470,7 +470,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Clears the bits of a stretch that is all free, splitting the block that covers it, if any.
-    pub(crate) fn remove(&self, stretch: Stretch) {
+    fn remove(&self, stretch: Stretch) {
         let Stretch { level, word, mask } = stretch;
         if self.is_covered(level, word) {
             let parent = 1 << (word % WORD_BITS);
@@ -484,7 +484,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Whether the word is free as part of a unit of a higher level, or open.
     #[inline]
-    pub(crate) fn is_covered(&self, level: usize, word: usize) -> bool {
+    fn is_covered(&self, level: usize, word: usize) -> bool {
         let (mut above, mut unit) = (level + 1, word);
         while above <= self.shape.top() {
             let bits = self.word(above, unit / WORD_BITS).load(Relaxed);
@@ -498,13 +498,13 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Adds `change`, wrapping, to the number of free frames.
     #[inline]
-    pub(crate) fn add_free_pages(&self, change: u64) {
+    fn add_free_pages(&self, change: u64) {
         self.counts.free_pages.store(self.free_pages().wrapping_add(change), Relaxed);
     }
 
     /// Cell of word `word` of level `level`.
     #[inline]
-    pub(crate) fn word(&self, level: usize, word: usize) -> &'m P::U64 {
+    fn word(&self, level: usize, word: usize) -> &'m P::U64 {
         match level {
             0 => &self.cells[self.shape.words_at + word],
             1 => &self.cells[self.shape.middle_at + word],
@@ -514,7 +514,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Index of the chunks with maximal free blocks of `order`.
     #[inline]
-    pub(crate) fn index(&self, order: u32) -> FindFirst<'m, P> {
+    fn index(&self, order: u32) -> FindFirst<'m, P> {
         FindFirst::new(self.cells, &self.shape.index, order as usize)
     }
 }

@@ -10,9 +10,9 @@ use crate::machine::ZONE_FRAMES_MAX;
 use crate::units::Order;
 
 /// Most levels: orders up to 6, 12 and 18.
-pub(crate) const LEVELS_MAX: usize = 3;
+pub(super) const LEVELS_MAX: usize = 3;
 /// Cells of a cache line: each part starts on one if the first cell does.
-pub(crate) const LINE_CELLS: usize = 8;
+pub(super) const LINE_CELLS: usize = 8;
 
 /// Layout of the cells of one buddy:
 /// - an index over chunks, a column per order; where there is a level 2, its words are the column
@@ -25,11 +25,11 @@ pub(crate) struct BuddyShape {
     frames: u64,
     max_order: Order,
     top: usize,
-    pub(crate) index: FindFirstShape,
+    pub(super) index: FindFirstShape,
     /// First word of level 1, line and word of level 0.
-    pub(crate) middle_at: usize,
-    pub(crate) lines_at: usize,
-    pub(crate) words_at: usize,
+    pub(super) middle_at: usize,
+    pub(super) lines_at: usize,
+    pub(super) words_at: usize,
     cells: usize,
 }
 
@@ -58,23 +58,23 @@ impl BuddyShape {
     }
 
     /// Frames the buddy spans, holes included.
-    pub(crate) const fn frames(&self) -> u64 {
+    pub(super) const fn frames(&self) -> u64 {
         self.frames
     }
 
     /// The largest order of a block.
-    pub(crate) const fn max_order(&self) -> Order {
+    pub(super) const fn max_order(&self) -> Order {
         self.max_order
     }
 
     /// The highest level there is.
     #[inline]
-    pub(crate) const fn top(&self) -> usize {
+    pub(super) const fn top(&self) -> usize {
         self.top
     }
 
     /// Words of a level, with those of units that are not whole.
-    pub(crate) const fn words(&self, level: usize) -> usize {
+    pub(super) const fn words(&self, level: usize) -> usize {
         let frames_log2 = WORD_BITS_LOG2 as usize * (level + 1);
         let words = (self.frames as usize).div_ceil(1 << frames_log2);
         if words == 0 { 1 } else { words }
@@ -82,7 +82,7 @@ impl BuddyShape {
 
     /// The largest order that a level keeps, counted from one unit of it.
     #[inline]
-    pub(crate) const fn last(&self, level: usize) -> u32 {
+    pub(super) const fn last(&self, level: usize) -> u32 {
         if level == self.top {
             self.max_order.get() as u32 - WORD_BITS_LOG2 * level as u32
         } else {
@@ -92,21 +92,21 @@ impl BuddyShape {
 
     /// The level that keeps blocks of `order`, and `order` counted from one unit of it.
     #[inline]
-    pub(crate) fn place_of(&self, order: u32) -> (usize, u32) {
+    pub(super) fn place_of(&self, order: u32) -> (usize, u32) {
         let level = ((order / WORD_BITS_LOG2) as usize).min(self.top);
         (level, order - WORD_BITS_LOG2 * level as u32)
     }
 
     /// Whether there can be a block of `order` at `frame`.
     #[inline]
-    pub(crate) fn has_block(&self, frame: u32, order: Order) -> bool {
+    pub(super) fn has_block(&self, frame: u32, order: Order) -> bool {
         let length = order.pages().get();
         let within = u64::from(frame) + length <= self.frames;
         order <= self.max_order && within && u64::from(frame) & (length - 1) == 0
     }
 
     /// Frames `start..end`, which are within the span, as few stretches.
-    pub(crate) fn stretches(&self, start: u64, end: u64) -> impl Iterator<Item = Stretch> + use<> {
+    pub(super) fn stretches(&self, start: u64, end: u64) -> impl Iterator<Item = Stretch> + use<> {
         let mut at = start;
         assert!(end <= self.frames, "frames {at}..{end} of {}", self.frames);
         let top = self.top;
@@ -122,19 +122,19 @@ impl BuddyShape {
 
 /// Some units of one word of one level.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(super) struct Stretch {
     /// The level.
-    pub(crate) level: usize,
+    pub(super) level: usize,
     /// The word.
-    pub(crate) word: usize,
+    pub(super) word: usize,
     /// The units, one bit each.
-    pub(crate) mask: u64,
+    pub(super) mask: u64,
 }
 
 impl Stretch {
     /// Number of frames.
     #[inline]
-    pub(crate) const fn frames(&self) -> u64 {
+    pub(super) const fn frames(&self) -> u64 {
         (self.mask.count_ones() as u64) << (WORD_BITS_LOG2 as usize * self.level)
     }
 

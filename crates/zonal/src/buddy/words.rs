@@ -5,12 +5,12 @@
 //! it is not half of a run of the next order. Neighbours: `buddy.rs` keeps such words.
 
 /// Binary logarithm of the bits in a word.
-pub(crate) const WORD_BITS_LOG2: u32 = 6;
+pub(super) const WORD_BITS_LOG2: u32 = 6;
 /// Bits in a word.
-pub(crate) const WORD_BITS: usize = 64;
+pub(super) const WORD_BITS: usize = 64;
 
 /// The lowest run of each order.
-pub(crate) const RUNS: [u64; WORD_BITS_LOG2 as usize + 1] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
+pub(super) const RUNS: [u64; WORD_BITS_LOG2 as usize + 1] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
 
 /// Where heads of each order can be.
 const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
@@ -25,19 +25,19 @@ const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
 
 /// Heads of the runs one order above `order`, from the heads of the runs of `order` (at most 5).
 #[inline]
-pub(crate) const fn paired(heads: u64, order: u32) -> u64 {
+pub(super) const fn paired(heads: u64, order: u32) -> u64 {
     heads & (heads >> (1 << order)) & HEADS[order as usize + 1]
 }
 
 /// Those of `heads`, runs of `order`, that are in no run of `above`, heads of the next order.
 #[inline]
-pub(crate) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
+pub(super) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
     heads & !(above | above << (1 << order))
 }
 
 /// Heads of the maximal runs of `order` in `word`, where runs end at order `last`.
 #[inline]
-pub(crate) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
+pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
     // Written out like `for_each_change`, for constant shifts.
     let heads = match order {
         0 => word,
@@ -67,7 +67,7 @@ const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
 /// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ
 /// between two words: their heads in `before` and in `after`.
 #[inline]
-pub(crate) fn for_each_change(before: u64, after: u64, last: u32, mut changed: impl FnMut(u32, u64, u64)) {
+pub(super) fn for_each_change(before: u64, after: u64, last: u32, mut changed: impl FnMut(u32, u64, u64)) {
     // Written out, so that all shifts are by constants: this is the innermost work of the buddy.
     let heads = &mut (before, after);
     let changed = &mut changed;
@@ -103,18 +103,18 @@ fn compare<const ORDER: u32>(
 
 /// The `count` lowest bits, all of them from 64 on.
 #[inline]
-pub(crate) const fn ones(count: u64) -> u64 {
+pub(super) const fn ones(count: u64) -> u64 {
     if count >= WORD_BITS as u64 { !0 } else { (1 << count) - 1 }
 }
 
 /// The units of the runs of `order` that have these heads.
-pub(crate) const fn spread(heads: u64, order: u32) -> u64 {
+pub(super) const fn spread(heads: u64, order: u32) -> u64 {
     heads.wrapping_mul(ones(1 << order)) // runs are disjoint: nothing carries
 }
 
 /// Set bits of a word that often is full, or has one.
 #[inline]
-pub(crate) const fn count_of(word: u64) -> u32 {
+pub(super) const fn count_of(word: u64) -> u32 {
     match word {
         u64::MAX => u64::BITS,
         0 => 0,
@@ -126,7 +126,7 @@ pub(crate) const fn count_of(word: u64) -> u32 {
 /// Set bits of `after` less those of `before`, wrapping. Most often they differ in one bit, and
 /// processors without an instruction to count bits are common targets.
 #[inline]
-pub(crate) const fn count_difference(before: u64, after: u64) -> u64 {
+pub(super) const fn count_difference(before: u64, after: u64) -> u64 {
     let different = before ^ after;
     if different & different.wrapping_sub(1) == 0 {
         return if different & after != 0 { 1 } else { 0_u64.wrapping_sub((different != 0) as u64) };
@@ -135,7 +135,7 @@ pub(crate) const fn count_difference(before: u64, after: u64) -> u64 {
 }
 
 /// The `count` lowest set bits of `word`, or all if there are fewer.
-pub(crate) const fn lowest_set(word: u64, count: u32) -> u64 {
+pub(super) const fn lowest_set(word: u64, count: u32) -> u64 {
     let mut rest = word;
     let mut left = count;
     while left > 0 && rest != 0 {
@@ -146,7 +146,7 @@ pub(crate) const fn lowest_set(word: u64, count: u32) -> u64 {
 }
 
 /// `count` set bits of `word`, out of the smallest maximal runs, lowest first; all if fewer.
-pub(crate) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
+pub(super) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
     let mut chosen = 0_u64;
     for order in 0..=last {
         let units = spread(maximal(word, order, last), order);

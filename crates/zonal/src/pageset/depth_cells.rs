@@ -12,9 +12,9 @@ use crate::zone::counters::CpuGuard;
 
 /// Frames that may be taken, and given, before a depth grows; see [`DepthCells::leeway`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Leeway {
-    pub(crate) takes: u32,
-    pub(crate) gives: u32,
+pub(super) struct Leeway {
+    pub(super) takes: u32,
+    pub(super) gives: u32,
 }
 
 /// What the last step was part of: a run of takes or of gives, each deeper than any step in that
@@ -27,7 +27,7 @@ pub(crate) enum Run {
 }
 
 /// Cells that a [`DepthState`] takes.
-pub(crate) const DEPTH_CELLS: usize = 4;
+pub(super) const DEPTH_CELLS: usize = 4;
 const POSITION: usize = 0;
 const DEEPEST: usize = 1;
 const AVERAGE: usize = 2;
@@ -43,7 +43,7 @@ const START: usize = 3;
 pub(crate) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
 
 impl<'a, P: Platform> DepthCells<'a, P> {
-    pub(crate) const fn new(cells: &'a [P::U64; DEPTH_CELLS]) -> Self {
+    pub(super) const fn new(cells: &'a [P::U64; DEPTH_CELLS]) -> Self {
         Self(cells)
     }
 
@@ -64,7 +64,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
 
     /// How far takes and gives of single frames may go from here before one of them reaches
     /// deeper than any in this period.
-    pub(crate) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
+    pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
         let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
         let left = |deepest: u32, position: u32| deepest.saturating_sub(position);
         Leeway { takes: left(deepest.alloc, position.alloc), gives: left(deepest.free, position.free) }
@@ -73,24 +73,24 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     /// The first half of [`DepthState::on_give`]; says whether freeing is now deeper than ever in its
     /// period. [`Self::end_period`] is the other half.
     #[inline]
-    pub(crate) fn on_give(&self, order: Order, _guard: &impl CpuGuard) -> Run {
+    pub(super) fn on_give(&self, order: Order, _guard: &impl CpuGuard) -> Run {
         let before = self.moved_to(self.depths(POSITION).after_give(pages(order)));
         if self.depths(DEEPEST).free > before.free { Run::Dive } else { Run::None }
     }
 
     /// Closes a period that is over: then a new `pageset.high` is returned.
     #[inline]
-    pub(crate) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
+    pub(super) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
         self.is_period_over(now).then(|| self.close_period(now, limits()))
     }
 
     /// Whether a period is over, as of some moment.
-    pub(crate) fn is_period_over(&self, now: Moment) -> bool {
+    pub(super) fn is_period_over(&self, now: Moment) -> bool {
         is_period_over(self.start(), now)
     }
 
     /// Whether a period is over or nearly so, as of some moment.
-    pub(crate) fn is_period_nearly_over(&self, now: Moment) -> bool {
+    pub(super) fn is_period_nearly_over(&self, now: Moment) -> bool {
         ns_apart(self.start(), now) > WATCH_NS
     }
 
@@ -119,12 +119,12 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     }
 
     /// Forgets everything, as when the pageset's CPU goes or comes or the tuning changes.
-    pub(crate) fn reset(&self, _guard: &impl CpuGuard) {
+    pub(super) fn reset(&self, _guard: &impl CpuGuard) {
         self.store(DepthState::default());
     }
 
     /// A copy for people to look at; torn when the pageset is in use.
-    pub(crate) fn load(&self) -> DepthState {
+    pub(super) fn load(&self) -> DepthState {
         DepthState {
             position: self.depths(POSITION),
             deepest: self.depths(DEEPEST),

@@ -87,7 +87,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     /// Gives `frames` of the pageset back to the zone, `first` stack first, then larger blocks.
-    pub(crate) fn drain(&self, first: StackId, frames: PageCount) {
+    pub(super) fn drain(&self, first: StackId, frames: PageCount) {
         let mut left = frames.get();
         for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
             if left == 0 {

@@ -47,7 +47,7 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
 impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// The guard of a head that was just locked and whose gate was `gate` before.
     #[inline]
-    pub(crate) fn new(
+    pub(super) fn new(
         pageset: &'a Pageset<P>,
         (slots, shape): (&'a [P::U32], &'a StackShape),
         gate: u64,
@@ -75,19 +75,19 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// The word.
     #[inline]
-    pub(crate) fn word(&self) -> Word {
+    pub(super) fn word(&self) -> Word {
         Word::from_bits(self.pageset.head.word.load(Relaxed))
     }
 
     /// Sets the word.
     #[inline]
-    pub(crate) fn set_word(&self, word: Word) {
+    pub(super) fn set_word(&self, word: Word) {
         self.pageset.head.word.store(word.bits(), Relaxed);
     }
 
     /// Sets how far takes and gives may go without the lock.
     #[inline]
-    pub(crate) fn set_limits(&self, take_limit: u64, give_limit: u64) {
+    pub(super) fn set_limits(&self, take_limit: u64, give_limit: u64) {
         self.pageset.head.take_limit.store(take_limit, Relaxed);
         self.pageset.head.give_limit.store(give_limit, Relaxed);
     }
@@ -99,7 +99,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// What the holder's last step was part of.
     #[inline]
-    pub(crate) fn run(&self) -> Run {
+    pub(super) fn run(&self) -> Run {
         self.run.get()
     }
 
@@ -147,7 +147,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// The slots of the stack of single frames, empty ones first.
     #[inline]
-    pub(crate) fn page_slots(&self) -> &'a [P::U32] {
+    pub(super) fn page_slots(&self) -> &'a [P::U32] {
         &self.slots[..self.shape.depth(StackId::PAGES) as usize]
     }
 
@@ -175,7 +175,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Room of the stack of single frames at which the pageset holds just `count` frames; below
     /// zero when that exceeds the stack.
-    pub(crate) fn room_at(&self, count: PageCount) -> i64 {
+    pub(super) fn room_at(&self, count: PageCount) -> i64 {
         let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
         i64::from(self.shape.depth(StackId::PAGES)) - singles
     }
@@ -191,18 +191,18 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Changes the difference of the blocks served from home to what `leave` makes of it.
     #[inline]
-    pub(crate) fn count_home(&self, leave: impl FnOnce(i64) -> i64) {
+    pub(super) fn count_home(&self, leave: impl FnOnce(i64) -> i64) {
         let word = self.word();
         self.set_word(word.with_difference(HOME_LANE, leave(word.difference(HOME_LANE))));
     }
 
     /// Gives the difference of frames allocated as `kind`, and makes it zero.
-    pub(crate) fn clear_kind(&self, kind: PageKind) -> i64 {
+    pub(super) fn clear_kind(&self, kind: PageKind) -> i64 {
         self.clear(kind as usize)
     }
 
     /// Gives the difference of blocks served from home, and makes it zero.
-    pub(crate) fn clear_home(&self) -> i64 {
+    pub(super) fn clear_home(&self) -> i64 {
         self.clear(HOME_LANE)
     }
 
@@ -240,7 +240,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Has each free look whether the period of the depth rule is over, or no longer.
-    pub(crate) fn watch(&self, on: bool) {
+    pub(super) fn watch(&self, on: bool) {
         self.set_flag(WATCHED, on);
     }
 
@@ -250,7 +250,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Adds one to a figure of the pageset.
-    pub(crate) fn bump(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64) {
+    pub(super) fn bump(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64) {
         self.add_to(figure, 1);
     }
 

@@ -10,7 +10,7 @@ use crate::zone::{Shortness, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// The figures that tuning goes by.
-    pub(crate) fn figures(&self) -> PagesetFigures {
+    pub(super) fn figures(&self) -> PagesetFigures {
         let limits = self.high_limits();
         PagesetFigures {
             count: self.count(),
@@ -34,7 +34,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     /// Sets `high` of a pageset that was never used to where tuning starts.
-    pub(crate) fn set_first_high(&self) {
+    pub(super) fn set_first_high(&self) {
         if self.high() == PageCount::ZERO {
             self.set_high(self.high_limits().min());
         }
@@ -66,6 +66,6 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 }
 
 /// Whether the zone has more free than `watermarks.high`.
-pub(crate) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
+pub(super) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
     if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
 }

@@ -6,10 +6,10 @@
 //! many single frames at once, `refill.rs` those between stacks and buddy, `pageset_tuning.rs` says
 //! how deep the stacks may grow. Linux: `struct per_cpu_pages`.
 
-pub(crate) mod depth_cells;
+mod depth_cells;
 mod drain;
 pub(crate) mod full_zones;
-pub(crate) mod guard;
+mod guard;
 mod high;
 mod refill;
 mod served;
@@ -18,7 +18,7 @@ pub(crate) mod slot;
 mod stacks;
 pub(crate) mod state;
 mod steps;
-pub(crate) mod stepwise_cell;
+mod stepwise_cell;
 mod upkeep;
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,7 @@ pub(crate) use guard::PagesetGuard;
 /// Number of stacks: orders 0..=3 and 2 MiB.
 pub(crate) const STACKS: usize = 5;
 /// The stack of 2 MiB blocks.
-pub(crate) const HUGE: usize = STACKS - 1;
+const HUGE: usize = STACKS - 1;
 
 /// Which stack holds blocks of an order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +52,7 @@ impl StackId {
     /// The stack of single frames.
     pub(crate) const PAGES: Self = Self(0);
     /// The stack of the largest blocks below 2 MiB that are cached.
-    pub(crate) const SMALL: Self = Self(HUGE - 1);
+    const SMALL: Self = Self(HUGE - 1);
     /// The stack of 2 MiB blocks.
     pub(crate) const LARGE: Self = Self(HUGE);
 }
@@ -77,7 +77,7 @@ impl StackShape {
     }
 
     /// Blocks that `stack` can hold.
-    pub(crate) const fn depth(&self, stack: StackId) -> u32 {
+    const fn depth(&self, stack: StackId) -> u32 {
         self.starts[stack.0 + 1] - self.starts[stack.0]
     }
 
@@ -192,12 +192,12 @@ all_zero! {
         depth: [u64; DEPTH_CELLS],
         stepwise: u64,
         /// 1 + the zone that this one stands for (`served.rs`); 0 = its own.
-        pub(crate) stands_for: u64,
+        stands_for: u64,
         /// [`CLOSED`] while the CPU is offline, [`WATCHED`] while each free looks whether the period is over.
         flags: u64,
         /// What the last tick saw, and for how many ticks nothing changed.
-        pub(crate) seen: u64,
-        pub(crate) idle_ticks: u64,
+        seen: u64,
+        idle_ticks: u64,
         /// Batches taken from the zone, batches given back, and those given back for another CPU.
         pub(crate) refills: u64,
         pub(crate) drains: u64,
@@ -205,7 +205,7 @@ all_zero! {
         /// Zones looked at by scans that found a block here.
         pub(crate) probes: u64,
         /// When differences were last folded, in clock nanoseconds.
-        pub(crate) folded_at: u64,
+        folded_at: u64,
     }
 }
 
@@ -248,7 +248,7 @@ impl<P: Platform> Pageset<P> {
     }
 
     /// Whether each free looks whether the period of the depth rule is over.
-    pub(crate) fn is_watched(&self) -> bool {
+    fn is_watched(&self) -> bool {
         self.flags.load(Relaxed) & WATCHED != 0
     }
 
@@ -261,7 +261,7 @@ impl<P: Platform> Pageset<P> {
 impl<P: Platform> Pageset<P> {
     /// Lets the next give look at the limits anew. A hint: it is lost when the pageset's holder is just
     /// setting limits.
-    pub(crate) fn let_next_give_trip(&self) {
+    fn let_next_give_trip(&self) {
         self.head.give_limit.store(Limits::GIVE_NONE, Relaxed); // relaxed: a hint
     }
 }

@@ -90,7 +90,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Frames that came back twice through misuse are counted as allocated again: the free that
     /// was wrong counted them down.
-    pub(crate) fn count_withheld(&self, frames: u64) {
+    pub(super) fn count_withheld(&self, frames: u64) {
         if frames != 0 {
             self.count_kind(PageKind::User, frames as i64, &self.state.nodes[self.zone.node].counters);
             self.state.nodes[self.zone.node].events.add(Event::Withheld, frames);

@@ -18,7 +18,7 @@ use crate::zone::{Seat, Zone};
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Moves a difference of such blocks, taken out of the word, to the totals.
-    pub(crate) fn fold_served(&self, zone: &Zone<'m, P>, pageset: &Pageset<P>, seat: Seat, blocks: i64) {
+    pub(super) fn fold_served(&self, zone: &Zone<'m, P>, pageset: &Pageset<P>, seat: Seat, blocks: i64) {
         zone.counters().fold_difference(&served_items(zone, pageset, seat), blocks);
         if let Some(home) = pageset.stands_for() {
             self.zones[home.index()].counters().fold_difference(&[ZoneItem::NumaForeign], blocks);
@@ -80,7 +80,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Largest difference of such blocks: what the zone's threshold leaves beside blocks that are
     /// counted one by one.
     #[inline]
-    pub(crate) fn served_leeway(&self) -> i64 {
+    pub(super) fn served_leeway(&self) -> i64 {
         let counters = self.zone.counters();
         let threshold = i64::from(counters.threshold());
         if self.zone_diffs.load(Relaxed) == 0 {

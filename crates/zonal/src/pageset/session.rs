@@ -19,7 +19,7 @@ use crate::zone::{Seat, Zone};
 
 /// One pageset of a zone, locked, until dropped.
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
-    pub(crate) state: &'a MachineState<'m, P>,
+    pub(super) state: &'a MachineState<'m, P>,
     pub(crate) zone: &'a Zone<'m, P>,
     /// The CPU that the pageset is of.
     pub(crate) seat: Seat,

@@ -125,7 +125,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// [`Self::go_home`] for all CPUs of the node at a place, if any of them is away.
-    pub(crate) fn call_home(&self, place: usize) {
+    pub(super) fn call_home(&self, place: usize) {
         if self.nodes[place].end_absence() {
             let seats = self.seats.iter().filter(|seat| usize::from(seat.node) == place);
             seats.for_each(|&seat| self.go_home(seat));

@@ -14,7 +14,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// Puts single frames of the word of 64 that starts at `first` onto their stack, which has room: the
     /// lowest on top.
     #[inline]
-    pub(crate) fn push_word(&self, first: u32, frames: u64) {
+    pub(super) fn push_word(&self, first: u32, frames: u64) {
         let word = self.word();
         let room = word.room() - frames.count_ones();
         let slots = &self.page_slots()[room as usize..word.room() as usize];
@@ -38,7 +38,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// The first frame of the word of 64 whose frames, all of them, are the uppermost single frames,
     /// in whatever sequence.
     #[inline]
-    pub(crate) fn whole_word_on_top(&self) -> Option<u32> {
+    pub(super) fn whole_word_on_top(&self) -> Option<u32> {
         let slots = self.page_slots()[self.word().room() as usize..].get(..64)?;
         let top = slots[0].load(Relaxed);
         if (slots[63].load(Relaxed) ^ top) >= 64 {
@@ -67,7 +67,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
 
     /// Takes the uppermost `count` single frames off their stack, which has so many; the caller has seen them.
     #[inline]
-    pub(crate) fn drop_frames(&self, count: u32) {
+    pub(super) fn drop_frames(&self, count: u32) {
         let word = self.word();
         self.set_word(word.with_room(word.room() + count));
     }
@@ -75,7 +75,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// How many single frames to take off the stack, `count` at least, so that the next to take as many
     /// finds a whole word on top if frames go on to be given one after the other, up or down, as the
     /// last two were. `count` if they were not, or are too few.
-    pub(crate) fn until_whole_words(&self, count: u64) -> u64 {
+    pub(super) fn until_whole_words(&self, count: u64) -> u64 {
         let (room, len) = (self.word().room() as usize, u64::from(self.len(StackId::PAGES)));
         if count <= u64::from(u64::BITS) / 2 || len <= count {
             return count;

@@ -17,7 +17,7 @@ use crate::zone::counters::CpuGuard;
 pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
 
 impl<'a, P: Platform> StepwiseCell<'a, P> {
-    pub(crate) const fn new(cell: &'a P::U64) -> Self {
+    pub(super) const fn new(cell: &'a P::U64) -> Self {
         Self(cell)
     }
 
@@ -29,12 +29,12 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
 
     /// [`StepwiseState::on_give`].
     #[inline]
-    pub(crate) fn on_give(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
+    pub(super) fn on_give(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
         self.update(guard, |state| state.on_give(order, batch));
     }
 
     /// [`StepwiseState::refill`].
-    pub(crate) fn refill(
+    pub(super) fn refill(
         &self,
         pageset: &PagesetFigures,
         order: Order,
@@ -45,12 +45,12 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
     }
 
     /// [`StepwiseState::drain`].
-    pub(crate) fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel, _guard: &impl CpuGuard) -> Resize {
+    pub(super) fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel, _guard: &impl CpuGuard) -> Resize {
         self.load().drain(pageset, level)
     }
 
     /// Forgets everything.
-    pub(crate) fn reset(&self, guard: &impl CpuGuard) {
+    pub(super) fn reset(&self, guard: &impl CpuGuard) {
         self.update(guard, |state| *state = StepwiseState::default());
     }
 

@@ -59,7 +59,7 @@ impl<P: Platform> Head<P> {
     // Loads of the word and the limits are relaxed: the gate orders them.
 
     #[inline(always)]
-    pub(crate) fn take(&self, slots: &[P::U32], step: u64, gate: u64) -> u64 {
+    pub(super) fn take(&self, slots: &[P::U32], step: u64, gate: u64) -> u64 {
         let word = self.word.load(Relaxed);
         let next = word.wrapping_add(step);
         if next.wrapping_add(self.take_limit.load(Relaxed)) & gate != 0 {
@@ -71,7 +71,7 @@ impl<P: Platform> Head<P> {
     }
 
     #[inline(always)]
-    pub(crate) fn give(&self, slots: &[P::U32], step: u64, frame: u32, gate: u64) -> bool {
+    pub(super) fn give(&self, slots: &[P::U32], step: u64, frame: u32, gate: u64) -> bool {
         let next = self.word.load(Relaxed).wrapping_sub(step);
         if self.give_limit.load(Relaxed).wrapping_sub(next) & gate != 0 {
             return false;

@@ -9,7 +9,7 @@ pub(crate) struct AllowedNodes<'r> {
     /// Those that are in this set and, if there is one, in the other.
     masks: (&'r NodeMask, Option<&'r NodeMask>),
     /// How many of them have memory.
-    pub(crate) count: usize,
+    pub(super) count: usize,
 }
 
 impl<'r> AllowedNodes<'r> {
@@ -25,7 +25,7 @@ impl<'r> AllowedNodes<'r> {
 
     /// The bits of the nodes from `64 * word` up.
     #[inline]
-    pub(crate) fn word(&self, word: usize) -> u64 {
+    pub(super) fn word(&self, word: usize) -> u64 {
         self.masks.0.words()[word] & self.masks.1.map_or(!0, |mask| mask.words()[word])
     }
 }

@@ -91,11 +91,11 @@ copy_view!(FullMarks);
 
 // All accesses are relaxed: a mark carries no data, and a lost or late one corrects itself.
 impl<'m, P: Platform> FullMarks<'m, P> {
-    pub(crate) fn measure(measure: &mut Measure, positions: usize) {
+    pub(super) fn measure(measure: &mut Measure, positions: usize) {
         measure.add::<P::U64>(CLASSES * positions.div_ceil(64) + 1);
     }
 
-    pub(crate) fn carve(carver: &mut Carver<'m>, positions: usize) -> Self {
+    pub(super) fn carve(carver: &mut Carver<'m>, positions: usize) -> Self {
         let words = positions.div_ceil(64);
         let cells = carver.u64s::<P>(CLASSES * words + 1);
         Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }

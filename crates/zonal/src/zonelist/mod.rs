@@ -22,7 +22,7 @@ use crate::zonelist::full_cache::FullMarks;
 
 /// A bitmap over the positions of any list.
 pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
-pub(crate) const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
+const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
 /// Zone limits that leave out kinds of zones.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 
@@ -208,7 +208,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
 
     /// The zone at `position`, which is not past the end.
     #[inline]
-    pub(crate) fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
+    fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
         let entry = self.entry(position);
         self.check()?;
         Ok(entry.zone())
@@ -234,7 +234,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
 
     /// Adds the positions of all zones of `allowed` nodes to a bitmap. They count only when a later
     /// [`Self::check`] succeeds.
-    pub(crate) fn list_nodes(&self, allowed: &AllowedNodes<'_>, bitmap: &mut PositionMask) {
+    fn list_nodes(&self, allowed: &AllowedNodes<'_>, bitmap: &mut PositionMask) {
         // Bits are gathered word by word: neighbours in a list often have neighbouring ids.
         let (mut at, mut bits) = (0, 0);
         for word in 0..MAX_NODES / 64 {
