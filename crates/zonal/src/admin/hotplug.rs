@@ -30,7 +30,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(OnlineError::CpuUnchanged(cpu));
         }
         // Thresholds first: the new CPU's differences must be counted in.
-        self.set_cpu_online(cpu, true);
+        self.mark_cpu_online(cpu);
         self.apply_settings(&held);
         self.start_pagesets(seat);
         Ok(())
@@ -50,7 +50,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.online_cpus(None) == 1 {
             return Err(OnlineError::LastCpu(cpu));
         }
-        self.set_cpu_online(cpu, false);
+        self.state.cpus_online[cpu.index()].store(0, Relaxed); // relaxed: as in `mark_cpu_online`
         for zone in self.state.zones {
             let guard = self.state.pageset(zone, seat);
             guard.close();
@@ -61,9 +61,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    pub(crate) fn set_cpu_online(&self, cpu: CpuId, online: bool) {
+    pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {
         // Relaxed: a hint to others; the pagesets are closed under their locks.
-        self.state.cpus_online[cpu.index()].store(u32::from(online), Relaxed);
+        self.state.cpus_online[cpu.index()].store(1, Relaxed);
     }
 
     /// Brings frames online that are not managed yet or were taken offline.

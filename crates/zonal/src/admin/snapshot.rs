@@ -10,6 +10,7 @@ pub use crate::admin::settings::Settings;
 use crate::machine::FrameRange;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
+use crate::rules::pageset_tuning::CpuLocality;
 use crate::rules::stat_threshold::TotalsRule;
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageKind;
@@ -166,7 +167,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             in_pagesets: self.state.pagesets_of(zone).frames(),
             watermarks: zone.watermarks(),
             reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
-            pageset_limits: zone.pageset_limits(true),
+            pageset_limits: zone.pageset_limits(CpuLocality::Local),
             stat_threshold: zone.counters().threshold(),
             free_blocks: core::array::from_fn(|at| {
                 order(at).map_or(0, |order| zone.regions.free_blocks(order))
@@ -240,7 +241,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     fn pageset_snapshot(&self, zone: &Zone<'m, P>, seat: Seat) -> PagesetSnapshot {
         let pageset = self.state.pagesets_of(zone).of(seat);
-        let limits = zone.pageset_limits(zone.is_own(seat));
+        let limits = zone.pageset_limits(zone.locality(seat));
         // Relaxed: figures for people.
         PagesetSnapshot {
             zone: zone.id,

@@ -50,7 +50,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
             // whose `high` has decayed.
             let is_clean = !pageset.has_differences()
-                && pageset.high() <= zone.pageset_limits(zone.is_own(seat)).high_min
+                && pageset.high() <= zone.pageset_limits(zone.locality(seat)).high_min
                 && !(tuning == PagesetTuning::Depth && pageset.was_used() && pageset.is_watch_due(now));
             if (pageset.count() != PageCount::ZERO || !is_clean)
                 && let Some(guard) = self.state.try_pageset(zone, seat)

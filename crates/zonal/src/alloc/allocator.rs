@@ -148,7 +148,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.shared.configure(config);
         let held = self.state.shared.change();
         for seat in self.state.seats.iter().filter(|seat| seat.exists()) {
-            self.set_cpu_online(seat.cpu, true);
+            self.mark_cpu_online(seat.cpu);
         }
         for (zone, description) in self.state.zones.iter().zip(machine.zones()) {
             description.managed.iter().for_each(|range| self.add_frames(zone, range));

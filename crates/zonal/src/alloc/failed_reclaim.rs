@@ -32,11 +32,16 @@ impl FailedReclaim {
         self.0
     }
 
-    /// A failure of a request with this zone limit.
-    pub(super) const fn new(now: Moment, limit: ZoneKind, freed: bool) -> Self {
+    /// A failure of a request with this zone limit that freed nothing.
+    pub(super) const fn new(now: Moment, limit: ZoneKind) -> Self {
         // A clock that begins with zero is a nanosecond early.
         let time = if now.ns() == 0 { 1 } else { now.ns() };
-        Self(time << TIME_SHIFT | if freed { FREED } else { 0 } | limit as u64)
+        Self(time << TIME_SHIFT | limit as u64)
+    }
+
+    /// The same failure, of a reclaim that freed something.
+    pub(super) const fn but_freed(self) -> Self {
+        Self(self.0 | FREED)
     }
 
     /// Whether it was within the second, and concerns requests with this zone limit.
@@ -72,7 +77,7 @@ mod tests {
     fn it_binds_the_same_and_higher_limits_for_a_second() {
         for begin in [0, 1, 5 * SECOND_NS, u64::MAX >> TIME_SHIFT] {
             for (at, limit) in LIMITS.into_iter().enumerate() {
-                let failure = FailedReclaim::new(Moment::from_ns(begin), limit, false);
+                let failure = FailedReclaim::new(Moment::from_ns(begin), limit);
                 for (other, asked) in LIMITS.into_iter().enumerate() {
                     let binds = |ns| failure.binds(Moment::from_ns(ns), asked, Past::Ignored);
                     assert_eq!(binds(begin), other >= at, "{asked} after {limit}");
@@ -88,11 +93,15 @@ mod tests {
     #[test]
     fn it_covers_what_binds_no_more() {
         let now = Moment::from_ns(7);
+        let failure = |limit, freed| {
+            let failure = FailedReclaim::new(now, limit);
+            if freed { failure.but_freed() } else { failure }
+        };
         let all = || LIMITS.into_iter().flat_map(|limit| [(limit, false), (limit, true)]);
         for (limit, freed) in all() {
-            let old = FailedReclaim::new(now, limit, freed);
+            let old = failure(limit, freed);
             for (other, more) in all() {
-                let newer = FailedReclaim::new(now, other, more);
+                let newer = failure(other, more);
                 assert_eq!(old.covers(newer, now), limit <= other && (!freed || more));
                 assert!(!old.covers(newer, Moment::from_ns(8 + SECOND_NS)));
             }
@@ -103,17 +112,15 @@ mod tests {
     #[test]
     fn what_freed_something_is_heeded_but_not_to_the_last() {
         let now = Moment::from_ns(7);
-        let (some, nothing) = (true, false);
-        for (freed, past, binds) in [
+        let nothing = FailedReclaim::new(now, ZoneKind::Normal);
+        let some = nothing.but_freed();
+        for (failure, past, binds) in [
             (some, Past::Heeded, true),
             (some, Past::Ignored, false),
             (nothing, Past::Heeded, true),
             (nothing, Past::Ignored, true),
         ] {
-            assert_eq!(
-                FailedReclaim::new(now, ZoneKind::Normal, freed).binds(now, ZoneKind::Normal, past),
-                binds
-            );
+            assert_eq!(failure.binds(now, ZoneKind::Normal, past), binds);
         }
         assert!(!FailedReclaim::from_word(0).binds(Moment::from_ns(0), ZoneKind::Movable, Past::Heeded));
     }

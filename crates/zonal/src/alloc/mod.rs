@@ -116,7 +116,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if request.may_pop()
             && let Some(block) = self.alloc_near(request)
         {
-            return Ok(self.finish(block, self.hardening.zero == ZeroOn::EveryAllocation));
+            if self.hardening.zero == ZeroOn::EveryAllocation {
+                self.zero(block);
+            }
+            return Ok(block);
         }
         self.alloc_slow(request)
     }
@@ -357,13 +360,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Zeroes a block where that was asked for.
-    #[inline]
-    fn finish(&self, block: Block, zeroed: bool) -> Block {
-        if zeroed && let Some(contents) = self.state.platform.contents() {
+    /// Zeroes a block.
+    #[cold]
+    pub(super) fn zero(&self, block: Block) {
+        if let Some(contents) = self.state.platform.contents() {
             contents.fill(block.first, block.order.pages(), 0);
         }
-        block
     }
 }
 

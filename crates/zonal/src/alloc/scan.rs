@@ -344,8 +344,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Remembers that node reclaim for `zone` failed, for all zones that it was about: reclaim of the node
     /// as a whole need not be repeated for the lower zones that the scan comes to next.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
-        let (now, freed) = (self.allocator.state.platform.now(), outcome != NodeReclaimOutcome::Nothing);
-        let failure = FailedReclaim::new(now, self.reach.limit, freed);
+        let now = self.allocator.state.platform.now();
+        let failure = FailedReclaim::new(now, self.reach.limit);
+        let failure = if outcome == NodeReclaimOutcome::Nothing { failure } else { failure.but_freed() };
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.allocator.state.node_zones(zone.node).iter().filter(lower) {
             for class in self.class.bound_orders().iter() {

@@ -29,7 +29,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(super) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         let reach = self.resolve(request)?;
         match self.find(&reach) {
-            Some(block) => Ok(self.finish(block, self.zeroes(request))),
+            Some(block) => {
+                if self.zeroes(request) {
+                    self.zero(block);
+                }
+                Ok(block)
+            }
             None => Err(self.failure(&reach)),
         }
     }

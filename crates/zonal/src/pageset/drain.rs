@@ -32,7 +32,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 self.end_period();
             }
             PagesetTuning::Stepwise => {
-                self.stepwise().on_give(order, self.zone.pageset_limits(self.is_own()).batch, self);
+                self.stepwise().on_give(order, self.zone_limits().batch, self);
             }
             PagesetTuning::Fixed => {}
         }
@@ -47,7 +47,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     fn make_room(&self, stack: StackId) -> bool {
         let order = self.state.cached.order(stack);
         let half = u64::from(self.len(stack)).div_ceil(2) << order.get();
-        let batch = self.zone.pageset_limits(self.is_own()).batch;
+        let batch = self.zone_limits().batch;
         let size =
             if self.state.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
         self.drain(stack, size.min(PageCount::new(half)));
@@ -63,7 +63,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             return;
         }
         let bar = self.high_now();
-        let batch = self.zone.pageset_limits(self.is_own()).batch;
+        let batch = self.zone_limits().batch;
         let size = match self.state.shared.tuning() {
             PagesetTuning::Stepwise => {
                 let figures = self.figures();

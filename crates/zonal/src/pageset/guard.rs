@@ -231,22 +231,30 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Opens the pageset: its CPU is online.
     pub(crate) fn open(&self) {
-        self.set_flag(CLOSED, false);
+        self.clear_flag(CLOSED);
     }
 
     /// Closes the pageset: its CPU is offline.
     pub(crate) fn close(&self) {
-        self.set_flag(CLOSED, true);
+        self.set_flag(CLOSED);
     }
 
-    /// Has each free look whether the period of the depth rule is over, or no longer.
-    pub(super) fn watch(&self, on: bool) {
-        self.set_flag(WATCHED, on);
+    /// Has each free look whether the period of the depth rule is over.
+    pub(super) fn watch(&self) {
+        self.set_flag(WATCHED);
     }
 
-    fn set_flag(&self, flag: u64, on: bool) {
-        let flags = self.pageset.flags.load(Relaxed);
-        self.pageset.flags.store(if on { flags | flag } else { flags & !flag }, Relaxed);
+    /// Ends what [`Self::watch`] begins.
+    pub(super) fn unwatch(&self) {
+        self.clear_flag(WATCHED);
+    }
+
+    fn set_flag(&self, flag: u64) {
+        self.pageset.flags.store(self.pageset.flags.load(Relaxed) | flag, Relaxed);
+    }
+
+    fn clear_flag(&self, flag: u64) {
+        self.pageset.flags.store(self.pageset.flags.load(Relaxed) & !flag, Relaxed);
     }
 
     /// Adds one to a figure of the pageset.

@@ -4,7 +4,9 @@
 
 use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
-use crate::rules::pageset_tuning::{HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, words};
+use crate::rules::pageset_tuning::{
+    CpuLocality, HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, words,
+};
 use crate::units::PageCount;
 use crate::zone::{Shortness, Zone};
 
@@ -12,18 +14,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// The figures that tuning goes by.
     pub(super) fn figures(&self) -> PagesetFigures {
         let limits = self.high_limits();
-        PagesetFigures {
-            count: self.count(),
-            high: self.high(),
-            batch: self.zone.pageset_limits(self.is_own()).batch,
-            limits,
-        }
+        PagesetFigures { count: self.count(), high: self.high(), batch: self.zone_limits().batch, limits }
     }
 
     /// The limits within which `pageset.high` may move now: those of the zone, held at the lower
     /// one while large blocks are scarce or nothing is tuned, and within the pageset's slots.
     pub(crate) fn high_limits(&self) -> HighLimits {
-        let limits = self.zone.pageset_limits(self.is_own());
+        let limits = self.zone_limits();
         let limits = HighLimits::new(limits.high_min, limits.high_max);
         let held = match self.state.shared.tuning() {
             PagesetTuning::Fixed => true,
@@ -61,7 +58,11 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let level = if below { ZoneLevel::Below } else { ZoneLevel::Above };
         let high = figures.drain_bar(level).min(figures.limits.max());
         let high = self.rounded_bar(high);
-        if self.zone.is_reclaimed() { high.min(self.zone.pageset_limits(true).small_high()) } else { high }
+        if self.zone.is_reclaimed() {
+            high.min(self.zone.pageset_limits(CpuLocality::Local).small_high())
+        } else {
+            high
+        }
     }
 }
 

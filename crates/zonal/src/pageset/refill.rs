@@ -63,7 +63,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     fn refill_most(&self) -> PageCount {
         let rounds = self.state.shared.tuning().rounds_to_words();
         if self.zone.is_reclaimed() {
-            let small_high = self.zone.pageset_limits(self.is_own()).small_high();
+            let small_high = self.zone_limits().small_high();
             let most = words::refill_most(small_high, self.count());
             return if rounds { most } else { small_high.saturating_minus(self.count()) };
         }
@@ -75,7 +75,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 
     fn refill_size(&self, order: Order) -> PageCount {
-        let (tuning, batch) = (self.state.shared.tuning(), self.zone.pageset_limits(self.is_own()).batch);
+        let (tuning, batch) = (self.state.shared.tuning(), self.zone_limits().batch);
         if tuning.rounds_to_words() && order == Order::PAGE {
             return words::refill_size(batch);
         }
@@ -106,9 +106,17 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if batches % LOOK_EVERY == 0 || (stepwise && !self.zone.is_short(Shortness::HugeBlocks)) {
             let huge = self.state.cached.order(StackId::LARGE).get();
             let enough = ((self.zone.managed().get() >> huge) / 64) << huge;
-            self.zone.note_short(Shortness::HugeBlocks, !self.zone.regions.has_in_large(enough));
+            if self.zone.regions.has_in_large(enough) {
+                self.zone.note_plenty(Shortness::HugeBlocks);
+            } else {
+                self.zone.note_shortage(Shortness::HugeBlocks);
+            }
         }
-        self.zone.note_short(Shortness::BelowHigh, stepwise && zone_level(self.zone) == ZoneLevel::Below);
+        if stepwise && zone_level(self.zone) == ZoneLevel::Below {
+            self.zone.note_shortage(Shortness::BelowHigh);
+        } else {
+            self.zone.note_plenty(Shortness::BelowHigh);
+        }
     }
 }
 

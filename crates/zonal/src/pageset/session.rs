@@ -13,6 +13,7 @@ use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::Limits;
+use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::zone::counters::CpuGuard;
 use crate::zone::{Seat, Zone};
@@ -98,6 +99,11 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         self.zone.is_own(self.seat)
+    }
+
+    /// The limits of the zone for pagesets of CPUs like this one.
+    pub(super) fn zone_limits(&self) -> PagesetLimits {
+        self.zone.pageset_limits(self.zone.locality(self.seat))
     }
 
     /// Sets how far the CPU may go without the lock; to be called before the session ends.

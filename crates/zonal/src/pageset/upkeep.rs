@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::{Pageset, PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::{Activity, Home, IdleTicks, PagesetTuning};
+use crate::rules::pageset_tuning::{Activity, IdleTicks, PagesetTuning};
 use crate::units::{PageCount, PageKind, SECOND_NS};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
@@ -16,7 +16,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let mut surplus = self.idle_surplus();
         match self.state.shared.tuning() {
             // A period ends on a free, not here.
-            PagesetTuning::Depth if self.is_watch_due(self.state.platform.now()) => self.watch(true),
+            PagesetTuning::Depth if self.is_watch_due(self.state.platform.now()) => self.watch(),
             PagesetTuning::Stepwise => {
                 let decay = self.figures().decay();
                 self.set_high(decay.high);
@@ -39,7 +39,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let limits = || self.high_limits();
         if let Some(high) = self.depth().end_period(self.state.platform.now(), limits) {
             self.set_high(high);
-            self.watch(false);
+            self.unwatch();
         }
     }
 
@@ -48,8 +48,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let activity = if self.seen.load(Relaxed) == seen(self) { Activity::Idle } else { Activity::Used };
         let idle = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8).after_tick(activity);
         self.idle_ticks.store(u64::from(idle.get()), Relaxed);
-        let home = if self.is_own() { Home::Local } else { Home::Remote };
-        idle.surplus(home, self.count(), self.high_limits())
+        let locality = self.zone.locality(self.seat);
+        idle.surplus(locality, self.count(), self.high_limits())
     }
 
     /// Whether the last fold of a pageset was an interval ago, to the nearest tick.
@@ -81,7 +81,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Starts the tuning of one pageset afresh, from its lower limit.
     pub(crate) fn restart_tuning(&self) {
         self.depth().reset(self);
-        self.watch(false);
+        self.unwatch();
         self.stepwise().reset(self);
         self.set_high(self.high_limits().min());
         self.update_limits();

@@ -113,7 +113,7 @@ pub const fn blocks_of(size: PageCount, order: Order) -> u64 {
 
 /// Whether a pageset's CPU belongs to the node of its zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Home {
+pub enum CpuLocality {
     /// CPU and zone are of one node.
     Local,
     /// The zone lies on another node, or its node has no CPU.
@@ -162,11 +162,11 @@ impl IdleTicks {
 
     /// Frames that a pageset of `count` frames must give back for having been idle so long.
     #[must_use]
-    pub const fn surplus(self, home: Home, count: PageCount, limits: HighLimits) -> PageCount {
-        match home {
-            Home::Remote if self.0 >= Self::REMOTE => count,
-            Home::Local if self.0 >= Self::LOCAL => count.saturating_minus(limits.min),
-            Home::Remote | Home::Local => PageCount::ZERO,
+    pub const fn surplus(self, locality: CpuLocality, count: PageCount, limits: HighLimits) -> PageCount {
+        match locality {
+            CpuLocality::Remote if self.0 >= Self::REMOTE => count,
+            CpuLocality::Local if self.0 >= Self::LOCAL => count.saturating_minus(limits.min),
+            CpuLocality::Remote | CpuLocality::Local => PageCount::ZERO,
         }
     }
 }
@@ -204,29 +204,29 @@ mod tests {
     }
 
     /// Surplus after each of five idle ticks.
-    fn idle_trace(home: Home) -> [u64; 5] {
+    fn idle_trace(locality: CpuLocality) -> [u64; 5] {
         let limits = HighLimits::new(pages(252), pages(1000));
         let mut idle = IdleTicks::default();
         core::array::from_fn(|_| {
             idle = idle.after_tick(Activity::Idle);
-            idle.surplus(home, pages(600), limits).get()
+            idle.surplus(locality, pages(600), limits).get()
         })
     }
 
     #[test]
     fn idle_pagesets_drain_after_their_time() {
-        assert_eq!(idle_trace(Home::Remote), [0, 0, 600, 600, 600]);
-        assert_eq!(idle_trace(Home::Local), [0, 348, 348, 348, 348]);
+        assert_eq!(idle_trace(CpuLocality::Remote), [0, 0, 600, 600, 600]);
+        assert_eq!(idle_trace(CpuLocality::Local), [0, 348, 348, 348, 348]);
     }
 
     #[test]
     fn use_ends_idleness_and_ticks_do_not_wrap() {
         let limits = HighLimits::new(pages(252), pages(1000));
         let used = IdleTicks::new(2).after_tick(Activity::Used);
-        assert_eq!(used.surplus(Home::Local, pages(600), limits), PageCount::ZERO);
+        assert_eq!(used.surplus(CpuLocality::Local, pages(600), limits), PageCount::ZERO);
         let long = IdleTicks::new(u8::MAX).after_tick(Activity::Idle);
-        assert_eq!(long.surplus(Home::Remote, pages(5), limits), pages(5));
+        assert_eq!(long.surplus(CpuLocality::Remote, pages(5), limits), pages(5));
         // Below the lower limit a local pageset keeps what it has.
-        assert_eq!(long.surplus(Home::Local, pages(100), limits), PageCount::ZERO);
+        assert_eq!(long.surplus(CpuLocality::Local, pages(100), limits), PageCount::ZERO);
     }
 }

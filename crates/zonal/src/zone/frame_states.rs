@@ -309,15 +309,9 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         word >> (section % SECTIONS_A_WORD) & 1 != 0
     }
 
-    fn set_present(&self, section: u64, present: bool) {
-        let word = &self.present[(section / SECTIONS_A_WORD) as usize];
-        let bit = 1 << (section % SECTIONS_A_WORD);
-        // Release: the bytes of a section are valid before it is present.
-        if present {
-            word.fetch_or(bit, Release)
-        } else {
-            word.fetch_and(!bit, Release)
-        };
+    /// The cell and bit that say whether a section is present.
+    fn presence(&self, section: u64) -> (&'m P::U64, u64) {
+        (&self.present[(section / SECTIONS_A_WORD) as usize], 1 << (section % SECTIONS_A_WORD))
     }
 
     /// The first frame at or above `from` whose byte is not zero, in a present section.
@@ -344,7 +338,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
             if !self.is_present(section) {
                 let outside = (whole.start..part.start).chain(part.end..whole.end);
                 outside.for_each(|frame| self.put(frame, NOT_MANAGED));
-                self.set_present(section, true);
+                let (word, bit) = self.presence(section);
+                word.fetch_or(bit, Release); // the bytes of the section are valid before it is present
             } else {
                 part.for_each(|frame| self.put(frame, FREE));
             }
@@ -356,7 +351,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     pub(crate) fn remove_managed(&self, first: u32, count: u64) {
         self.for_each_section(first, count, |section, whole, part| {
             if part == whole {
-                self.set_present(section, false); // its bytes are zero, since no block starts there
+                let (word, bit) = self.presence(section);
+                word.fetch_and(!bit, Release); // its bytes are zero, because no block starts there
             } else {
                 part.for_each(|frame| self.put(frame, NOT_MANAGED));
             }

@@ -24,6 +24,7 @@ use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
+use crate::rules::pageset_tuning::CpuLocality;
 use crate::rules::watermarks::{Mark, Urgency, Watermarks};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::counters::{TOTAL_CELLS, ThresholdCells, ZoneItem, ZonedCounters};
@@ -149,6 +150,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         seat.node as usize == self.node
     }
 
+    /// The same, as the pageset rules have it.
+    pub(crate) const fn locality(&self, seat: Seat) -> CpuLocality {
+        if self.is_own(seat) { CpuLocality::Local } else { CpuLocality::Remote }
+    }
+
     /// The zone's counters.
     #[inline]
     pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
@@ -183,8 +189,8 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Limits of pagesets on CPUs of the zone's node, or on others.
-    pub(crate) fn pageset_limits(&self, own: bool) -> PagesetLimits {
-        let (rules, at) = (&self.cells.rules.0, usize::from(!own));
+    pub(crate) fn pageset_limits(&self, locality: CpuLocality) -> PagesetLimits {
+        let (rules, at) = (&self.cells.rules.0, locality as usize);
         PagesetLimits {
             batch: PageCount::new(rules.batch.load(Relaxed)),
             high_min: PageCount::new(rules.high_min[at].load(Relaxed)),
@@ -263,17 +269,18 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.cells.held_down.0.fetch_add(1_u64.wrapping_neg(), Relaxed);
     }
 
-    /// Notes whether the zone is short; a note that changes nothing leaves the line shared.
-    pub(crate) fn note_short(&self, of: Shortness, short: bool) {
-        let (cell, bit) = (&self.cells.held_down.0, 1 << of as u64);
-        if short == self.is_short(of) {
-            return;
+    /// Notes that the zone is short; a note that changes nothing leaves the line shared.
+    pub(crate) fn note_shortage(&self, of: Shortness) {
+        if !self.is_short(of) {
+            self.cells.held_down.0.fetch_or(1 << of as u64, Relaxed);
         }
-        if short {
-            cell.fetch_or(bit, Relaxed)
-        } else {
-            cell.fetch_and(!bit, Relaxed)
-        };
+    }
+
+    /// Notes that the zone is not short any more, in the same way.
+    pub(crate) fn note_plenty(&self, of: Shortness) {
+        if self.is_short(of) {
+            self.cells.held_down.0.fetch_and(!(1 << of as u64), Relaxed);
+        }
     }
 
     /// The frame at `offset`.
