@@ -5,13 +5,13 @@
 //! ```text
 //! mkdir -p fuzz/corpus/experiment_file
 //! cargo +nightly fuzz run experiment_file fuzz/corpus/experiment_file \
-//!     crates/zonal-trust/corpus/experiment_file -- -timeout=20 -dict=fuzz/dictionaries/experiment_file.dict
+//!     crates/zonal-verify/corpus/experiment_file -- -timeout=20 -dict=fuzz/dictionaries/experiment_file.dict
 //! ```
 //!
 //! New inputs go to the first folder, the second has those that came with the repository. A finding is
 //! written to `fuzz/artifacts`; what is kept of it belongs into the second folder, whose files
-//! `cargo test -p zonal-trust --test corpus` replays.
+//! `cargo test -p zonal-verify --test corpus` replays.
 //! Each input is written to files: a `TMPDIR` in memory makes that quick.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| zonal_trust::targets::experiment_file::target(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| zonal_verify::targets::experiment_file::target(data));

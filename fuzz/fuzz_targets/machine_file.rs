@@ -5,12 +5,12 @@
 //! ```text
 //! mkdir -p fuzz/corpus/machine_file
 //! cargo +nightly fuzz run machine_file fuzz/corpus/machine_file \
-//!     crates/zonal-trust/corpus/machine_file -- -timeout=20 -dict=fuzz/dictionaries/machine_file.dict
+//!     crates/zonal-verify/corpus/machine_file -- -timeout=20 -dict=fuzz/dictionaries/machine_file.dict
 //! ```
 //!
 //! New inputs go to the first folder, the second has those that came with the repository. A finding is
 //! written to `fuzz/artifacts`; what is kept of it belongs into the second folder, whose files
-//! `cargo test -p zonal-trust --test corpus` replays.
+//! `cargo test -p zonal-verify --test corpus` replays.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| zonal_trust::targets::machine_file::target(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| zonal_verify::targets::machine_file::target(data));

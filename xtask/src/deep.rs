@@ -57,19 +57,19 @@ fn all() -> Vec<Step> {
             sanitize(
                 root,
                 sanitizer,
-                &["test", "-p", "zonal-linux", "-p", "zonal-trust", "--test=pool", "--test=soak"],
+                &["test", "-p", "zonal-linux", "-p", "zonal-verify", "--test=pool", "--test=soak"],
             )
         }));
     }
     steps.push(Step::new("interleavings, twenty times as far", |root| {
         let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
-        further(root, &["-p", "zonal-trust"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
+        further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
     }));
     steps.push(Step::new("histories of small worlds, one move longer", |root| {
-        further(root, &["-p", "zonal-trust"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
+        further(root, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
     }));
     steps.push(Step::new("stress and random histories, a minute each", |root| {
-        let packages = ["-p", "zonal", "-p", "zonal-linux", "-p", "zonal-trust"];
+        let packages = ["-p", "zonal", "-p", "zonal-linux", "-p", "zonal-verify"];
         let tests = ["owner_table", "sequences", "signals", "interrupted_steps", "histories"];
         let tests = tests.map(|test| format!("--test={test}"));
         let tests = tests.each_ref().map(String::as_str);
@@ -99,7 +99,7 @@ fn all() -> Vec<Step> {
 pub(crate) fn soak(arguments: &[String]) -> Vec<Step> {
     let arguments = arguments.to_vec();
     vec![Step::new("soak", move |root| {
-        let run = ["run", "--release", "-q", "-p", "zonal-trust", "--bin", "soak", "--"];
+        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "soak", "--"];
         succeeds(cargo(root, run).args(&arguments))
     })]
 }
@@ -131,7 +131,7 @@ fn fuzz(root: &Path, target: &str) -> Outcome {
     if let Err(error) = std::fs::create_dir_all(&found) {
         return Outcome::Failed(format!("{}: {error}", found.display()));
     }
-    let (found, kept) = (found.display().to_string(), format!("../crates/zonal-trust/corpus/{target}"));
+    let (found, kept) = (found.display().to_string(), format!("../crates/zonal-verify/corpus/{target}"));
     let time = format!("-max_total_time={FUZZ_SECONDS}");
     let mut run = of_toolchain(root, "nightly", &["fuzz", "run", target, &found, &kept, "--", &time]);
     succeeds(run.current_dir(root.join("fuzz")))
@@ -189,7 +189,7 @@ fn licences(root: &Path) -> Outcome {
 
 /// Packages what is published, and builds each package from what it would be published with.
 pub(crate) fn packages(root: &Path) -> Outcome {
-    let private = ["--exclude", "xtask", "--exclude", "zonal-trust"];
+    let private = ["--exclude", "xtask", "--exclude", "zonal-verify"];
     succeeds(cargo(root, ["package", "--workspace", "--allow-dirty", "--quiet"]).args(private))
 }
 

@@ -103,7 +103,7 @@ fn usage() -> String {
     for (name, does, _) in COMMANDS {
         text.push_str(&format!("  {name:<21}{does}\n"));
     }
-    let does = "only the proof that the lab notices faults planted in the core: all, or those named";
+    let does = "only the proof that stress notices faults planted in the core: all, or those named";
     text.push_str(&format!("  {:<21}{does}\n", format!("{PLANTED} [NAME...]")));
     let does = "what takes hours: Miri, sanitizers, fuzzing, mutants and more; or steps with these words";
     text.push_str(&format!("  {:<21}{does}\n", format!("{DEEP} [WORD...]")));

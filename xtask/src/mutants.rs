@@ -33,15 +33,16 @@ const BUILD_SECONDS: u64 = 900;
 const MISSED_PERCENT_MAX: usize = 15;
 
 /// Holds one in forty of all small changes of the core against its unit tests, and what these miss against its other
-/// tests and those of `zonal-trust`. Some change nothing but time, or nothing at all: one in eleven may be missed.
+/// tests and those of `zonal-verify`. Some change nothing but time, or nothing at all: one in eleven may be missed.
 pub(crate) fn of_the_core(root: &Path) -> Outcome {
     if let Some(skipped) = missing_tool(root) {
         return skipped;
     }
     let sample = ["--shard", "7/40", "--sharding", "round-robin"].map(str::to_owned);
     let unit_tests = ["--timeout", "60", "--cargo-arg=--lib"];
-    let trust = ["--test-package", "zonal,zonal-trust"];
-    let all_tests = [&["--timeout", "300", "--cargo-arg=--lib", "--cargo-arg=--tests"][..], &trust].concat();
+    let packages = ["--test-package", "zonal,zonal-verify"];
+    let all_tests =
+        [&["--timeout", "300", "--cargo-arg=--lib", "--cargo-arg=--tests"][..], &packages].concat();
     let counted = Mutants::test_core(root, "mutants", &sample, &unit_tests, "1").and_then(|mut counted| {
         if counted.missed.is_empty() {
             return Ok(counted);

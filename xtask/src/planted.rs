@@ -1,9 +1,9 @@
-//! Shows that the lab notices faults: plants them in a copy of the core, one at a time, and hunts.
+//! Shows that stress notices faults: plants them in a copy of the core, one at a time, and runs it.
 //!
 //! A *mutant* is a file of `xtask/mutants`: what to find in one source file, exactly once, and what to
 //! put there instead. The copy lies in `target/mutants/workspace` and is built in
-//! `target/mutants/build`; `examples/hunt.rs` of the lab runs on it and must stop with the operation at
-//! which it noticed. The core as it is must be left alone. Neighbours: `plan.rs` puts these steps
+//! `target/mutants/build`; `examples/stress.rs` of `zonal-verify` runs on it and must stop with the
+//! operation at which it noticed. The core as it is must be left alone. Neighbours: `plan.rs` puts these steps
 //! among the others.
 
 use std::collections::BTreeSet;
@@ -21,12 +21,12 @@ use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 const MUTANTS: &str = "xtask/mutants";
 /// What is copied of the workspace.
 const PARTS: [&str; 4] = ["Cargo.toml", "Cargo.lock", "crates", "xtask"];
-/// First seed and rounds of a hunt.
+/// First seed and rounds of a run.
 const SEED: &str = "1";
 const ROUNDS: &str = "16";
-/// How a hunt that has caught something says so.
-const CAUGHT: &str = "hunt, seed ";
-/// After this, a hunt hangs.
+/// How a run that has caught something says so.
+const CAUGHT: &str = "stress, seed ";
+/// After this, a run hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A fault to plant.
@@ -73,7 +73,7 @@ impl Mutant {
     }
 }
 
-/// A hunt on the core as it is, then one for each mutant, or for those that are named.
+/// A run on the core as it is, then one for each mutant, or for those that are named.
 ///
 /// # Errors
 /// Names that no mutant has, and files that cannot be read.
@@ -97,53 +97,53 @@ fn mutants(root: &Path) -> Result<Vec<Mutant>, String> {
 }
 
 fn unbroken(root: &Path) -> Outcome {
-    match copy(root, None).and_then(|copy| hunt(root, &copy)) {
-        Ok(Hunted::Nothing(line)) => {
+    match copy(root, None).and_then(|copy| stress(root, &copy)) {
+        Ok(Ended::Nothing(line)) => {
             println!("{line}");
             Outcome::Passed
         }
-        Ok(Hunted::Caught(line) | Hunted::Broken(line)) => Outcome::Failed(line),
+        Ok(Ended::Caught(line) | Ended::Broken(line)) => Outcome::Failed(line),
         Err(error) => Outcome::Failed(error),
     }
 }
 
 fn judge(root: &Path, mutant: &Mutant) -> Outcome {
     println!("{}\nto be noticed by: {}", mutant.what, mutant.noticed_by);
-    match copy(root, Some(mutant)).and_then(|copy| hunt(root, &copy)) {
-        Ok(Hunted::Caught(line)) => {
+    match copy(root, Some(mutant)).and_then(|copy| stress(root, &copy)) {
+        Ok(Ended::Caught(line)) => {
             println!("caught: {line}");
             Outcome::Passed
         }
-        Ok(Hunted::Nothing(line)) => Outcome::Failed(format!("NOT CAUGHT: {line}")),
-        Ok(Hunted::Broken(line)) => Outcome::Failed(format!("NOT CAUGHT, but {line}")),
+        Ok(Ended::Nothing(line)) => Outcome::Failed(format!("NOT CAUGHT: {line}")),
+        Ok(Ended::Broken(line)) => Outcome::Failed(format!("NOT CAUGHT, but {line}")),
         Err(error) => Outcome::Failed(error),
     }
 }
 
-/// How a hunt ended.
-enum Hunted {
+/// How a run ended.
+enum Ended {
     Nothing(String),
     Caught(String),
     Broken(String),
 }
 
-/// Builds the copy and hunts on it.
-fn hunt(root: &Path, copy: &Path) -> Result<Hunted, String> {
+/// Builds the copy and runs stress on it.
+fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
     let build = mutants_folder(root).join("build");
-    let mut call = cargo(copy, ["build", "-q", "-p", "zonal-lab", "--example", "hunt"]);
+    let mut call = cargo(copy, ["build", "-q", "-p", "zonal-verify", "--example", "stress"]);
     // Copies differ too much for incremental builds to pay.
     call.env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "0");
     if let Outcome::Failed(why) = succeeds(&mut call) {
         return Err(format!("the copy does not build: {why}"));
     }
-    let mut run = Command::new(build.join("debug/examples/hunt"));
+    let mut run = Command::new(build.join("debug/examples/stress"));
     run.args([SEED, ROUNDS]).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut run = run.spawn().map_err(|error| format!("the hunt does not start: {error}"))?;
+    let mut run = run.spawn().map_err(|error| format!("stress does not start: {error}"))?;
     let begin = Instant::now();
     while run.try_wait().map_err(|error| error.to_string())?.is_none() {
         if begin.elapsed() > PATIENCE {
             run.kill().map_err(|error| error.to_string())?;
-            return Ok(Hunted::Broken(format!("the hunt was not over after {} s", PATIENCE.as_secs())));
+            return Ok(Ended::Broken(format!("stress was not over after {} s", PATIENCE.as_secs())));
         }
         sleep(Duration::from_millis(20));
     }
@@ -151,9 +151,9 @@ fn hunt(root: &Path, copy: &Path) -> Result<Hunted, String> {
     let output = run.wait_with_output().map_err(|error| error.to_string())?;
     let line = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Ok(match output.status.code() {
-        Some(0) => Hunted::Nothing(line),
-        Some(1) if line.starts_with(CAUGHT) => Hunted::Caught(line),
-        _ => Hunted::Broken(format!("the hunt ended with {}: {line}", output.status)),
+        Some(0) => Ended::Nothing(line),
+        Some(1) if line.starts_with(CAUGHT) => Ended::Caught(line),
+        _ => Ended::Broken(format!("stress ended with {}: {line}", output.status)),
     })
 }
 

@@ -2,8 +2,7 @@
 //!
 //! *Owners* knows of each frame whether a program has it: no frame is handed out twice, and none is
 //! taken back that nobody has. At the end all books must balance. A check that fails stops the run
-//! with the operation that it noticed it at. Neighbours: `hands.rs` calls this at each operation,
-//! `hunt/ledger.rs` holds counters against what programs did.
+//! with the operation that it noticed it at. Neighbours: `hands.rs` calls this at each operation.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -39,8 +38,9 @@ pub struct Fault {
     pub what: String,
 }
 
-/// What a panic says: a [`Fault`], or what else somebody had to say.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+/// Returns what a panic says: the text of a [`Fault`], or any other message.
+#[must_use]
+pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     if let Some(fault) = payload.downcast_ref::<Fault>() {
         return fault.to_string();
     }

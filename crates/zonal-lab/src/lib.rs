@@ -10,7 +10,6 @@ mod causes;
 pub mod checks;
 pub mod experiment;
 pub mod hands;
-pub mod hunt;
 pub mod outcome;
 pub mod page_cache;
 pub mod report;

@@ -2,7 +2,7 @@
 //! and holders of pagesets' locks that migrate between two CPUs.
 //!
 //! `ZONAL_STRESS_SECONDS` makes it go on for longer. Neighbours: `sequences.rs` and `signals.rs` disturb
-//! sequences from outside, the interleavings of `zonal-trust` go through the same scenarios step by step.
+//! sequences from outside, the interleavings of `zonal-verify` go through the same scenarios step by step.
 
 mod common;
 

@@ -76,7 +76,7 @@ pub(super) fn tools(arch: Arch, scratch: &Path) -> Tools {
 
 /// Builds the programs of a form of guest.
 pub(super) fn build(root: &Path, form: Form) -> Result<Programs, String> {
-    let bins: &[&str] = &["build", "-p", "zonal-trust", "-p", "zonal-cli", "--bins"];
+    let bins: &[&str] = &["build", "-p", "zonal-verify", "-p", "zonal-cli", "--bins"];
     let examples: &[&str] = &["build", "-p", "zonal-linux", "--examples"];
     let tests: &[&str] = &["test", "--no-run", "-p", "zonal-linux"];
     let calls: &[&[&str]] = match form {

@@ -1,4 +1,4 @@
-//! The board of wake-ups with threads of this machine; `zonal-trust` goes through all interleavings.
+//! The board of wake-ups with threads of this machine; `zonal-verify` goes through all interleavings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,31 +1,31 @@
-//! The hunt: random programs on small random machines, with every check on, until one of them fails.
+//! Stress: random programs on small random machines, with every check on, until a check fails.
 //!
 //! A *round* is one machine and its programs, all of it from one seed. Threads allocate and free in
-//! *bouts*; at the *pause* after each, nothing is under way and everything is looked at. Some pauses
-//! are *rests*: programs have given everything back before. Neighbours: `ground.rs` makes machines,
-//! `yard.rs` is what threads share, `player.rs` what they do, `tinker.rs` changes settings under
-//! them; `pause.rs`, `squeeze.rs` and `ledger.rs` check.
+//! *phases*; at the *pause* after each phase, nothing is under way and everything is checked. Some pauses
+//! are *rests*: programs have freed everything before. Neighbours: `round.rs` makes machines,
+//! `world.rs` is what threads share, `worker.rs` what they do, `mutator.rs` changes settings under
+//! them; `pause.rs`, `full_nodes.rs` and `accounting.rs` check.
 
-mod ground;
-mod ledger;
+mod accounting;
+mod full_nodes;
+mod mutator;
 mod pause;
-mod player;
-mod squeeze;
-mod tinker;
-mod yard;
+mod round;
+mod worker;
+mod world;
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::AtomicBool;
 
 use thiserror::Error;
+use zonal_lab::checks::{Fault, panic_text};
+use zonal_lab::hands::Hands;
+use zonal_lab::sim::{RunError, SimulateError, Time};
 
-use self::ground::Ground;
-use self::yard::Yard;
-use crate::checks::{Fault, panic_text};
-use crate::hands::Hands;
-use crate::sim::{RunError, SimulateError, Time};
+use self::round::Round;
+use self::world::World;
 
-/// What a hunt did.
+/// What a run did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     /// Rounds that ended without a fault.
@@ -36,11 +36,11 @@ pub struct Tally {
     pub time: Time,
 }
 
-/// Why a hunt ended early.
+/// Why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Failure {
     /// Something is wrong with the allocator. The same seed stops at the same operation again.
-    #[error("hunt, seed {seed}: {fault}")]
+    #[error("stress, seed {seed}: {fault}")]
     Caught {
         /// Seed of the round.
         seed: u64,
@@ -48,7 +48,7 @@ pub enum Failure {
         fault: Fault,
     },
     /// The host cannot run a round.
-    #[error("hunt, seed {seed}: {reason}")]
+    #[error("stress, seed {seed}: {reason}")]
     NotRun {
         /// Seed of the round.
         seed: u64,
@@ -57,12 +57,12 @@ pub enum Failure {
     },
 }
 
-/// Plays `rounds` rounds, the first with `seed` and each with the next one, or fewer when `stop` becomes
-/// true. `progress` is told after each round what was done.
+/// Runs `rounds` rounds, the first with `seed` and each with the next one, or fewer when `stop` becomes
+/// true. Calls `progress` after each round with what was done so far.
 ///
 /// # Errors
 /// The first fault.
-pub fn hunt(
+pub fn stress(
     seed: u64,
     rounds: u64,
     mut progress: impl FnMut(&Tally),
@@ -93,10 +93,10 @@ enum Ended {
 }
 
 fn round(seed: u64, stop: &AtomicBool) -> Result<Ended, SimulateError> {
-    let ground = Ground::new(seed);
-    ground.machine.simulate(&ground.config, seed, |sim| {
+    let round = Round::new(seed);
+    round.machine.simulate(&round.config, seed, |sim| {
         let hands = Hands::new(sim);
-        let played = panic::catch_unwind(AssertUnwindSafe(|| Yard::new(&ground, &hands).play(stop)));
+        let played = panic::catch_unwind(AssertUnwindSafe(|| World::new(&round, &hands).run(stop)));
         let what = match played {
             Ok(Ok(time)) => return Ok(Ended::Done { operations: hands.operations(), time }),
             Ok(Err(RunError::Interrupted)) => return Ok(Ended::Interrupted),
@@ -116,22 +116,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_allocator_that_ships_has_nothing_to_be_caught_at() {
-        let tally = hunt(1, 12, |_| (), &AtomicBool::new(false)).unwrap();
+    fn the_shipped_allocator_passes() {
+        let tally = stress(1, 12, |_| (), &AtomicBool::new(false)).unwrap();
         assert_eq!(tally.rounds, 12);
         assert!(tally.operations > 100_000 && tally.time > Time::from_seconds(12.0), "{tally:?}");
     }
 
     #[test]
     fn one_seed_is_one_run() {
-        let run = |seed| hunt(seed, 1, |_| (), &AtomicBool::new(false)).unwrap();
+        let run = |seed| stress(seed, 1, |_| (), &AtomicBool::new(false)).unwrap();
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
     }
 
     #[test]
-    fn a_hunt_can_be_stopped() {
+    fn a_run_can_be_stopped() {
         let stop = AtomicBool::new(true);
-        assert_eq!(hunt(1, 3, |_| (), &stop).unwrap().rounds, 0);
+        assert_eq!(stress(1, 3, |_| (), &stop).unwrap().rounds, 0);
     }
 }

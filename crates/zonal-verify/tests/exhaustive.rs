@@ -9,7 +9,7 @@ use zonal::Config;
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::units::{PageCount, ZoneKind};
 use zonal::watermarks::WatermarkSettings;
-use zonal_trust::play::{Ask, Found, Model, Move, Operation, Plan, Scope, Search, Telling};
+use zonal_verify::play::{Ask, Found, Model, Move, Operation, Plan, Scope, Search, Telling};
 
 /// Marks of one, two and three frames over the whole machine: apart, for those of real machines are.
 fn config(tuning: PagesetTuning) -> Config {

@@ -1,7 +1,7 @@
-//! What programs took and gave, counted beside the allocator: what its own counters must say.
+//! What programs allocated and freed, counted beside the allocator: what its own counters must say.
 //!
 //! Frames by node and kind, and blocks by where they came from (NUMA events, counted once a block).
-//! Exact whenever nothing is under way. Neighbours: `checks.rs` knows of each frame whose it is.
+//! Exact whenever nothing is under way. Neighbours: `zonal_lab::checks` knows the owner of each frame.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,46 +9,45 @@ use zonal::request::PageKind;
 use zonal::snapshot::Locality;
 use zonal::units::{NodeId, PageCount};
 use zonal::{Allocator, Block};
+use zonal_lab::sim::{Lab, Simulation};
 
-use crate::sim::{Lab, Simulation};
-
-/// What one node has given.
+/// What one node has served.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct NodeEntry {
     /// Frames held, by kind.
     held: [u64; PageKind::COUNT],
-    /// Blocks ever taken from it by CPUs of the node, and by others.
+    /// Blocks it ever served to CPUs of the node, and to others.
     local: u64,
     other: u64,
 }
 
-/// The ledger of all programs of a run.
-pub(super) struct Ledger {
+/// The accounting of all programs of a round.
+pub(super) struct Accounting {
     nodes: RefCell<Vec<(NodeId, NodeEntry)>>,
     blocks: Cell<u64>,
 }
 
-impl Ledger {
-    /// Nobody has anything yet.
+impl Accounting {
+    /// Nothing is allocated yet.
     pub(super) fn new(sim: &Simulation<'_, '_>) -> Self {
         let nodes = sim.machine.model.nodes.iter().map(|node| (node.id, NodeEntry::default()));
         Self { nodes: RefCell::new(nodes.collect()), blocks: Cell::new(0) }
     }
 
-    /// A program on a CPU of node `from` takes a block from the node at a place.
-    pub(super) fn take(&self, block: &Block, kind: PageKind, place: usize, from: NodeId) {
+    /// A program on a CPU of node `from` allocated a block of the node at a place.
+    pub(super) fn alloc(&self, block: &Block, kind: PageKind, place: usize, from: NodeId) {
         let entry = &mut self.nodes.borrow_mut()[place].1;
         entry.held[kind as usize] += block.order.pages().get();
         *(if block.node == from { &mut entry.local } else { &mut entry.other }) += 1;
         self.blocks.set(self.blocks.get() + 1);
     }
 
-    /// A program gives a block of the node at a place back.
-    pub(super) fn give(&self, block: &Block, kind: PageKind, place: usize) {
+    /// A program frees a block of the node at a place.
+    pub(super) fn free(&self, block: &Block, kind: PageKind, place: usize) {
         self.nodes.borrow_mut()[place].1.held[kind as usize] -= block.order.pages().get();
     }
 
-    /// Holds the allocator's counters against this; gives the first that differs.
+    /// Compares the allocator's counters with this; returns the first that differs.
     pub(super) fn check(&self, allocator: &Allocator<'_, Lab>) -> Result<(), String> {
         let mut sum = Locality::default();
         for ((id, entry), node) in self.nodes.borrow().iter().zip(allocator.nodes()) {
@@ -76,7 +75,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Totals that are read without the differences of CPUs, which were moved to them just now.
+    /// Compares totals, to which all CPUs have just folded their differences.
     pub(super) fn check_totals(&self, allocator: &Allocator<'_, Lab>) -> Result<(), String> {
         let mut held = [0; PageKind::COUNT];
         for (_, entry) in self.nodes.borrow().iter() {
@@ -85,13 +84,13 @@ impl Ledger {
         let totals = allocator.allocated_approximate().map(PageCount::get);
         if totals != held {
             return Err(format!(
-                "after all CPUs moved their differences, totals say {totals:?} frames (user, cache, kernel), but programs have {held:?}"
+                "after all CPUs folded their differences, totals say {totals:?} frames (user, cache, kernel), but programs have {held:?}"
             ));
         }
         let (total, free) = (allocator.free_approximate(), allocator.books().free);
         if total != free {
             return Err(format!(
-                "after all CPUs moved their differences, a total says {total} free frames, but there are {free}"
+                "after all CPUs folded their differences, a total says {total} free frames, but there are {free}"
             ));
         }
         Ok(())

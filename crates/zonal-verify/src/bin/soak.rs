@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use zonal_lab::experiment;
-use zonal_trust::soak::{Pace, Tally, soak};
+use zonal_verify::soak::{Pace, Tally, soak};
 
 /// Time between two lines about how it goes.
 const TELL_EVERY: Duration = Duration::from_secs(20);

@@ -1,6 +1,6 @@
 //! What administrators do while programs run: settings change, CPUs and memory come and go.
 //!
-//! Refusals are no faults, as long as they are the lawful ones. Neighbours: `player.rs` calls this.
+//! Refusals are no faults, as long as they are the lawful ones. Neighbours: `worker.rs` calls this.
 
 use fastrand::Rng;
 use zonal::config::NodeReclaim;
@@ -8,12 +8,12 @@ use zonal::error::OnlineError;
 use zonal::machine::FrameRange;
 use zonal::units::{CpuId, PageCount};
 
-use super::ground::{high_fraction, one_of, tuning, watermarks, zonelist_cache};
-use super::yard::Yard;
+use super::round::{high_fraction, one_of, tuning, watermarks, zonelist_cache};
+use super::world::World;
 
-impl Yard<'_, '_, '_, '_> {
+impl World<'_, '_, '_, '_> {
     /// Changes something.
-    pub(super) fn tinker(&self, random: &mut Rng) {
+    pub(super) fn mutate(&self, random: &mut Rng) {
         let allocator = self.allocator();
         match random.u8(..12) {
             0 => allocator.set_tuning(tuning(random)).expect("these need no more slots"),
@@ -75,7 +75,7 @@ impl Yard<'_, '_, '_, '_> {
 
     /// Some frames of a zone, or all of them.
     fn some_range(&self, random: &mut Rng) -> FrameRange {
-        let zone = one_of(random, &self.ground.machine.model.zones);
+        let zone = one_of(random, &self.round.machine.model.zones);
         let managed = zone.managed.get();
         if random.u8(..4) == 0 {
             return FrameRange { start: zone.start, count: zone.managed };

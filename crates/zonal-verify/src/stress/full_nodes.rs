@@ -11,10 +11,10 @@ use zonal::request::PageKind;
 use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{NodeId, Order, PageCount, ZoneKind};
 use zonal::{NodeMask, Policy, Request};
+use zonal_lab::sim::Time;
 
-use super::ground::one_of;
-use super::yard::{Cpu, Taken, Yard};
-use crate::sim::Time;
+use super::round::one_of;
+use super::world::{Cpu, Held, World};
 
 /// More than a mark lasts.
 const SECOND_AND_MORE: Time = Time::from_ps(1_001_000_000_000);
@@ -23,31 +23,31 @@ const PLENTY: u64 = 64;
 /// Requests of each CPU while nodes are full.
 const TRIES: usize = 3;
 
-impl Yard<'_, '_, '_, '_> {
+impl World<'_, '_, '_, '_> {
     /// Fills some nodes, has all CPUs look for memory, frees some of it, and has them look again.
-    pub(super) fn squeeze(&self, random: &mut Rng) {
+    pub(super) fn fill_and_probe(&self, random: &mut Rng) {
         let [staying, leaving] = self.nodes_to_fill(random).map(|nodes| {
             let fill = |node| {
                 let cpu = one_of(random, &self.cpus);
-                self.world().move_to(cpu.id.index());
+                self.machine().move_to(cpu.id.index());
                 self.fill(node)
             };
             nodes.into_iter().flat_map(fill).collect::<Vec<_>>()
         });
         let mut extra = Vec::new();
         for cpu in &self.cpus {
-            self.world().move_to(cpu.id.index());
+            self.machine().move_to(cpu.id.index());
             for _ in 0..TRIES {
-                extra.extend(self.take(&Request::page().no_wait(), PageKind::User));
+                extra.extend(self.alloc(&Request::page().no_wait(), PageKind::User));
             }
         }
-        self.give_back(extra);
-        self.give_back(leaving);
+        self.free_each(extra);
+        self.free_each(leaving);
         self.pass_a_second();
         for &cpu in &self.cpus {
             self.probe(cpu);
         }
-        self.give_back(staying);
+        self.free_each(staying);
         self.pass_a_second();
     }
 
@@ -67,9 +67,9 @@ impl Yard<'_, '_, '_, '_> {
         [nodes, leaving]
     }
 
-    fn give_back(&self, taken: Vec<Taken>) {
-        for taken in taken {
-            self.give(taken);
+    fn free_each(&self, held: Vec<Held>) {
+        for held in held {
+            self.free(held);
             self.hands.checkpoint();
         }
     }
@@ -77,24 +77,24 @@ impl Yard<'_, '_, '_, '_> {
     /// Long enough for marks to go, with the ticks that machines have.
     fn pass_a_second(&self) {
         for _ in 0..2 {
-            self.world().sleep_until(self.world().now() + SECOND_AND_MORE);
+            self.machine().sleep_until(self.machine().now() + SECOND_AND_MORE);
             self.allocator().tick();
         }
     }
 
     /// Takes all that a node gives to those who can use nothing else.
-    fn fill(&self, node: NodeId) -> Vec<Taken> {
+    fn fill(&self, node: NodeId) -> Vec<Held> {
         let mut all = Vec::new();
         let only = NodeMask::from_iter([node]);
         let Ok(policy) = Policy::bind(self.allocator(), only) else { return all };
         for order in (0..=self.allocator().max_order().get()).rev().filter_map(Order::new) {
             let request = Request::new(order).policy(&policy).no_wait();
-            while let Some(taken) = self.take(&request, PageKind::Kernel) {
-                all.push(taken);
+            while let Some(held) = self.alloc(&request, PageKind::Kernel) {
+                all.push(held);
                 self.hands.checkpoint();
             }
         }
-        let zones = self.world().free_of_charge(|| self.zones());
+        let zones = self.machine().free_of_charge(|| self.zones());
         for zone in zones.iter().filter(|zone| zone.node == node) {
             self.check_full(zone);
         }
@@ -121,7 +121,7 @@ impl Yard<'_, '_, '_, '_> {
 
     /// A local request on a CPU: the first zone of its list that has plenty, or one before it, serves.
     fn probe(&self, cpu: Cpu) {
-        let zones = self.world().free_of_charge(|| self.zones());
+        let zones = self.machine().free_of_charge(|| self.zones());
         let mut list: Vec<&ZoneSnapshot> = Vec::new();
         self.allocator().fallback_order(cpu.node, |node| {
             let of_node = zones.iter().rev().filter(|zone| zone.node == node);
@@ -132,21 +132,21 @@ impl Yard<'_, '_, '_, '_> {
             zone.free.get() > keeps + self.drift(zone) + PLENTY
         };
         let Some(nearest) = list.iter().position(has_plenty) else { return };
-        self.world().move_to(cpu.id.index());
-        let Some(taken) = self.take(&Request::page(), PageKind::User) else {
+        self.machine().move_to(cpu.id.index());
+        let Some(held) = self.alloc(&Request::page(), PageKind::User) else {
             self.hands.fault(format!("no frame on CPU {}, although {}", cpu.id, wealth(list[nearest])))
         };
-        let served = list.iter().position(|zone| zone.id == taken.block.zone);
+        let served = list.iter().position(|zone| zone.id == held.block.zone);
         if served.is_none_or(|served| served > nearest) {
             self.hands.fault(format!(
                 "CPU {} of node {} was served by node {}, although {}, and a second has passed since that changed",
                 cpu.id,
                 cpu.node,
-                taken.block.node,
+                held.block.node,
                 wealth(list[nearest])
             ));
         }
-        self.give(taken);
+        self.free(held);
     }
 
     fn zones(&self) -> Vec<ZoneSnapshot> {
@@ -157,7 +157,7 @@ impl Yard<'_, '_, '_, '_> {
     /// that is lowered while background reclaim is awake.
     fn drift(&self, zone: &ZoneSnapshot) -> u64 {
         let cpus = self.cpus.len() as u32;
-        let (rules, page_bytes) = (self.ground.config.counters, self.ground.machine.model.page_bytes);
+        let (rules, page_bytes) = (self.round.config.counters, self.round.machine.model.page_bytes);
         let frames = rules.frames(zone.managed, zone.present);
         u64::from(rules.threshold(cpus, frames, page_bytes)) * u64::from(cpus)
     }

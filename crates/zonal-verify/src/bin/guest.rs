@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use zonal_trust::guest::{CHECKS, Check, Effect, Found, PREDICTIONS, Verdict, without_membarrier};
+use zonal_verify::guest::{CHECKS, Check, Effect, Found, PREDICTIONS, Verdict, without_membarrier};
 
 /// Bad usage.
 const BAD_USAGE: u8 = 2;

@@ -1,25 +1,25 @@
-//! One thread's work in a bout: random steps, each a few allocations or frees.
+//! One thread's work in a phase: random steps, each a few allocations or frees.
 //!
-//! Every bout has a style of its own, so that single frames in bursts, large blocks, requests that are
-//! picky and memory that others free all get their time. Neighbours: `tinker.rs` does what
+//! Every phase has a style of its own, so that single frames in bursts, large blocks, requests that are
+//! constrained and memory that others free all get their time. Neighbours: `mutator.rs` does what
 //! administrators do, now and then.
 
 use fastrand::Rng;
 use zonal::request::{PageKind, Urgency};
 use zonal::units::{NodeId, Order, ZoneKind};
 use zonal::{NodeMask, Policy, Request};
+use zonal_lab::sim::{Lab, Time};
 
-use super::ground::one_of;
-use super::yard::{Taken, Turns, Yard};
-use crate::sim::Time;
+use super::round::one_of;
+use super::world::{Held, Policies, World};
 
-/// How a thread works in one bout.
+/// How a thread works in one phase.
 #[derive(Clone, Copy)]
 struct Style {
     /// Of 256 requests, those for larger blocks.
     large: u8,
     /// Of 256 requests, those with terms.
-    picky: u8,
+    constrained: u8,
     /// Of 256 steps, those that free what others left.
     sharing: u8,
     /// Most blocks of one step.
@@ -27,84 +27,84 @@ struct Style {
 }
 
 /// A thread.
-pub(super) struct Player<'y, 'g, 'h, 's, 'm> {
-    yard: &'y Yard<'g, 'h, 's, 'm>,
-    turns: &'y Turns<'y>,
+pub(super) struct Worker<'y, 'g, 'h, 's, 'm> {
+    world: &'y World<'g, 'h, 's, 'm>,
+    policies: &'y Policies<'y>,
     random: Rng,
-    held: Vec<Taken>,
+    held: Vec<Held>,
     /// Frames it has, and how many it wants to have.
     pages: u64,
     target: u64,
 }
 
-impl<'y, 'g, 'h, 's, 'm> Player<'y, 'g, 'h, 's, 'm> {
-    pub(super) fn new(yard: &'y Yard<'g, 'h, 's, 'm>, turns: &'y Turns<'y>, at: usize) -> Self {
-        let random = Rng::with_seed(yard.world().seed() ^ ((at as u64 + 1) << 32));
-        Self { yard, turns, random, held: Vec::new(), pages: 0, target: 0 }
+impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
+    pub(super) fn new(world: &'y World<'g, 'h, 's, 'm>, policies: &'y Policies<'y>, at: usize) -> Self {
+        let random = Rng::with_seed(world.machine().seed() ^ ((at as u64 + 1) << 32));
+        Self { world, policies, random, held: Vec::new(), pages: 0, target: 0 }
     }
 
-    /// One bout.
-    pub(super) fn play(&mut self) {
+    /// One phase.
+    pub(super) fn run_phase(&mut self) {
         let style = Style {
             large: one_of(&mut self.random, &[0, 10, 120]),
-            picky: one_of(&mut self.random, &[0, 10, 100]),
+            constrained: one_of(&mut self.random, &[0, 10, 100]),
             sharing: one_of(&mut self.random, &[0, 30]),
             burst: one_of(&mut self.random, &[4, 40, 150]),
         };
-        let share = self.yard.managed() as f64 * self.yard.ground.appetite / self.yard.cpus.len() as f64;
+        let share = self.world.managed() as f64 * self.world.round.demand / self.world.cpus.len() as f64;
         self.target = (share * 2.0 * self.random.f64()) as u64;
         if self.random.u8(..3) == 0 {
-            let cpu = one_of(&mut self.random, &self.yard.cpus);
-            self.yard.world().move_to(cpu.id.index());
+            let cpu = one_of(&mut self.random, &self.world.cpus);
+            self.world.machine().move_to(cpu.id.index());
         }
-        for _ in 0..self.yard.ground.steps {
+        for _ in 0..self.world.round.steps {
             self.step(&style);
-            self.yard.hands.checkpoint();
+            self.world.hands.checkpoint();
         }
     }
 
-    /// Gives everything back.
-    pub(super) fn give_all(&mut self) {
-        while let Some(taken) = self.held.pop() {
-            self.give(taken);
-            self.yard.hands.checkpoint();
+    /// Frees everything.
+    pub(super) fn free_all(&mut self) {
+        while let Some(held) = self.held.pop() {
+            self.free(held);
+            self.world.hands.checkpoint();
         }
     }
 
     fn step(&mut self, style: &Style) {
-        self.yard.world().spend(Time::from_ns(self.random.f64() * 2000.0));
+        self.world.machine().spend(Time::from_ns(self.random.f64() * 2000.0));
         if self.random.u8(..) < style.sharing {
-            let taken = self.yard.left.borrow_mut().pop();
-            return taken.into_iter().for_each(|taken| self.yard.give(taken));
+            let held = self.world.left.borrow_mut().pop();
+            return held.into_iter().for_each(|held| self.world.free(held));
         }
         if self.random.u16(..400) == 0 {
-            return self.yard.tinker(&mut self.random);
+            return self.world.mutate(&mut self.random);
         }
         let blocks = self.random.u32(1..=style.burst);
-        let hungry = self.pages < self.target;
+        let is_below_target = self.pages < self.target;
         // Mostly toward the target, at times the other way.
-        if hungry == (self.random.u8(..5) != 0) {
-            self.take_some(style, blocks);
+        if is_below_target == (self.random.u8(..5) != 0) {
+            self.alloc_some(style, blocks);
         } else {
-            self.give_some(style, blocks);
+            self.free_some(style, blocks);
         }
     }
 
-    fn take_some(&mut self, style: &Style, blocks: u32) {
+    fn alloc_some(&mut self, style: &Style, blocks: u32) {
         let kind = one_of(&mut self.random, &PageKind::ALL);
         let order = self.order(style);
         for _ in 0..blocks {
-            let taken = if self.random.u8(..) < style.picky {
-                self.take_picky(order, kind)
+            let held = if self.random.u8(..) < style.constrained {
+                self.alloc_constrained(order, kind)
             } else {
-                self.yard.take(&Request::new(order), kind)
+                self.world.alloc(&Request::new(order), kind)
             };
-            let Some(taken) = taken else { return };
-            if taken.kind == PageKind::Cache && self.random.u8(..2) == 0 {
-                self.yard.keep(taken);
+            let Some(held) = held else { return };
+            if held.kind == PageKind::Cache && self.random.u8(..2) == 0 {
+                self.world.keep(held);
             } else {
-                self.pages += taken.pages();
-                self.held.push(taken);
+                self.pages += held.pages();
+                self.held.push(held);
             }
             if self.pages > 2 * self.target {
                 return;
@@ -128,8 +128,8 @@ impl<'y, 'g, 'h, 's, 'm> Player<'y, 'g, 'h, 's, 'm> {
     }
 
     /// A request with terms, which must be kept.
-    fn take_picky(&mut self, order: Order, kind: PageKind) -> Option<Taken> {
-        let (yard, random) = (self.yard, &mut self.random);
+    fn alloc_constrained(&mut self, order: Order, kind: PageKind) -> Option<Held> {
+        let (world, random) = (self.world, &mut self.random);
         let mut request = Request::new(order);
         let mut limit = ZoneKind::Movable;
         if random.u8(..4) == 0 {
@@ -143,35 +143,35 @@ impl<'y, 'g, 'h, 's, 'm> Player<'y, 'g, 'h, 's, 'm> {
             4 => request.no_retry(),
             _ => request,
         };
-        let nodes = some_nodes(random, &yard.memory);
-        let here = yard.allocator().node_of_cpu(zonal::units::CpuId::new(yard.world().cpu() as u32))?;
+        let nodes = some_nodes(random, &world.memory);
+        let here = world.allocator().node_of_cpu(zonal::units::CpuId::new(world.machine().cpu() as u32))?;
         let only = match random.u8(..6) {
-            0 => return yard.take(&request.policy(&self.turns.interleave), kind),
-            1 => return yard.take(&request.policy(&self.turns.weighted), kind),
-            2 => return self.take_preferred(&request, nodes.nth(0)?, kind),
+            0 => return world.alloc(&request.policy(&self.policies.interleave), kind),
+            1 => return world.alloc(&request.policy(&self.policies.weighted), kind),
+            2 => return self.alloc_preferred(&request, nodes.nth(0)?, kind),
             3 => {
-                let policy = Policy::bind(yard.allocator(), nodes).ok()?;
-                let taken = yard.take(&request.policy(&policy), kind)?;
-                return Some(yard.checked(taken, &nodes, limit));
+                let policy = Policy::bind(world.allocator(), nodes).ok()?;
+                let held = world.alloc(&request.policy(&policy), kind)?;
+                return Some(world.checked(held, &nodes, limit));
             }
             // Atomic requests may go beyond a cpuset.
             4 => {
-                return yard
-                    .take(&request.urgency(Urgency::Normal).allowed(&nodes), kind)
-                    .map(|taken| yard.checked(taken, &nodes, limit));
+                return world
+                    .alloc(&request.urgency(Urgency::Normal).allowed(&nodes), kind)
+                    .map(|held| world.checked(held, &nodes, limit));
             }
             _ => NodeMask::from_iter([here]),
         };
-        let taken = yard.take(&request.this_node(), kind)?;
-        Some(yard.checked(taken, &only, limit))
+        let held = world.alloc(&request.this_node(), kind)?;
+        Some(world.checked(held, &only, limit))
     }
 
-    fn take_preferred(&self, request: &Request<'_>, node: NodeId, kind: PageKind) -> Option<Taken> {
-        let policy = Policy::preferred(self.yard.allocator(), node).ok()?;
-        self.yard.take(&request.policy(&policy), kind)
+    fn alloc_preferred(&self, request: &Request<'_, Lab>, node: NodeId, kind: PageKind) -> Option<Held> {
+        let policy = Policy::preferred(self.world.allocator(), node).ok()?;
+        self.world.alloc(&request.policy(&policy), kind)
     }
 
-    fn give_some(&mut self, style: &Style, blocks: u32) {
+    fn free_some(&mut self, style: &Style, blocks: u32) {
         let from = self.random.u8(..4);
         for _ in 0..blocks {
             if self.held.is_empty() {
@@ -182,19 +182,19 @@ impl<'y, 'g, 'h, 's, 'm> Player<'y, 'g, 'h, 's, 'm> {
                 1 => 0,
                 _ => self.held.len() - 1,
             };
-            let taken = self.held.swap_remove(at);
+            let held = self.held.swap_remove(at);
             if style.sharing != 0 && self.random.u8(..3) == 0 {
-                self.pages -= taken.pages();
-                self.yard.left.borrow_mut().push(taken);
+                self.pages -= held.pages();
+                self.world.left.borrow_mut().push(held);
             } else {
-                self.give(taken);
+                self.free(held);
             }
         }
     }
 
-    fn give(&mut self, taken: Taken) {
-        self.pages -= taken.pages();
-        self.yard.give(taken);
+    fn free(&mut self, held: Held) {
+        self.pages -= held.pages();
+        self.world.free(held);
     }
 }
 
@@ -205,11 +205,11 @@ fn some_nodes(random: &mut Rng, all: &NodeMask) -> NodeMask {
     some.map(|(_, node)| node).collect()
 }
 
-impl Yard<'_, '_, '_, '_> {
+impl World<'_, '_, '_, '_> {
     /// A block that must come from one of `nodes` and from a zone no higher than `limit`.
-    fn checked(&self, taken: Taken, nodes: &NodeMask, limit: ZoneKind) -> Taken {
-        let block = taken.block;
-        let model = &self.ground.machine.model;
+    fn checked(&self, held: Held, nodes: &NodeMask, limit: ZoneKind) -> Held {
+        let block = held.block;
+        let model = &self.round.machine.model;
         let zone = model.zones.iter().find(|zone| {
             let span = zonal::machine::FrameRange { start: zone.start, count: zone.spanned };
             span.contains(&zonal::machine::FrameRange { start: block.first, count: block.order.pages() })
@@ -223,6 +223,6 @@ impl Yard<'_, '_, '_, '_> {
                 zone.map(|zone| zone.kind)
             ));
         }
-        taken
+        held
     }
 }

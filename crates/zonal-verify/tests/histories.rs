@@ -17,7 +17,7 @@ use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::{PageKind, Urgency};
 use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{Order, PageCount, ZoneKind};
-use zonal_trust::play::{Ask, Operation, Plain, Plan, Player, Scope, Setting, Wait, ZonePlan};
+use zonal_verify::play::{Ask, Operation, Plain, Plan, Player, Scope, Setting, Wait, ZonePlan};
 
 /// Histories of a plain run.
 const CASES: u32 = 24;

@@ -1,15 +1,15 @@
-//! What must hold while nothing is under way: the leader's work between bouts.
+//! What must hold while nothing is under way: the leader's work between phases.
 //!
-//! After every bout: the books, the counters and the zonelists. After a rest, when programs have given
-//! everything back: what `squeeze.rs` tries out, and that all memory is free again, in the largest
-//! blocks there can be. Neighbours: `yard.rs` calls this.
+//! After every phase: the accounting, the counters and the zonelists. After a rest, when programs have freed
+//! everything: what `full_nodes.rs` tries, and that all memory is free again, in the largest
+//! blocks there can be. Neighbours: `world.rs` calls this.
 
 use zonal::units::{NodeId, PageCount};
 use zonal::{NodeMask, machine::FrameRange};
+use zonal_lab::sim::Time;
 
-use super::ground::one_of;
-use super::yard::Yard;
-use crate::sim::Time;
+use super::round::one_of;
+use super::world::World;
 
 /// How long the leader looks away when background workers are busy.
 const MOMENT: Time = Time::from_ps(50_000_000);
@@ -17,27 +17,27 @@ const MOMENT: Time = Time::from_ps(50_000_000);
 /// a lower id and for CPUs come on top of distances.
 const DISTANCE_SLACK: u8 = 2;
 
-impl Yard<'_, '_, '_, '_> {
+impl World<'_, '_, '_, '_> {
     /// One pause.
     pub(super) fn pause(&self, rests: bool) {
-        self.look();
-        let mut random = fastrand::Rng::with_seed(self.world().seed() ^ self.hands.operations());
+        self.check();
+        let mut random = fastrand::Rng::with_seed(self.machine().seed() ^ self.hands.operations());
         if rests {
             self.rest(&mut random);
         } else if random.u8(..3) == 0 {
             let seconds = one_of(&mut random, &[0.3, 1.1, 2.5]);
-            self.world().sleep_until(self.world().now() + Time::from_seconds(seconds));
+            self.machine().sleep_until(self.machine().now() + Time::from_seconds(seconds));
         }
     }
 
-    /// Looks at everything.
-    fn look(&self) {
-        while self.awake.get() != 0 {
-            self.world().sleep_until(self.world().now() + MOMENT);
+    /// Checks everything.
+    fn check(&self) {
+        while self.reclaiming.get() != 0 {
+            self.machine().sleep_until(self.machine().now() + MOMENT);
         }
         self.hands.check_books();
-        self.world().free_of_charge(|| {
-            self.demand(self.ledger.check(self.allocator()));
+        self.machine().free_of_charge(|| {
+            self.demand(self.accounting.check(self.allocator()));
             self.demand(self.check_lists());
         });
     }
@@ -48,19 +48,19 @@ impl Yard<'_, '_, '_, '_> {
         }
     }
 
-    /// Programs have given everything back.
+    /// Programs have freed everything.
     fn rest(&self, random: &mut fastrand::Rng) {
-        self.give_shared();
+        self.free_shared();
         if random.bool() {
             self.bring_cpus_back();
         }
-        self.squeeze(random);
-        self.look();
+        self.fill_and_probe(random);
+        self.check();
         self.allocator().drain_pagesets();
         self.allocator().tick();
-        self.look();
-        self.world().free_of_charge(|| {
-            self.demand(self.ledger.check_totals(self.allocator()));
+        self.check();
+        self.machine().free_of_charge(|| {
+            self.demand(self.accounting.check_totals(self.allocator()));
             self.demand(self.check_all_free());
         });
     }
@@ -69,7 +69,7 @@ impl Yard<'_, '_, '_, '_> {
     fn check_lists(&self) -> Result<(), String> {
         let zones = self.allocator().zones().filter(|zone| zone.managed != PageCount::ZERO);
         let memory: NodeMask = zones.map(|zone| zone.node).collect();
-        for (place, node) in self.ground.machine.model.nodes.iter().enumerate() {
+        for (place, node) in self.round.machine.model.nodes.iter().enumerate() {
             let mut list: Vec<NodeId> = Vec::new();
             self.allocator().fallback_order(node.id, |next| list.push(next));
             let ids: Vec<u16> = list.iter().map(|next| next.get()).collect();
@@ -82,7 +82,7 @@ impl Yard<'_, '_, '_, '_> {
                 return Err(format!("the list of node {} begins elsewhere: {ids:?}", node.id));
             }
             let distance =
-                |next: &NodeId| self.ground.machine.model.distance_between(place, self.hands.place_of(*next));
+                |next: &NodeId| self.round.machine.model.distance_between(place, self.hands.place_of(*next));
             let far = |pair: &[NodeId]| distance(&pair[0]) > distance(&pair[1]) + DISTANCE_SLACK;
             if list.windows(2).any(far) {
                 return Err(format!(

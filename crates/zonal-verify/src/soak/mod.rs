@@ -3,7 +3,7 @@
 //! A *round* is a pool with random settings, its threads, its reclaimers and somebody who changes settings
 //! under them, all of it from one seed. Threads work in *bouts*. At the *pause* after each two threads have a
 //! *duel* for a pageset; then nothing is under way: the pool is walked (`verify`), its books must balance with
-//! what threads hold, and some frees are raced. Between rounds on the host a machine of the lab is hunted on.
+//! what threads hold, and some frees are raced. Between rounds on the host comes a round of `stress` on a simulated machine.
 //! Neighbours: `ground.rs` makes pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is,
 //! `tinker.rs` changes settings, `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers,
 //! `pause.rs` looks at all of it.
@@ -23,7 +23,6 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use zonal_lab::hunt;
 
 use self::ground::Ground;
 use self::holder::Holder;
@@ -31,6 +30,7 @@ use self::owners::Owners;
 use self::shrinkers::Shrinkers;
 use self::tinker::Tinker;
 use self::visitor::Visitor;
+use crate::stress;
 
 /// How much of it a round on the host is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,7 +50,7 @@ impl Pace {
     pub const SHORT: Self = Self { bouts: 3, steps: 1000, duel: Duration::from_millis(20) };
 }
 
-/// Rounds on the host for each round of the lab's hunt.
+/// Rounds on the host for each round of `stress`.
 const HOST_ROUNDS: u64 = 4;
 
 /// What was done so far.
@@ -136,7 +136,7 @@ pub fn soak(
     for round in (0..).take_while(|_| !stop.load(Relaxed)) {
         let seed = seed.wrapping_add(round);
         if round % (HOST_ROUNDS + 1) == HOST_ROUNDS {
-            let done = hunt::hunt(seed, 1, |_| (), stop).map_err(|failure| failure.to_string())?;
+            let done = stress::stress(seed, 1, |_| (), stop).map_err(|failure| failure.to_string())?;
             tally.simulated += done.operations;
             tally.rounds += done.rounds;
         } else {

@@ -1,12 +1,13 @@
-//! Hunts for faults of the allocator on random machines: `hunt [--short] [SEED [ROUNDS]]`. Ends with 1 and
-//! one line when it has caught one.
+//! Runs random programs on random machines: `stress [--short] [SEED [ROUNDS]]`. Ends with 1 and one line when
+//! a check has failed.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
-use zonal_lab::{experiment, hunt};
+use zonal_lab::experiment;
+use zonal_verify::stress;
 
-/// Rounds, if nothing is said.
+/// Rounds, unless the command line says otherwise.
 const ROUNDS: u64 = 200;
 const ROUNDS_SHORT: u64 = 10;
 
@@ -18,9 +19,9 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let seed = numbers.first().copied().unwrap_or(1);
     experiment::silence_faults();
     let rounds = numbers.get(1).copied().unwrap_or(rounds);
-    match hunt::hunt(seed, rounds, |_| (), &AtomicBool::new(false)) {
+    match stress::stress(seed, rounds, |_| (), &AtomicBool::new(false)) {
         Ok(tally) => {
-            let hunt::Tally { rounds, operations, time } = tally;
+            let stress::Tally { rounds, operations, time } = tally;
             println!("nothing caught in {rounds} rounds, {operations} operations, {time} of virtual time");
             Ok(ExitCode::SUCCESS)
         }

@@ -1,7 +1,7 @@
-//! A small machine and a configuration from a seed: the ground of one round.
+//! A small machine and a configuration from a seed: what one round runs on.
 //!
 //! Nodes come with and without CPUs and memory, with sparse ids, in sizes from a few MiB, where
-//! every frame counts, to a GiB, where pagesets work with whole batches. Neighbours: `player.rs`.
+//! every frame counts, to a GiB, where pagesets work with whole batches. Neighbours: `worker.rs`.
 
 use fastrand::Rng;
 use zonal::Config;
@@ -11,28 +11,27 @@ use zonal::pageset_tuning::PagesetTuning;
 use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::watermarks::WatermarkSettings;
+use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_machine::{MachineModel, NodeModel, Presence, Settings, ZoneModel};
-
-use crate::sim::{Hardware, SimulatedMachine};
 
 /// Sizes of nodes, in frames.
 const SIZES: [u64; 5] = [1500, 6000, 20_000, 70_000, 300_000];
 /// Distances of two nodes.
 const DISTANCES: [u8; 6] = [11, 12, 16, 20, 21, 32];
 
-/// What one round is played on.
-pub(super) struct Ground {
+/// What one round runs on.
+pub(super) struct Round {
     pub(super) machine: SimulatedMachine,
     pub(super) config: Config,
-    /// Bouts of the round.
-    pub(super) bouts: usize,
-    /// Steps of each thread in a bout.
+    /// Phases of the round.
+    pub(super) phases: usize,
+    /// Steps of each thread in a phase.
     pub(super) steps: u32,
-    /// What programs want to have of all memory together, as a share of it.
-    pub(super) appetite: f64,
+    /// What all programs together want to have, as a share of all memory.
+    pub(super) demand: f64,
 }
 
-impl Ground {
+impl Round {
     pub(super) fn new(seed: u64) -> Self {
         let random = &mut Rng::with_seed(seed);
         let model = model(random);
@@ -40,9 +39,9 @@ impl Ground {
         Self {
             machine: SimulatedMachine { model, hardware: Hardware::default() },
             config: config(random, managed),
-            bouts: 6,
+            phases: 6,
             steps: 250,
-            appetite: 0.2 + 1.1 * random.f64(),
+            demand: 0.2 + 1.1 * random.f64(),
         }
     }
 }
@@ -60,7 +59,7 @@ fn model(random: &mut Rng) -> MachineModel {
     for (place, distances) in rows.into_iter().enumerate() {
         id += if place > 0 { random.u16(1..=2) } else { 0 };
         let node = NodeId::new(id).expect("few nodes");
-        // The first node has both, so that there is somebody and something.
+        // The first node has both, so that every machine has a CPU and memory.
         let has_cpus = place == 0 || random.u8(..6) != 0;
         let has_memory = place == 0 || random.u8(..8) != 0;
         let cpus = if has_cpus { random.u32(1..=3) } else { 0 };
@@ -72,7 +71,7 @@ fn model(random: &mut Rng) -> MachineModel {
         }
     }
     let settings = Settings::default();
-    MachineModel { name: "hunt".to_owned(), page_bytes: 4096, nodes, zones, settings, observed: None }
+    MachineModel { name: "stress".to_owned(), page_bytes: 4096, nodes, zones, settings, observed: None }
 }
 
 fn distances(random: &mut Rng, count: usize) -> Vec<Vec<u8>> {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use fastrand::Rng;
-use zonal_trust::targets::{ALL, Target};
+use zonal_verify::targets::{ALL, Target};
 
 /// Longest input that changes make, in bytes.
 const BYTES_MAX: usize = 8192;
@@ -54,8 +54,8 @@ impl Drop for Input<'_> {
             let hex: String = self.data.iter().map(|byte| format!("{byte:02x}")).collect();
             eprintln!("target {name} failed on {}, {} bytes:\n{hex}", self.origin, self.data.len());
             eprintln!(
-                "to replay: echo HEX | xxd -r -p > crates/zonal-trust/corpus/{name}/NEW && \
-                 cargo test -p zonal-trust --test corpus"
+                "to replay: echo HEX | xxd -r -p > crates/zonal-verify/corpus/{name}/NEW && \
+                 cargo test -p zonal-verify --test corpus"
             );
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use zonal_trust::soak::{Pace, soak};
+use zonal_verify::soak::{Pace, soak};
 
 #[test]
 fn a_short_soak_finds_nothing_and_has_tried() {
