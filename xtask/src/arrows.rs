@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("zonal-cli", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-bench", "zonal-lab"]),
     ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
-    ("zonal-verify", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),
 ];
 

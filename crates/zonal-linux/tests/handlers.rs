@@ -8,13 +8,14 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, mpsc};
 
-use common::{Owners, stress_rounds, thread_id, when_dropped, work_disturbed};
+use common::{check_all_free, ledger_of, stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::config::NodeReclaim;
 use zonal::error::{AllocError, FreeError};
 use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::request::Block;
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Pool, PoolRequest};
+use zonal_testing::Ledger;
 use zonal_testing::within_patience;
 
 const THREADS: usize = 2;
@@ -26,7 +27,7 @@ const HELD_MOST: usize = 8;
 const ROUNDS_MAX: u32 = 100;
 
 /// One with sequences where there are any, and one with locks.
-static POOLS: OnceLock<[(Pool, Owners); 2]> = OnceLock::new();
+static POOLS: OnceLock<[(Pool, Ledger); 2]> = OnceLock::new();
 /// Which of them is in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -56,21 +57,21 @@ extern "C" fn on_signal(_: c_int) {
         None => match pool.alloc_raw(&PoolRequest::new(order([6, 0, 1, 3][calls as usize % 4])).no_wait()) {
             Ok(block) => {
                 SERVED.fetch_add(1, Relaxed);
-                owners.change(block.first, block.order.pages().get(), 0, name);
+                owners.assign(block.first.get(), block.order.pages().get(), name);
                 *place = Some(block);
             }
             Err(AllocError::Reentered) => _ = REFUSED.fetch_add(1, Relaxed),
             Err(error) => panic!("{error}"),
         },
         Some(block) => {
-            owners.change(block.first, block.order.pages().get(), name, 0);
+            owners.release(block.first.get(), block.order.pages().get(), name);
             // SAFETY: a raw block of an earlier handler of this thread.
             match unsafe { pool.free_raw(block.first, block.order) } {
                 Ok(()) => *place = None,
                 Err(FreeError::Reentered(first)) => {
                     assert_eq!(first, block.first);
                     NOT_FREED.fetch_add(1, Relaxed);
-                    owners.change(block.first, block.order.pages().get(), 0, name);
+                    owners.assign(block.first.get(), block.order.pages().get(), name);
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -91,14 +92,14 @@ fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
 }
 
 /// Takes and gives blocks of several orders: large ones go past the pagesets, by a lock.
-fn work((pool, owners): &(Pool, Owners), name: u32) {
+fn work((pool, owners): &(Pool, Ledger), name: u32) {
     let (mut random, mut held) = (u64::from(name) | 1, Vec::new());
     for _ in 0..TAKES {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let request = PoolRequest::new(order([0, 0, 1, 2, 3, 5, 6, 9][(random >> 61) as usize])).no_wait();
         match pool.alloc_raw(&request) {
             Ok(block) => {
-                owners.change(block.first, block.order.pages().get(), 0, name);
+                owners.assign(block.first.get(), block.order.pages().get(), name);
                 held.push(block);
             }
             Err(AllocError::Reentered) => panic!("this is no handler"),
@@ -106,36 +107,36 @@ fn work((pool, owners): &(Pool, Owners), name: u32) {
         }
         if held.len() > 60 {
             let block: Block = held.swap_remove((random >> 20) as usize % held.len());
-            owners.change(block.first, block.order.pages().get(), name, 0);
+            owners.release(block.first.get(), block.order.pages().get(), name);
             // SAFETY: a raw block of this thread, given back once.
             unsafe { pool.free_raw(block.first, block.order) }.unwrap();
         }
     }
     for block in held {
-        owners.change(block.first, block.order.pages().get(), name, 0);
+        owners.release(block.first.get(), block.order.pages().get(), name);
         // SAFETY: as above.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
 }
 
 /// Uses the heap and no pool: handlers must not wait for the heap.
-fn use_the_heap(_: &(Pool, Owners), _: u32) {
+fn use_the_heap(_: &(Pool, Ledger), _: u32) {
     for round in 0..100_000_usize {
         drop(std::hint::black_box(vec![1_u8; 3000 + round * 7919 % 11_000]));
     }
 }
 
 /// Gives back what the handlers of this thread hold; no signals come any more.
-fn empty((pool, owners): &(Pool, Owners)) {
+fn empty((pool, owners): &(Pool, Ledger)) {
     let (held, _) = HELD.take();
     for block in held.into_iter().flatten() {
-        owners.change(block.first, block.order.pages().get(), NAME.get() + 1, 0);
+        owners.release(block.first.get(), block.order.pages().get(), NAME.get() + 1);
         // SAFETY: a raw block of a handler of this thread, given back once.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
 }
 
-fn round(used: usize, work: fn(&(Pool, Owners), u32)) {
+fn round(used: usize, work: fn(&(Pool, Ledger), u32)) {
     USED.store(used, Relaxed);
     let pool = &POOLS.get().unwrap()[used];
     let threads = [const { AtomicI32::new(0) }; THREADS];
@@ -164,7 +165,7 @@ fn round(used: usize, work: fn(&(Pool, Owners), u32)) {
         }
         drop(disturber);
     });
-    pool.1.check_nobody(&pool.0);
+    check_all_free(&pool.1, &pool.0);
 }
 
 /// A pool with node reclaim, whose reclaimer is not to be called in handlers.
@@ -228,7 +229,7 @@ fn handlers_wait_for_nobody() {
     within_patience("handlers beside a reclaimer", handlers_call_no_reclaimer);
     within_patience("handlers that take and give frames", || {
         let pool = |pool: Pool| {
-            let owners = Owners::new(&pool);
+            let owners = ledger_of(&pool);
             (pool, owners)
         };
         let locks = Pool::builder().size(64 << 20).without_sequences().build().unwrap();

@@ -14,12 +14,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use common::{Owners, Sequence, sequences, stress_rounds};
+use common::{Sequence, check_all_free, ledger_of, sequences, stress_rounds};
 use tracer::{Stop, Traced};
 use zonal::request::PageKind;
 use zonal::units::{Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
-use zonal_testing::skipped;
+use zonal_testing::{Ledger, skipped};
 
 /// Says to the test that it is the child.
 const CHILD: &str = "ZONAL_TEST_TRACED_CHILD";
@@ -41,30 +41,30 @@ fn area_offset() -> i64 {
 }
 
 /// Takes and gives of all kinds: at home, past it, with the pageset's lock.
-fn round(pool: &Pool, owners: &Owners) {
+fn round(pool: &Pool, owners: &Ledger) {
     for kind in PageKind::ALL {
         let request = PoolRequest::page().kind(kind);
         let frames: Vec<Pfn> = (0..70)
             .map(|_| {
                 let frame = pool.alloc_raw(&request).unwrap().first;
-                owners.change(frame, 1, 0, 1);
+                owners.assign(frame.get(), 1, 1);
                 frame
             })
             .collect();
         for frame in frames {
-            owners.change(frame, 1, 1, 0);
+            owners.release(frame.get(), 1, 1);
             // SAFETY: raw blocks of this function, given back once.
             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
         }
     }
     let order = Order::new(2).unwrap();
     let block = pool.alloc_raw(&PoolRequest::new(order)).unwrap();
-    owners.change(block.first, 4, 0, 1);
+    owners.assign(block.first.get(), 4, 1);
     let mut bulk = [Pfn::new(0); 20];
     let came = pool.alloc_bulk_raw(&PoolRequest::page(), &mut bulk).unwrap();
-    bulk[..came].iter().for_each(|&frame| owners.change(frame, 1, 0, 1));
-    bulk[..came].iter().for_each(|&frame| owners.change(frame, 1, 1, 0));
-    owners.change(block.first, 4, 1, 0);
+    bulk[..came].iter().for_each(|&frame| owners.assign(frame.get(), 1, 1));
+    bulk[..came].iter().for_each(|&frame| owners.release(frame.get(), 1, 1));
+    owners.release(block.first.get(), 4, 1);
     // SAFETY: as above.
     unsafe { pool.free_raw(block.first, order) }.unwrap();
     // SAFETY: as above.
@@ -88,7 +88,7 @@ fn be_the_child() {
     if !pool.uses_sequences() {
         return say("skip");
     }
-    let owners = Owners::new(&pool);
+    let owners = ledger_of(&pool);
     (0..3).for_each(|_| round(&pool, &owners));
     for sequence in sequences() {
         say(&format!("sequence {} {} {}", sequence.start, sequence.bytes, sequence.abort));
@@ -107,7 +107,7 @@ fn be_the_child() {
             stop();
         }
     }
-    owners.check_nobody(&pool);
+    check_all_free(&owners, &pool);
     say("well");
 }
 

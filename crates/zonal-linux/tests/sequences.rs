@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{pin_to, when_dropped, work_disturbed};
@@ -12,27 +12,14 @@ use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::PageKind;
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
+use zonal_testing::Ledger;
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 5;
 
-/// Who has each frame: 0, or a thread's name.
-struct Owners {
-    first: u64,
-    of: Vec<AtomicU32>,
-}
-
-impl Owners {
-    /// Relaxed: the allocator hands the frame, and the cell with it, from one to the next.
-    fn change(&self, frame: Pfn, from: u32, to: u32) {
-        let before = self.of[(frame.get() - self.first) as usize].swap(to, Ordering::Relaxed);
-        assert_eq!(before, from, "frame {frame} was of {before}");
-    }
-}
-
 struct Stress {
     pool: Pool,
-    owners: Owners,
+    owners: Ledger,
     over: AtomicBool,
     taken: AtomicU64,
 }
@@ -52,7 +39,7 @@ impl Stress {
             let kind = PageKind::ALL[(random >> 50) as usize % 3];
             for _ in 0..run {
                 let Ok(block) = self.pool.alloc_raw(&PoolRequest::page().kind(kind)) else { break };
-                self.owners.change(block.first, 0, name);
+                self.owners.assign(block.first.get(), 1, name);
                 held.push(block.first);
                 taken += 1;
             }
@@ -66,7 +53,7 @@ impl Stress {
     }
 
     fn give(&self, frame: Pfn, name: u32) {
-        self.owners.change(frame, name, 0);
+        self.owners.release(frame.get(), 1, name);
         // SAFETY: raw blocks of `work` are given back once and belong to no `Frames`.
         unsafe { self.pool.free_raw(frame, Order::PAGE) }.unwrap();
     }
@@ -111,7 +98,7 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
     unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
     let first = pool.zones().map(|zone| zone.span.start.get()).min().unwrap();
     let end = pool.zones().map(|zone| zone.span.end().get()).max().unwrap();
-    let owners = Owners { first, of: (first..end).map(|_| AtomicU32::new(0)).collect() };
+    let owners = Ledger::new(first..end);
     let stress = Stress { pool, owners, over: AtomicBool::new(false), taken: AtomicU64::new(0) };
     std::thread::scope(|scope| {
         let (sender, names) = std::sync::mpsc::channel();
@@ -145,7 +132,7 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
     let books = stress.pool.verify().unwrap();
     assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
     assert_eq!(stress.pool.events().withheld, 0, "a frame was on a stack twice");
-    assert!(stress.owners.of.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
+    assert_eq!(stress.owners.owned().next(), None);
     assert!(stress.taken.load(Ordering::Relaxed) > 10_000, "the threads must have worked");
 }
 

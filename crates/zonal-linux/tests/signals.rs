@@ -12,11 +12,13 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use common::{Owners, move_thread, sequences, stress_rounds, thread_id, when_dropped, work_disturbed};
+use common::{
+    check_all_free, ledger_of, move_thread, sequences, stress_rounds, thread_id, when_dropped, work_disturbed,
+};
 use zonal::request::{Block, PageKind};
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
-use zonal_testing::skipped;
+use zonal_testing::{Ledger, skipped};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 3;
@@ -112,7 +114,7 @@ impl Drop for Timer {
 /// One pool, its users, and where they are.
 struct Storm {
     pool: Pool,
-    owners: Owners,
+    owners: Ledger,
     /// Threads to be moved about; 0 before they begin.
     threads: Vec<AtomicI32>,
     /// Threads that still work.
@@ -121,7 +123,7 @@ struct Storm {
 
 impl Storm {
     fn new(pool: Pool) -> Self {
-        let owners = Owners::new(&pool);
+        let owners = ledger_of(&pool);
         let threads = (0..THREADS).map(|_| AtomicI32::new(0)).collect();
         Self { pool, owners, threads, at_work: AtomicU32::new(0) }
     }
@@ -140,7 +142,7 @@ impl Storm {
             for _ in 0..run {
                 left -= 1;
                 let Ok(block) = self.pool.alloc_raw(&PoolRequest::new(order).kind(kind)) else { break };
-                self.owners.change(block.first, order.pages().get(), 0, name);
+                self.owners.assign(block.first.get(), order.pages().get(), name);
                 held.push(block);
             }
             for _ in 0..(run as usize).min(held.len()) {
@@ -152,7 +154,7 @@ impl Storm {
     }
 
     fn give(&self, block: Block, name: u32) {
-        self.owners.change(block.first, block.order.pages().get(), name, 0);
+        self.owners.release(block.first.get(), block.order.pages().get(), name);
         // SAFETY: raw blocks of `work` are given back once and belong to no `Frames`.
         unsafe { self.pool.free_raw(block.first, block.order) }.unwrap();
     }
@@ -190,7 +192,7 @@ impl Storm {
             };
             moving.then(|| scope.spawn(mover)).map_or(0, |mover| mover.join().unwrap())
         });
-        self.owners.check_nobody(&self.pool);
+        check_all_free(&self.owners, &self.pool);
         moves
     }
 }

@@ -1,15 +1,19 @@
-//! What tests of all crates share: skips that show in the summary, and waits that end.
+//! What tests of all crates share: skips that show in the summary, waits that end, and the owner ledger.
 //!
 //! A test that cannot check something on this machine calls [`skipped!`] and goes on or returns: libtest
 //! counts it as passed either way and hides what it printed. The line is therefore also appended to the
 //! file that [`SKIPS_FILE`] names, which `cargo xtask` sets, reads and prints with its summary.
 #![forbid(unsafe_code)]
 
+mod ledger;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
+
+pub use ledger::Ledger;
 
 /// The environment variable that names the file to which skips are appended.
 pub const SKIPS_FILE: &str = "ZONAL_SKIPS_FILE";

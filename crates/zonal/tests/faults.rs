@@ -5,13 +5,14 @@ mod common;
 use std::num::NonZeroU64;
 
 use common::effects::{Scripted, one_cpu, pages, with_min};
-use common::{Owners, Plan, Random, World, order, run_on, stress_rounds};
+use common::{Plan, Random, World, order, run_on, stress_rounds};
 use zonal::config::Faults;
 use zonal::error::{AllocError, FreeBulkError};
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::Block;
 use zonal::units::{Pfn, ZoneKind};
 use zonal::{Config, Request};
+use zonal_testing::Ledger;
 
 const FRAMES: u64 = 1 << 14;
 
@@ -121,7 +122,7 @@ fn reclaimers_are_refused_as_others_are() {
 }
 
 /// One thread of a history: takes and frees, and bears refusals.
-fn work(world: &World, owners: &Owners, name: u32, seed: u64) -> u64 {
+fn work(world: &World, owners: &Ledger, name: u32, seed: u64) -> u64 {
     let (mut random, mut held, mut refusals) = (Random(seed), Vec::<Block>::new(), 0);
     for _ in 0..3000 {
         run_on(random.below(5) as u32);
@@ -130,7 +131,7 @@ fn work(world: &World, owners: &Owners, name: u32, seed: u64) -> u64 {
             match world.allocator.alloc(&Request::new(order(random.pick(&[0, 0, 0, 0, 1, 3, 5, 9])))) {
                 Ok(block) => {
                     let (first, count) = frames(&block);
-                    owners.take(first, count, name);
+                    owners.assign(first, count, name);
                     held.push(block);
                 }
                 Err(_) => refusals += 1,
@@ -138,12 +139,12 @@ fn work(world: &World, owners: &Owners, name: u32, seed: u64) -> u64 {
         } else if !held.is_empty() {
             let block = held.swap_remove(random.below(held.len() as u64) as usize);
             let (first, count) = frames(&block);
-            owners.give(first, count, name);
+            owners.release(first, count, name);
             world.free([block]);
         }
     }
     held.into_iter().for_each(|block| {
-        owners.give(block.first.get(), block.order.pages().get(), name);
+        owners.release(block.first.get(), block.order.pages().get(), name);
         world.free([block]);
     });
     refusals
@@ -164,7 +165,7 @@ fn histories_with_refusals_stay_exact() {
             let seed = 3 * round + at as u64;
             let config = Config { tuning, faults: random(seed, 4), ..Config::default() };
             let world = Plan::even(2, 2, 1 << 15).build(&config);
-            let owners = Owners::new(0, 4 << 15);
+            let owners = Ledger::new(0..4 << 15);
             let refusals: u64 = std::thread::scope(|scope| {
                 let threads = [1, 2, 3].map(|name: u32| {
                     let (world, owners) = (&world, &owners);
@@ -175,7 +176,7 @@ fn histories_with_refusals_stay_exact() {
             world.allocator.drain_pagesets();
             let books = world.allocator.verify().unwrap();
             assert_eq!((books.free, books.allocated), (books.managed, pages(0)), "seed {seed}");
-            assert_eq!((world.allocator.events().failures, owners.owned()), (refusals, 0));
+            assert_eq!((world.allocator.events().failures, owners.owned().next()), (refusals, None));
             assert!(refusals > 500, "{refusals} with seed {seed}");
         }
     }

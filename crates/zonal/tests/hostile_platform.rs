@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use common::effects::with_min;
-use common::{Controls, Owners, Plan, Random, TestPlatform, YieldLock, order, stress_rounds};
+use common::{Controls, Plan, Random, TestPlatform, YieldLock, order, stress_rounds};
 use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
 use zonal::cpu_local::{CpuLocal, Head, NOTHING, TryLock};
 use zonal::home::{Home, Homes};
@@ -20,6 +20,7 @@ use zonal::reclaim::Reclaimer;
 use zonal::request::{Block, PageKind};
 use zonal::units::{CpuId, Moment, PageCount, Pfn};
 use zonal::{Allocator, Config, Platform, Request};
+use zonal_testing::Ledger;
 
 const CPUS: u64 = 4;
 const FRAMES: u64 = 1 << 13;
@@ -142,7 +143,7 @@ fn build(config: &Config) -> Zonal {
 /// One thread, among hostile circumstances.
 struct Worker<'a> {
     a: &'a Zonal,
-    owners: &'a Owners,
+    owners: &'a Ledger,
     name: u32,
     random: Random,
     held: Vec<Block>,
@@ -177,7 +178,7 @@ impl Worker<'_> {
         let wanted = order(self.random.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 3, 4]));
         let kind = self.random.pick(&PageKind::ALL);
         let block = self.a.alloc(&Request::new(wanted).kind(kind)).expect("there is plenty");
-        self.owners.take(block.first.get(), wanted.pages().get(), self.name);
+        self.owners.assign(block.first.get(), wanted.pages().get(), self.name);
         self.held.push(block);
     }
 
@@ -186,7 +187,7 @@ impl Worker<'_> {
             return;
         }
         let block = self.held.swap_remove(self.random.below(self.held.len() as u64) as usize);
-        self.owners.give(block.first.get(), block.order.pages().get(), self.name);
+        self.owners.release(block.first.get(), block.order.pages().get(), self.name);
         self.a.free(block.first, block.order).unwrap();
         if self.random.once_in(8) {
             // Nobody else holds the frame for certain, so only that nothing breaks is said here.
@@ -198,8 +199,8 @@ impl Worker<'_> {
         let mut frames = [Pfn::new(0); 70];
         let came = self.a.alloc_bulk(&Request::page(), &mut frames).expect("there is plenty");
         assert_eq!(came, frames.len());
-        frames.iter().for_each(|frame| self.owners.take(frame.get(), 1, self.name));
-        frames.iter().for_each(|frame| self.owners.give(frame.get(), 1, self.name));
+        frames.iter().for_each(|frame| self.owners.assign(frame.get(), 1, self.name));
+        frames.iter().for_each(|frame| self.owners.release(frame.get(), 1, self.name));
         self.a.free_bulk(&frames).unwrap();
     }
 }
@@ -220,7 +221,7 @@ fn configs() -> impl Iterator<Item = Config> {
 
 fn history(config: &Config, threads: u32, seed: u64) {
     let a = build(config);
-    let owners = Owners::new(0, 4 * FRAMES);
+    let owners = Ledger::new(0..4 * FRAMES);
     std::thread::scope(|scope| {
         for name in 1..=threads {
             let (a, owners) = (&a, &owners);
@@ -229,7 +230,7 @@ fn history(config: &Config, threads: u32, seed: u64) {
             scope.spawn(move || worker.run(8000));
         }
     });
-    assert_eq!(owners.owned(), 0);
+    assert_eq!(owners.owned().next(), None);
     a.drain_pagesets();
     let books = a.verify().unwrap_or_else(|why| panic!("{why} with seed {seed}, {config:?}"));
     assert_eq!((books.free, books.allocated), (books.managed, PageCount::ZERO), "seed {seed}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::ScopedJoinHandle;
 
-use common::{Owners, Plan, Random, World, order, range, run_on, stress_rounds};
+use common::{Plan, Random, World, order, range, run_on, stress_rounds};
 use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
 use zonal::error::{FreeError, OnlineError};
 use zonal::machine::FrameRange;
@@ -19,13 +19,12 @@ use zonal::request::{Block, PageKind, Urgency};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, Request};
+use zonal_testing::Ledger;
 
 const TUNINGS: [PagesetTuning; 4] =
     [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 const CACHES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
 const URGENCIES: [Urgency; 4] = [Urgency::Normal, Urgency::High, Urgency::Atomic, Urgency::Reserve];
-/// Owner of frames that are offline.
-const OFFLINE: u32 = u32::MAX;
 
 /// One stress: threads, what they allocate, and what happens meanwhile.
 #[derive(Clone, Copy)]
@@ -43,7 +42,7 @@ struct Stress {
 struct Arena {
     stress: Stress,
     world: World,
-    owners: Owners,
+    owners: Ledger,
     zones: Vec<FrameRange>,
     frames: u64,
     /// Blocks that one thread took and another is to free; reclaim takes them too.
@@ -54,7 +53,7 @@ struct Arena {
 
 impl Arena {
     fn free(&self, block: Block, owner: u32) {
-        self.owners.give(block.first.get(), block.order.pages().get(), owner);
+        self.owners.release(block.first.get(), block.order.pages().get(), owner);
         self.world.allocator.free(block.first, block.order).unwrap();
     }
 
@@ -147,7 +146,7 @@ impl Worker<'_> {
     fn alloc_one(&mut self) {
         let request = self.request();
         if let Ok(block) = self.arena.world.allocator.alloc(&request) {
-            self.arena.owners.take(block.first.get(), block.order.pages().get(), self.name + 1);
+            self.arena.owners.assign(block.first.get(), block.order.pages().get(), self.name + 1);
             self.arena.taken.fetch_add(1, Relaxed); // relaxed: read after the join
             self.held.push(block);
         }
@@ -259,7 +258,7 @@ fn take_memory(arena: &Arena, random: &mut Random, offline: &mut Vec<FrameRange>
     let taken = range(start, count);
     match arena.world.allocator.offline_memory(taken) {
         Ok(()) => {
-            arena.owners.take(start, count, OFFLINE);
+            arena.owners.assign(start, count, Ledger::OFFLINE);
             offline.push(taken);
         }
         Err(OnlineError::InUse { start, in_use }) => {
@@ -272,7 +271,7 @@ fn take_memory(arena: &Arena, random: &mut Random, offline: &mut Vec<FrameRange>
 
 fn return_memory(arena: &Arena, offline: &mut Vec<FrameRange>) {
     if let Some(taken) = offline.pop() {
-        arena.owners.give(taken.start.get(), taken.count.get(), OFFLINE);
+        arena.owners.release(taken.start.get(), taken.count.get(), Ledger::OFFLINE);
         arena.world.allocator.online_memory(taken).unwrap();
     }
 }
@@ -287,7 +286,7 @@ fn run(plan: &Plan, config: &Config, stress: Stress) -> u64 {
     let arena = Arc::new(Arena {
         stress,
         world,
-        owners: Owners::new(first, plan.frames().max().unwrap() + 1 - first),
+        owners: Ledger::new(first..plan.frames().max().unwrap() + 1),
         zones,
         frames: before.managed.get(),
         exchange: Mutex::default(),
@@ -320,7 +319,7 @@ fn run(plan: &Plan, config: &Config, stress: Stress) -> u64 {
 
 fn check_after(arena: &Arena, before: zonal::snapshot::Books) {
     let (a, seed) = (&arena.world.allocator, arena.stress.seed);
-    assert_eq!(arena.owners.owned(), 0, "seed {seed:#x}");
+    assert_eq!(arena.owners.owned().next(), None, "seed {seed:#x}");
     a.verify().unwrap_or_else(|error| panic!("seed {seed:#x}: {error}"));
     a.drain_pagesets();
     let after = a.verify().unwrap_or_else(|error| panic!("seed {seed:#x}, drained: {error}"));

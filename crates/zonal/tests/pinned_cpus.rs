@@ -9,7 +9,7 @@
 mod kernel;
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Barrier};
@@ -24,11 +24,11 @@ use zonal::pageset_tuning::PagesetTuning;
 use zonal::platform::SpinLock;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, SECOND_NS, ZoneKind};
 use zonal::{Allocator, Block, Buffer, Config, Machine, Platform, Request};
+use zonal_testing::Ledger;
 
 const FRAMES: u64 = 1 << 14;
 /// CPUs of the machine: as many run, but for one that only starts and stops.
 const CPUS: u32 = 3;
-const NOBODY: u32 = 0;
 
 fn node(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -97,38 +97,6 @@ fn a_platform_that_cannot_reach_other_cpus_is_refused_where_there_are_any() {
     assert!(!OneCpu.reaches_other_cpus());
 }
 
-/// Who has which frame: 1 + the CPU.
-struct Owners(Vec<AtomicU32>);
-
-impl Owners {
-    fn new() -> Self {
-        Self((0..2 * FRAMES).map(|_| AtomicU32::new(NOBODY)).collect())
-    }
-
-    fn of(&self, block: &Block) -> &[AtomicU32] {
-        &self.0[block.first.get() as usize..][..block.order.pages().get() as usize]
-    }
-
-    fn take(&self, block: &Block, cpu: u32) {
-        for owner in self.of(block) {
-            let before = owner.swap(1 + cpu, AcqRel);
-            assert_eq!(
-                before,
-                NOBODY,
-                "CPU {cpu} got frames of block {} from CPU {}",
-                block.first,
-                before - 1
-            );
-        }
-    }
-
-    fn give(&self, block: &Block, cpu: u32) {
-        for owner in self.of(block) {
-            assert_eq!(owner.swap(NOBODY, AcqRel), 1 + cpu, "block {} was not kept", block.first);
-        }
-    }
-}
-
 /// Pseudo-random numbers (xorshift): the same seed, the same choices.
 struct Random(u64);
 
@@ -144,7 +112,8 @@ impl Random {
 struct World {
     allocator: Allocator<'static, Kernel>,
     cpus: Arc<Cpus>,
-    owners: Owners,
+    /// Owners are 1 + a CPU.
+    owners: Ledger,
     /// The two that race begin together, when both run.
     both_run: Barrier,
     /// CPUs that still race.
@@ -189,7 +158,7 @@ impl World {
         Self {
             allocator,
             cpus,
-            owners: Owners::new(),
+            owners: Ledger::new(0..2 * FRAMES as u64),
             both_run: Barrier::new(2),
             racing: AtomicUsize::new(0),
         }
@@ -203,7 +172,7 @@ impl World {
             let order = Order::new([0, 0, 0, 0, 0, 1, 3, 9][random.below(8) as usize]).unwrap();
             match a.alloc(&Request::new(order)) {
                 Ok(block) => {
-                    self.owners.take(&block, me);
+                    self.owners.assign(block.first.get(), block.order.pages().get(), 1 + me);
                     held.push(block);
                 }
                 // Frames there are, but perhaps none side by side.
@@ -211,7 +180,7 @@ impl World {
             }
         } else if !held.is_empty() {
             let block = held.swap_remove(random.below(held.len() as u64) as usize);
-            self.owners.give(&block, me);
+            self.owners.release(block.first.get(), block.order.pages().get(), 1 + me);
             a.free(block.first, block.order).unwrap();
         }
     }
@@ -257,7 +226,7 @@ impl World {
             idle(&running, round);
         }
         while let Some(block) = held.pop() {
-            self.owners.give(&block, me);
+            self.owners.release(block.first.get(), block.order.pages().get(), 1 + me);
             self.allocator.free(block.first, block.order).unwrap();
             safe_point();
         }
@@ -270,7 +239,7 @@ impl World {
         let books = self.allocator.verify().unwrap();
         assert_eq!((books.managed.get(), books.allocated), (2 * FRAMES, PageCount::ZERO));
         assert_eq!((books.in_pagesets, self.allocator.events().withheld), (PageCount::ZERO, 0));
-        assert!(self.owners.0.iter().all(|owner| owner.load(Relaxed) == NOBODY));
+        assert_eq!(self.owners.owned().next(), None);
         drop(running);
     }
 }
@@ -397,7 +366,7 @@ fn a_thread_that_is_no_cpu_reaches_all_of_them() {
                 world.allocator.drain_pagesets();
             }
             for block in held {
-                world.owners.give(&block, CPUS);
+                world.owners.release(block.first.get(), block.order.pages().get(), 1 + CPUS);
                 world.allocator.free(block.first, block.order).unwrap();
             }
         });

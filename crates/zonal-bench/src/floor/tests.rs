@@ -1,11 +1,11 @@
 //! Frames are neither lost nor doubled, however threads are moved about.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use zonal::units::{Order, Pfn};
-use zonal_testing::skipped;
 use zonal_workload::PageSource;
+use zonal_testing::{Ledger, skipped};
 
 use super::stock::{Access, BULK};
 use super::*;
@@ -103,35 +103,24 @@ fn frames_left_on_another_cpu_are_found() {
     }
 }
 
-/// Who has each frame: 0 for nobody.
-struct Owners(Vec<AtomicU32>);
-
-impl Owners {
-    fn change(&self, frame: Pfn, from: u32, to: u32) {
-        // AcqRel: whoever had the frame before has seen the last change.
-        let before = self.0[frame.get() as usize].swap(to, Ordering::AcqRel);
-        assert_eq!(before, from, "frame {frame} went to {to}");
-    }
-}
-
 /// Takes and gives in runs of different lengths until `over`, and gives all back.
-fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Owners, over: &AtomicBool) {
+fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Ledger, over: &AtomicBool) {
     let mut held = Vec::new();
     // Relaxed: only the flag is read.
     for round in (1..).take_while(|_| !over.load(Ordering::Relaxed)) {
         for _ in 0..round * 37 % 1500 {
             let Some(frame) = source.take(Order::PAGE) else { break };
-            owners.change(frame, 0, who);
+            owners.assign(frame.get(), 1, who);
             held.push(frame);
         }
         for _ in 0..round * 61 % 1500 {
             let Some(frame) = held.pop() else { break };
-            owners.change(frame, who, 0);
+            owners.release(frame.get(), 1, who);
             source.give(frame, Order::PAGE);
         }
     }
     for frame in held {
-        owners.change(frame, who, 0);
+        owners.release(frame.get(), 1, who);
         source.give(frame, Order::PAGE);
     }
 }
@@ -153,7 +142,7 @@ fn chase(threads: &[Pid]) {
 fn threads_chased_from_cpu_to_cpu_keep_the_frames_apart() {
     for depth in [2 * BULK, FRAMES.get() as usize] {
         for (kind, stock) in kinds(depth) {
-            let owners = Owners((0..FRAMES.get()).map(|_| AtomicU32::new(0)).collect());
+            let owners = Ledger::new(0..FRAMES.get());
             let (over, ids) = (AtomicBool::new(false), std::sync::mpsc::channel());
             std::thread::scope(|scope| {
                 for who in 1..=3 {

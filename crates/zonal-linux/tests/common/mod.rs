@@ -3,12 +3,11 @@
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use zonal::units::Pfn;
 use zonal_linux::Pool;
+use zonal_testing::Ledger;
 
 /// A sequence as it was declared to the kernel: `struct rseq_cs` of `rseq(2)`.
 #[repr(C, align(32))]
@@ -43,36 +42,20 @@ pub fn sequences() -> &'static [Sequence] {
     &[]
 }
 
-/// Who has each frame: 0, or a name.
-pub struct Owners {
-    first: u64,
-    of: Vec<AtomicU32>,
+/// A ledger of all frames of a pool.
+pub fn ledger_of(pool: &Pool) -> Ledger {
+    let first = pool.zones().map(|zone| zone.span.start.get()).min().unwrap();
+    let end = pool.zones().map(|zone| zone.span.end().get()).max().unwrap();
+    Ledger::new(first..end)
 }
 
-impl Owners {
-    pub fn new(pool: &Pool) -> Self {
-        let first = pool.zones().map(|zone| zone.span.start.get()).min().unwrap();
-        let end = pool.zones().map(|zone| zone.span.end().get()).max().unwrap();
-        Self { first, of: (first..end).map(|_| AtomicU32::new(0)).collect() }
-    }
-
-    /// Relaxed: the allocator hands the frame, and the cell with it, from one to the next.
-    pub fn change(&self, first: Pfn, pages: u64, from: u32, to: u32) {
-        for frame in first.get()..first.get() + pages {
-            let before = self.of[(frame - self.first) as usize].swap(to, Ordering::Relaxed);
-            assert_eq!(before, from, "frame {frame} was of {before}");
-        }
-    }
-
-    /// Nobody has any, and the pool says the same.
-    pub fn check_nobody(&self, pool: &Pool) {
-        // Relaxed: read after the joins.
-        assert!(self.of.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
-        let books = pool.verify().unwrap();
-        assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
-        // A frame that was put onto a stack twice would be found there, withheld, and counted right.
-        assert_eq!(pool.events().withheld, 0, "frames were doubled");
-    }
+/// No frame has an owner, and the pool says the same.
+pub fn check_all_free(ledger: &Ledger, pool: &Pool) {
+    assert_eq!(ledger.owned().next(), None);
+    let books = pool.verify().unwrap();
+    assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
+    // A frame that was put onto a stack twice would be found there, withheld, and counted right.
+    assert_eq!(pool.events().withheld, 0, "frames were doubled");
 }
 
 /// Once, and again for the seconds that the environment asks for.

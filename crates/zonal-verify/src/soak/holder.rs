@@ -95,7 +95,7 @@ impl<'g> Holder<'g> {
     /// A block that it had, which is nobody's now and still allocated: the caller frees it.
     pub(super) fn hand_over(&mut self) -> Option<Block> {
         let block = self.forget()?;
-        self.owners.give(&block, self.owner);
+        self.owners.release(&block, self.owner);
         Some(block)
     }
 
@@ -120,7 +120,7 @@ impl<'g> Holder<'g> {
         match self.ground.pool.alloc_raw(&request) {
             Ok(block) => {
                 assert_eq!(block.order, order, "another order was asked for");
-                self.owners.take(&block, self.owner);
+                self.owners.assign(&block, self.owner);
                 self.frames += order.pages().get();
                 self.held.push(block);
             }
@@ -134,7 +134,7 @@ impl<'g> Holder<'g> {
 
     fn give(&mut self) {
         let Some(block) = self.forget() else { return };
-        self.owners.give(&block, self.owner);
+        self.owners.release(&block, self.owner);
         let freed = self.free(block.first, block.order);
         assert_eq!(freed, Ok(()), "{} gives {block:?} back", self.owner);
         self.operations += 1;
@@ -145,7 +145,7 @@ impl<'g> Holder<'g> {
         let Some(at) = self.held.iter().position(|block| block.order == Order::PAGE) else { return };
         let block = self.held.swap_remove(at);
         self.frames -= 1;
-        self.owners.give(&block, self.owner);
+        self.owners.release(&block, self.owner);
         self.shrinkers.keep(block);
     }
 

@@ -99,8 +99,9 @@ pub(super) fn nothing_is_left(ground: &Ground, owners: &Owners) -> Result<(), St
     let books = ground.pool.verify().map_err(|error| error.to_string())?;
     let zones = ground.pool.zones().count() as u64;
     let waiting = ground.config.hardening.quarantine.get() * zones;
-    if owners.owned() != 0 || books.allocated.get() > waiting || !books.balance() {
-        return Err(format!("all was given back, yet {} frames have owners; {books:?}", owners.owned()));
+    let owned = owners.ledger.owned().count();
+    if owned != 0 || books.allocated.get() > waiting || !books.balance() {
+        return Err(format!("all was given back, yet {owned} frames have owners; {books:?}"));
     }
     Ok(())
 }

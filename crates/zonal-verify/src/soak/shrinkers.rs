@@ -33,7 +33,7 @@ impl Cache {
     }
 
     fn free(&self, block: &Block) {
-        self.owners.give(block, CACHE);
+        self.owners.release(block, CACHE);
         // SAFETY: the cache had it, and nobody owns it as `Frames`.
         let freed = unsafe { self.pool.free_raw(block.first, block.order) };
         assert_eq!(freed, Ok(()), "the cache gives {block:?} back");
@@ -131,7 +131,7 @@ impl Shrinkers {
 
     /// Takes a single frame into the cache that its owner has just let go of, or gives it back when full.
     pub(super) fn keep(&self, block: Block) {
-        self.cache.owners.take(&block, CACHE);
+        self.cache.owners.assign(&block, CACHE);
         let mut kept = self.cache.kept();
         if kept.len() < KEPT_MAX {
             kept.push(block);

@@ -1,10 +1,9 @@
 //! A small machine with its allocator, built anew for each interleaving.
 //!
-//! An *owner table* notes who has which frame: nobody's frame may be handed out twice. Owners write
+//! An owner ledger knows which frames are owned: none may be handed out twice. Owners write
 //! into their frames, so that a checker of memory orderings sees whether the last owner's writes
 //! came before. Neighbours: `cells.rs` is the platform, the scenarios build worlds.
 
-use std::collections::BTreeSet;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex};
 
@@ -15,11 +14,15 @@ use zonal::snapshot::Books;
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::watermarks::WatermarkSettings;
 use zonal::{Allocator, Block, Buffer, Config, Machine, Request};
+use zonal_testing::Ledger;
 
 use crate::interleavings::cells::{Host, Model, Table};
 use crate::interleavings::checker::{Checker, Contents};
 use crate::interleavings::restartable::{Orders, Restartable};
 use crate::interleavings::ways::{Interrupts, Way};
+
+/// The owner of all frames that jobs have: any job may free what another one allocated.
+const OWNER: u32 = 1;
 
 /// The first frame of the zone of the node at a place.
 pub(crate) const fn start(node: u64) -> u64 {
@@ -33,7 +36,7 @@ pub(crate) type NodeShape = (&'static [u32], u64);
 pub(crate) struct World<C: Checker> {
     allocator: ManuallyDrop<Allocator<'static, Model<C>>>,
     buffers: Vec<*mut [MaybeUninit<u8>]>,
-    owned: Mutex<BTreeSet<u64>>,
+    ledger: Ledger,
     contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
     /// Turned off by what owners do, where the CPUs are those of a kernel.
     interrupts: Option<Interrupts<C>>,
@@ -121,7 +124,7 @@ impl<C: Checker> World<C> {
         Arc::new(Self {
             allocator: ManuallyDrop::new(allocator.expect("a lawful machine")),
             buffers,
-            owned: Mutex::default(),
+            ledger: Ledger::new(start(0)..start(nodes.len() as u64)),
             contents: Mutex::new(contents),
             interrupts,
         })
@@ -166,9 +169,8 @@ impl<C: Checker> World<C> {
 
     /// Notes that the caller has a block now.
     pub(crate) fn own(&self, first: Pfn, order: Order) {
+        self.ledger.assign(first.get(), order.pages().get(), OWNER);
         for frame in frames_of(first, order) {
-            let is_new = self.owned.lock().expect("no thread failed").insert(frame);
-            assert!(is_new, "frame {frame:#x} was handed out twice");
             let contents = {
                 let contents = self.contents.lock().expect("no thread failed");
                 let at = contents.binary_search_by_key(&frame, |&(frame, _)| frame);
@@ -180,9 +182,7 @@ impl<C: Checker> World<C> {
 
     /// Notes that the caller is about to free its block.
     pub(crate) fn disown(&self, first: Pfn, order: Order) {
-        for frame in frames_of(first, order) {
-            assert!(self.owned.lock().expect("no thread failed").remove(&frame), "freed what it had not");
-        }
+        self.ledger.release(first.get(), order.pages().get(), OWNER);
     }
 
     /// Frees a frame of the caller's.
@@ -201,7 +201,7 @@ impl<C: Checker> World<C> {
 
     /// Frames that are owned.
     pub(crate) fn owned(&self) -> Vec<Pfn> {
-        self.owned.lock().expect("no thread failed").iter().map(|&frame| Pfn::new(frame)).collect()
+        self.ledger.owned().map(Pfn::new).collect()
     }
 
     /// Checks everything; the books must say what the owners have.

@@ -333,41 +333,6 @@ impl Random {
     }
 }
 
-/// Who owns each frame, as the callers of the allocator see it: 0 = nobody.
-pub struct Owners {
-    first: u64,
-    cells: Vec<AtomicU32>,
-}
-
-impl Owners {
-    /// A table of `count` frames from `first`, none of them owned.
-    pub fn new(first: u64, count: u64) -> Self {
-        Self { first, cells: (0..count).map(|_| AtomicU32::new(0)).collect() }
-    }
-
-    /// `owner`, not 0, takes frames that nobody may have.
-    pub fn take(&self, start: u64, count: u64, owner: u32) {
-        for frame in start..start + count {
-            // AcqRel: who took it last is seen with all it did before.
-            let before = self.cells[(frame - self.first) as usize].swap(owner, AcqRel);
-            assert_eq!(before, 0, "frame {frame} was handed to {owner} while {before} has it");
-        }
-    }
-
-    /// `owner` gives frames back that it must have.
-    pub fn give(&self, start: u64, count: u64, owner: u32) {
-        for frame in start..start + count {
-            let before = self.cells[(frame - self.first) as usize].swap(0, AcqRel); // as in `take`
-            assert_eq!(before, owner, "frame {frame} was taken from {owner} by {before}");
-        }
-    }
-
-    /// Frames that somebody has.
-    pub fn owned(&self) -> usize {
-        self.cells.iter().filter(|cell| cell.load(Acquire) != 0).count() // acquire: after the joins
-    }
-}
-
 /// How long a stress test goes on: once through, or for the seconds that the environment asks for.
 pub fn stress_rounds() -> impl Iterator<Item = u64> {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
