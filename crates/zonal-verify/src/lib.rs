@@ -4,8 +4,11 @@
 //! Nothing here is part of the allocator, nor published with it. Tests of single files and mechanisms
 //! stand beside their subjects, in `crates/zonal`.
 
+mod choices;
 pub mod guest;
 pub mod play;
 pub mod soak;
 pub mod stress;
 pub mod targets;
+
+pub use choices::Choices;

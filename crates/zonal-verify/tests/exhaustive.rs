@@ -9,7 +9,7 @@ use zonal::Config;
 use zonal::pageset_tuning::PagesetTuning;
 use zonal::units::{PageCount, ZoneKind};
 use zonal::watermarks::WatermarkSettings;
-use zonal_verify::play::{Ask, Found, Model, Move, Operation, Plan, Scope, Search, Telling};
+use zonal_verify::play::{Ask, Found, Model, Move, Operation, Plan, Scope, Search, Stretch, Telling};
 
 /// Marks of one, two and three frames over the whole machine: apart, for those of real machines are.
 fn config(tuning: PagesetTuning) -> Config {
@@ -34,9 +34,9 @@ fn changes(zone: u8, moves: &mut Vec<Move>) {
         Operation::Drain,
         Operation::CpuOffline { cpu: 1 },
         Operation::CpuOnline { cpu: 1 },
-        Operation::MemoryOffline { zone, first: 3, count: 3 },
-        Operation::MemoryOnline { nth: 0 },
-        Operation::FreeStrange { nth: 0, offset: 33, order: 0 },
+        Operation::MemoryOffline(Stretch::OfZone { zone, first: 3, count: 3 }),
+        Operation::MemoryBack { nth: 0 },
+        Operation::FreeStrange { nth: 0, offset: 33, order: Some(0) },
     ];
     moves.extend(changes.map(|operation| Move { cpu: 0, operation }));
 }
@@ -98,11 +98,12 @@ fn one_zone_and_time() {
 #[test]
 fn two_nodes() {
     let plan = Plan::nodes(2, 1).zone(0, ZoneKind::Normal, 16, 8).zone(1, ZoneKind::Normal, 32, 8);
-    let asks = [Ask::plain(0), Ask::plain(3), Ask { allowed: 2, scope: Scope::ThisNode, ..Ask::plain(0) }];
+    let asks =
+        [Ask::plain(0), Ask::plain(3), Ask { allowed: Some(2), scope: Scope::ThisNode, ..Ask::plain(0) }];
     let moves = |model: &Model, moves: &mut Vec<Move>| {
         requests_and_frees(model, &asks, moves);
         changes(1, moves);
-        let all = Operation::MemoryOffline { zone: 1, first: 0, count: 8 };
+        let all = Operation::MemoryOffline(Stretch::OfZone { zone: 1, first: 0, count: 8 });
         moves.push(Move { cpu: 0, operation: all });
     };
     let config = &config(PagesetTuning::Depth);
@@ -147,7 +148,10 @@ fn places_to_the_end() {
     let moves = |model: &Model, moves: &mut Vec<Move>| {
         requests_and_frees(model, &[Ask::plain(0)], moves);
         changes(0, moves);
-        moves.push(Move { cpu: 0, operation: Operation::MemoryOffline { zone: 0, first: 1, count: 2 } });
+        moves.push(Move {
+            cpu: 0,
+            operation: Operation::MemoryOffline(Stretch::OfZone { zone: 0, first: 1, count: 2 }),
+        });
     };
     let config = &config(PagesetTuning::Depth);
     let (depth, telling) = (100, Telling::Places);

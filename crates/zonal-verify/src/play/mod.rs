@@ -5,6 +5,8 @@
 //! clock are steered; a [`Player`] applies operations there, judges every answer by its [`Model`], and
 //! compares all books when asked to.
 
+mod cache;
+pub mod generator;
 mod kept;
 mod model;
 mod operation;
@@ -15,9 +17,10 @@ mod search;
 mod steered;
 mod verdict;
 
+pub use cache::Manner;
 pub use kept::{Kept, Recording, State};
 pub use model::{Held, Model};
-pub use operation::{Ask, Operation, Scope, Setting, Wait};
+pub use operation::{Ask, Operation, Scope, Setting, Stretch, Wait};
 pub use plan::{Plan, World, ZonePlan};
 pub use player::{Act, Player};
 pub use policies::Policies;

@@ -8,6 +8,8 @@ use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::{PageKind, Urgency};
 use zonal::units::ZoneKind;
 
+use super::cache::Manner;
+
 /// Which nodes may serve beside the one where the search starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
@@ -41,8 +43,8 @@ pub struct Ask {
     pub limit: ZoneKind,
     /// Place in the player's list of policies; the first is the local one.
     pub policy: u8,
-    /// The cpuset: a bit for each of the first eight nodes; 0 = there is none.
-    pub allowed: u8,
+    /// The cpuset, if there is one: a bit for each of the first eight nodes.
+    pub allowed: Option<u8>,
     /// Which nodes may serve.
     pub scope: Scope,
     /// Whether it may reclaim.
@@ -59,7 +61,7 @@ impl Ask {
             urgency: Urgency::Normal,
             limit: ZoneKind::Movable,
             policy: 0,
-            allowed: 0,
+            allowed: None,
             scope: Scope::AnyNode,
             wait: Wait::May,
         }
@@ -76,9 +78,37 @@ pub enum Setting {
     /// Node reclaim.
     NodeReclaim(NodeReclaim),
     /// Fraction of a zone that pagesets may hold; 0 = tuned.
-    HighFraction(u8),
-    /// Frames kept free over all zones; `None` follows from the machine's size.
-    MinFree(Option<u16>),
+    HighFraction(u32),
+    /// Watermarks and reserves.
+    Watermarks {
+        /// Frames kept free over all zones; `None` follows from the machine's size.
+        min_free: Option<u16>,
+        /// Distance of the marks, in ten-thousandths of a zone.
+        scale_factor: u32,
+        /// By kind of zone: one frame in so many of the zones above is reserved.
+        lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
+    },
+}
+
+/// Some frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stretch {
+    /// Of a zone's span.
+    OfZone {
+        /// Which zone.
+        zone: u8,
+        /// From which frame of its span on.
+        first: u16,
+        /// How many; `u16::MAX` = to the end of the managed run there.
+        count: u16,
+    },
+    /// Any, whether zones span them or not.
+    Anywhere {
+        /// The first frame.
+        first: u16,
+        /// How many.
+        count: u16,
+    },
 }
 
 /// One step of a history.
@@ -104,6 +134,8 @@ pub enum Operation {
         nth: u16,
         /// How many at most.
         count: u8,
+        /// Whether the first of them is freed once more at the end, which must be refused.
+        repeats_first: bool,
     },
     /// Frees what was freed last once more.
     FreeAgain,
@@ -114,6 +146,13 @@ pub enum Operation {
         nth: u16,
         /// How far from it.
         offset: u8,
+        /// Given as the block's order; `None` = its own.
+        order: Option<u8>,
+    },
+    /// Frees any frame; a right free if it happens to be one.
+    FreeAny {
+        /// Which one.
+        frame: u16,
         /// Given as the block's order.
         order: u8,
     },
@@ -151,25 +190,24 @@ pub enum Operation {
         /// Which one, as in `RunOn`.
         cpu: u8,
     },
-    /// Frames of a zone's span go.
-    MemoryOffline {
-        /// Which zone.
-        zone: u8,
-        /// From which frame of its span on.
-        first: u16,
-        /// How many; `u16::MAX` = to the end of the managed run there.
-        count: u16,
-    },
+    /// Frames go.
+    MemoryOffline(Stretch),
+    /// Frames come.
+    MemoryOnline(Stretch),
     /// The n-th range that went comes back; without any, one that is there already is said to come.
-    MemoryOnline {
+    MemoryBack {
         /// Which one.
         nth: u8,
     },
-    /// From now on the reclaimer says that it could give up so many frames of each node. It never does.
+    /// From now on the reclaimer says that it has so many frames of each node more than it has.
     Promise {
         /// How many.
         pages: u8,
     },
+    /// The reclaimer does something else from now on.
+    Behave(Manner),
+    /// Everything is checked.
+    Check,
     /// A setting changes.
     Change(Setting),
 }

@@ -12,7 +12,7 @@ use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Layout, Machine};
 
-use super::steered::{Cells, Controls, Steered};
+use super::steered::{Cells, Controls, Plain, Steered};
 
 /// What buffers are filled with.
 const GARBAGE: u8 = 0xa5;
@@ -41,16 +41,25 @@ pub struct Plan {
     pub distances: Vec<Vec<u8>>,
     /// Zones, by node and kind.
     pub zones: Vec<ZonePlan>,
+    /// Weights of nodes in weighted policies, by place; 3, 2, 1 and so on where there is none.
+    pub weights: Vec<u8>,
+    /// Sets of nodes, a bit each, that have policies beside those that every machine has.
+    pub masks: Vec<u8>,
 }
 
 /// An allocator over a machine, and what steers it.
 pub struct World<'m, C: Cells> {
     /// The allocator.
-    pub allocator: Allocator<'m, Steered<C>>,
+    pub allocator: Allocator<'m, Steered<'m, C>>,
     /// CPU and clock.
     pub controls: Arc<Controls>,
     /// Addresses of the metadata.
     pub(super) metadata: Vec<Range<usize>>,
+}
+
+/// The id of a node of a plan.
+pub(super) fn node_id(id: u16) -> NodeId {
+    NodeId::new(id).expect("ids of nodes are small")
 }
 
 /// A run of frames.
@@ -67,7 +76,7 @@ impl Plan {
         Self {
             nodes: (0..nodes).map(|id| (id, of(id))).collect(),
             distances: (0..nodes).map(row).collect(),
-            zones: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -90,26 +99,57 @@ impl Plan {
         config: &Config,
         play: impl FnOnce(&World<'_, C>) -> R,
     ) -> Result<R, ConfigError> {
-        let id = |id| NodeId::new(id).expect("ids of nodes are small");
         let cpus: Vec<Vec<CpuId>> =
             self.nodes.iter().map(|(_, cpus)| cpus.iter().map(|&cpu| CpuId::new(cpu)).collect()).collect();
         let nodes: Vec<NodeDescription<'_>> = (self.nodes.iter().zip(&cpus).zip(&self.distances))
-            .map(|(((node, _), cpus), distances)| NodeDescription { id: id(*node), cpus, distances })
+            .map(|(((node, _), cpus), distances)| NodeDescription { id: node_id(*node), cpus, distances })
             .collect();
         let managed: Vec<Vec<FrameRange>> = (self.zones.iter())
             .map(|zone| zone.managed.iter().map(|&(start, count)| range(start, count)).collect())
             .collect();
         let zones: Vec<ZoneDescription<'_>> = (self.zones.iter().zip(&managed))
             .map(|(zone, managed)| ZoneDescription {
-                node: id(zone.node),
+                node: node_id(zone.node),
                 kind: zone.kind,
                 span: range(zone.start, zone.spanned),
                 managed,
             })
             .collect();
         let machine = Machine::new(&nodes, &zones)?;
-        let requests = Layout::new(&machine, config)?;
-        let mut buffers: Vec<Vec<MaybeUninit<u8>>> = (requests.requests::<Steered<C>>())
+        // All holes may become memory.
+        let hotplug: Vec<FrameRange> = self.zones.iter().flat_map(ZonePlan::holes).collect();
+        let machine = machine.with_hotplug(&hotplug).expect("holes are between what is managed");
+        World::build(&machine, config, play)
+    }
+}
+
+impl ZonePlan {
+    /// What is not managed at start, ascending.
+    fn holes(&self) -> Vec<FrameRange> {
+        let ends = self.managed.iter().map(|&(start, count)| start + count);
+        let starts = self.managed.iter().map(|&(start, _)| start);
+        let from = [self.start].into_iter().chain(ends);
+        let to = starts.chain([self.start + self.spanned]);
+        let holes = from.zip(to).map(|(from, to)| range(from, to - from));
+        holes.filter(|hole| hole.count > PageCount::ZERO).collect()
+    }
+}
+
+impl World<'_, Plain> {
+    /// Builds an allocator over a machine, with metadata in garbage, and calls `work` with it.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the machine.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn build<C: Cells, R>(
+        machine: &Machine<'_>,
+        config: &Config,
+        work: impl FnOnce(&World<'_, C>) -> R,
+    ) -> Result<R, ConfigError> {
+        let requests = Layout::new(machine, config)?;
+        let mut buffers: Vec<Vec<MaybeUninit<u8>>> = (requests.requests::<Steered<'_, C>>())
             .map(|request| vec![MaybeUninit::new(GARBAGE); request.bytes])
             .collect();
         let metadata = buffers.iter().map(|buffer| {
@@ -119,9 +159,11 @@ impl Plan {
         let metadata = metadata.collect();
         let mut buffers = buffers.iter_mut();
         let controls = Arc::new(Controls::default());
-        let allocator = Allocator::new(Steered::new(Arc::clone(&controls)), &machine, config, |_| {
+        let allocator = Allocator::new(Steered::new(Arc::clone(&controls)), machine, config, |_| {
             buffers.next().map(|buffer| Buffer::uninit(buffer))
         })?;
-        Ok(play(&World { allocator, controls, metadata }))
+        let world = World { allocator, controls, metadata };
+        world.allocator.platform().cache.attach(&world.allocator);
+        Ok(work(&world))
     }
 }

@@ -12,9 +12,10 @@ use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
 use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, NodeMask, Request};
 
+use super::cache::{Cache, Effects};
 use super::model::Model;
-use super::operation::{Ask, Operation, Scope, Setting, Wait};
-use super::plan::{Plan, World, range};
+use super::operation::{Ask, Operation, Scope, Setting, Stretch, Wait};
+use super::plan::{Plan, World, node_id, range};
 use super::policies::{Known, Policies, Start};
 use super::steered::Cells;
 
@@ -26,6 +27,8 @@ pub struct Act {
     pub(super) before: Vec<ZoneShortage>,
     /// Zones of which the CPU had frames in its pageset before.
     pub(super) stocked: Vec<ZoneId>,
+    /// What the reclaimer did meanwhile.
+    pub(super) effects: Effects,
 }
 
 /// What the allocator answered.
@@ -38,7 +41,8 @@ pub(super) enum Answer {
     CpuGone(u32, Result<(), OnlineError>),
     CpuCame(u32, Result<(), OnlineError>),
     MemoryGone(FrameRange, Result<(), OnlineError>),
-    MemoryCame(Option<usize>, FrameRange, Result<(), OnlineError>),
+    MemoryCame(FrameRange, Result<(), OnlineError>),
+    Reclaimed(PageCount),
     Set(Result<(), ConfigError>),
 }
 
@@ -48,7 +52,7 @@ pub struct Player<'w, 'm, C: Cells> {
     pub world: &'w World<'m, C>,
     /// What must be true of it.
     pub model: Model,
-    pub(super) policies: &'w Policies<'w, C>,
+    pub(super) policies: &'w Policies<'w, 'm, C>,
     /// Most frames that quarantines hold.
     pub(super) quarantined_max: u64,
     /// How the allocator counts.
@@ -89,14 +93,18 @@ fn order_of(order: u8) -> Order {
 }
 
 /// Calls `work` with the request that `ask` means.
-fn with_request<C: Cells, R>(ask: &Ask, known: &Known<'_, C>, work: impl FnOnce(&Request<'_>) -> R) -> R {
+fn with_request<'m, C: Cells, R>(
+    ask: &Ask,
+    known: &Known<'_, 'm, C>,
+    work: impl FnOnce(&Request<'_>) -> R,
+) -> R {
     let mut request =
         Request::new(order_of(ask.order)).kind(ask.kind).urgency(ask.urgency).zone_limit(ask.limit);
     if ask.policy != 0 {
         request = request.policy(&known.policy);
     }
-    let mask = mask_of(ask.allowed);
-    if ask.allowed != 0 {
+    let mask = mask_of(ask.allowed.unwrap_or(0));
+    if ask.allowed.is_some() {
         request = request.allowed(&mask);
     }
     if ask.scope == Scope::ThisNode {
@@ -110,7 +118,11 @@ fn with_request<C: Cells, R>(ask: &Ask, known: &Known<'_, C>, work: impl FnOnce(
     work(&request)
 }
 
-impl<C: Cells> Player<'_, '_, C> {
+impl<'m, C: Cells> Player<'_, 'm, C> {
+    pub(super) fn cache(&self) -> &Cache<'m, C> {
+        &self.world.allocator.platform().cache
+    }
+
     /// Acts and judges.
     pub fn apply(&mut self, operation: Operation) {
         let act = self.act(operation);
@@ -124,7 +136,8 @@ impl<C: Cells> Player<'_, '_, C> {
             (before, stocked) = self.look(&ask);
         }
         let answer = self.answer(operation);
-        Act { operation, answer, before, stocked }
+        let effects = self.cache().take_effects();
+        Act { operation, answer, before, stocked, effects }
     }
 
     fn answer(&mut self, operation: Operation) -> Answer {
@@ -139,9 +152,10 @@ impl<C: Cells> Player<'_, '_, C> {
                 Some((first, held)) => self.free(first, held.order),
                 None => Answer::Nothing,
             },
-            Operation::FreeBulk { nth, count } => {
+            Operation::FreeBulk { nth, count, repeats_first } => {
                 let firsts = self.model.singles(nth, usize::from(count));
-                let frames: Vec<Pfn> = firsts.iter().map(|&first| Pfn::new(first)).collect();
+                let repeated = firsts.first().filter(|_| repeats_first);
+                let frames: Vec<Pfn> = firsts.iter().chain(repeated).map(|&first| Pfn::new(first)).collect();
                 let result = a.free_bulk(&frames);
                 Answer::FreedBulk(firsts, result)
             }
@@ -151,9 +165,14 @@ impl<C: Cells> Player<'_, '_, C> {
             },
             Operation::FreeStrange { nth, offset, order } => {
                 let zones = &self.model.plan().zones;
-                let near =
-                    self.model.nth(nth).map_or(zones[usize::from(nth) % zones.len()].start, |(at, _)| at);
-                self.free((near + u64::from(offset)).saturating_sub(32), order_of(order))
+                let (near, own) = self.model.nth(nth).map_or_else(
+                    || (zones[usize::from(nth) % zones.len()].start, Order::PAGE),
+                    |(first, held)| (first, held.order),
+                );
+                self.free((near + u64::from(offset)).saturating_sub(32), order.map_or(own, order_of))
+            }
+            Operation::FreeAny { frame, order } => {
+                self.free(u64::from(frame) % (self.model.end() + 20), order_of(order))
             }
             Operation::RunOn { cpu } => {
                 controls.run_on(self.cpu_of(cpu));
@@ -168,9 +187,14 @@ impl<C: Cells> Player<'_, '_, C> {
                 Answer::Nothing
             }
             Operation::Promise { pages } => {
-                controls.promise(u64::from(pages));
+                self.cache().promise(u64::from(pages));
                 Answer::Nothing
             }
+            Operation::Behave(manner) => {
+                self.cache().behave(manner);
+                Answer::Nothing
+            }
+            Operation::Check => Answer::Nothing,
             other => self.care(other),
         }
     }
@@ -183,8 +207,8 @@ impl<C: Cells> Player<'_, '_, C> {
             Operation::Tick => a.tick(),
             Operation::Background { node } => {
                 let nodes = &self.model.plan().nodes;
-                let id = NodeId::new(nodes[usize::from(node) % nodes.len()].0).expect("a planned node");
-                assert_eq!(a.background_reclaim(id), PageCount::ZERO, "nobody gives anything");
+                let id = node_id(nodes[usize::from(node) % nodes.len()].0);
+                return Answer::Reclaimed(a.background_reclaim(id));
             }
             Operation::CpuOffline { cpu } => {
                 let cpu = self.cpu_of(cpu);
@@ -194,16 +218,20 @@ impl<C: Cells> Player<'_, '_, C> {
                 let cpu = self.cpu_of(cpu);
                 return Answer::CpuCame(cpu, a.online_cpu(CpuId::new(cpu)));
             }
-            Operation::MemoryOffline { zone, first, count } => {
-                let range = self.range_of(zone, first, count);
+            Operation::MemoryOffline(stretch) => {
+                let range = self.range_of(stretch);
                 return Answer::MemoryGone(range, a.offline_memory(range));
             }
-            Operation::MemoryOnline { nth } => {
-                let there = self.range_of(nth, 0, 1);
+            Operation::MemoryOnline(stretch) => {
+                let range = self.range_of(stretch);
+                return Answer::MemoryCame(range, a.online_memory(range));
+            }
+            Operation::MemoryBack { nth } => {
+                let there = self.range_of(Stretch::OfZone { zone: nth, first: 0, count: 1 });
                 let offline = self.model.offline();
                 let at = usize::from(nth).checked_rem(offline.len());
                 let range = at.map_or(there, |at| offline[at]);
-                return Answer::MemoryCame(at, range, a.online_memory(range));
+                return Answer::MemoryCame(range, a.online_memory(range));
             }
             Operation::Change(setting) => return Answer::Set(self.set(setting)),
             other => unreachable!("{other:?} is no care"),
@@ -217,10 +245,16 @@ impl<C: Cells> Player<'_, '_, C> {
             Setting::Tuning(tuning) => a.set_tuning(tuning).expect("it needs no more slots"),
             Setting::Cache(mode) => a.set_zonelist_cache(mode),
             Setting::NodeReclaim(mode) => a.set_node_reclaim(mode),
-            Setting::HighFraction(fraction) => a.set_high_fraction(u32::from(fraction)),
-            Setting::MinFree(frames) => {
-                let min_free = frames.map(|frames| PageCount::new(u64::from(frames)));
-                return a.set_watermarks(WatermarkSettings { min_free, ..WatermarkSettings::default() });
+            Setting::HighFraction(fraction) => a.set_high_fraction(fraction),
+            Setting::Watermarks { min_free, scale_factor, lowmem_reserve_ratio } => {
+                let min_free = min_free.map(|frames| PageCount::new(u64::from(frames)));
+                let rest = WatermarkSettings::default();
+                return a.set_watermarks(WatermarkSettings {
+                    min_free,
+                    scale_factor,
+                    lowmem_reserve_ratio,
+                    ..rest
+                });
             }
         }
         Ok(())
@@ -259,7 +293,14 @@ impl<C: Cells> Player<'_, '_, C> {
         u32::from(cpu) % self.model.cpu_ids()
     }
 
-    fn range_of(&self, zone: u8, first: u16, count: u16) -> FrameRange {
+    fn range_of(&self, stretch: Stretch) -> FrameRange {
+        let (zone, first, count) = match stretch {
+            Stretch::OfZone { zone, first, count } => (zone, first, count),
+            Stretch::Anywhere { first, count } => {
+                let first = u64::from(first) % (self.model.end() + 10);
+                return range(first, u64::from(count) % (self.model.end() + 12 - first));
+            }
+        };
         let zones = &self.model.plan().zones;
         let zone = &zones[usize::from(zone) % zones.len()];
         let first = u64::from(first) % zone.spanned;

@@ -3,7 +3,6 @@
 //! Nothing ever waits: a lock that is not free is taken twice, which is a defect. Neighbours:
 //! `kept.rs` has cells whose state can be put back.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -12,6 +11,8 @@ use zonal::cpu_local::TryLock;
 use zonal::platform::{Atomic, RawLock};
 use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, PageCount};
+
+use super::cache::Cache;
 
 /// The integers that an allocator's state is made of.
 pub trait Cells: Send + Sync + 'static {
@@ -37,7 +38,6 @@ impl Cells for Plain {
 pub struct Controls {
     cpu: AtomicU32,
     clock_ns: AtomicU64,
-    promise: AtomicU64,
     is_reclaiming: AtomicBool,
 }
 
@@ -63,11 +63,6 @@ impl Controls {
     pub fn set_ms(&self, ms: u64) {
         self.clock_ns.store(ms * NS_PER_MS, Relaxed);
     }
-
-    /// The reclaimer says from now on that it could give up `pages` of each node.
-    pub fn promise(&self, pages: u64) {
-        self.promise.store(pages, Relaxed);
-    }
 }
 
 /// A lock that nobody ever waits for.
@@ -92,18 +87,18 @@ impl RawLock for NeverWaits {
 }
 
 /// The platform.
-pub struct Steered<C> {
+pub struct Steered<'m, C: Cells> {
     controls: Arc<Controls>,
-    cells: PhantomData<C>,
+    pub(super) cache: Cache<'m, C>,
 }
 
-impl<C> Steered<C> {
+impl<C: Cells> Steered<'_, C> {
     pub(super) fn new(controls: Arc<Controls>) -> Self {
-        Self { controls, cells: PhantomData }
+        Self { controls, cache: Cache::new() }
     }
 }
 
-impl<C: Cells> Platform for Steered<C> {
+impl<C: Cells> Platform for Steered<'_, C> {
     type U8 = C::U8;
     type U32 = C::U32;
     type U64 = C::U64;
@@ -136,15 +131,14 @@ impl<C: Cells> Platform for Steered<C> {
     }
 }
 
-/// A reclaimer that promises and never gives.
-impl<C: Cells> Reclaimer for Steered<C> {
-    fn count(&self, _request: &ReclaimRequest) -> PageCount {
-        assert!(self.is_reclaiming(), "reclaimers are asked by who is reclaiming");
-        PageCount::new(self.controls.promise.load(Relaxed))
+impl<C: Cells> Reclaimer for Steered<'_, C> {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        assert!(self.is_reclaiming(), "the caller of a reclaimer is reclaiming");
+        self.cache.count(request)
     }
 
-    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        assert!(self.is_reclaiming(), "reclaimers are asked by who is reclaiming");
-        PageCount::ZERO
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        assert!(self.is_reclaiming(), "the caller of a reclaimer is reclaiming");
+        self.cache.reclaim(request)
     }
 }

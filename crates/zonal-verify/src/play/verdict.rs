@@ -6,14 +6,16 @@
 use zonal::NodeMask;
 use zonal::error::{AllocError, ConfigError, FreeError, OnlineError, ZoneShortage};
 use zonal::machine::FrameRange;
-use zonal::request::{Block, Urgency};
+use zonal::request::{Block, PageKind, Urgency};
 use zonal::snapshot::ZoneSnapshot;
 use zonal::threshold::drift_mark;
-use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
+use zonal::units::{NodeId, Order, PageCount, Pfn};
 use zonal::watermarks::{Mark, Watermarks};
 
-use super::model::Held;
+use super::cache::{Effects, Manner};
+use super::model::{Held, Model};
 use super::operation::{Ask, Operation, Scope, Setting};
+use super::plan::node_id;
 use super::player::{Act, Answer, Player, mask_of};
 use super::policies::Start;
 use super::steered::Cells;
@@ -24,25 +26,48 @@ impl<C: Cells> Player<'_, '_, C> {
     /// # Panics
     /// When the answer is wrong.
     pub fn judge(&mut self, act: &Act) {
+        self.follow(&act.effects);
         match &act.answer {
             Answer::Nothing => {}
             Answer::Block(ask, Ok(block)) => self.judge_block(ask, block, act),
-            Answer::Block(ask, Err(error)) => self.judge_failure(ask, error),
-            Answer::Bulk(ask, result) => self.judge_bulk(ask, result.as_deref()),
+            Answer::Block(ask, Err(error)) => self.judge_failure(ask, error, act),
+            Answer::Bulk(ask, result) => self.judge_bulk(ask, result.as_deref(), act),
             Answer::Freed(first, order, result) => self.judge_free(*first, *order, *result),
             Answer::FreedBulk(firsts, result) => {
-                assert_eq!(*result, Ok(()));
-                firsts.iter().for_each(|&first| self.model.release(first));
+                let is_wrong = matches!(act.operation, Operation::FreeBulk { repeats_first: true, .. })
+                    && !firsts.is_empty();
+                let freed = result.as_ref().map_or_else(|error| error.freed, |()| firsts.len());
+                assert_eq!((result.is_err(), freed), (is_wrong, firsts.len()), "{result:?}");
+                firsts.iter().for_each(|&first| self.release(first));
             }
-            Answer::CpuGone(cpu, result) => self.judge_cpu_gone(*cpu, *result),
-            Answer::CpuCame(cpu, result) => self.judge_cpu_came(*cpu, *result),
-            Answer::MemoryGone(range, result) => self.judge_memory_gone(*range, *result),
-            Answer::MemoryCame(at, range, result) => self.judge_memory_came(*at, *range, *result),
+            Answer::CpuGone(cpu, result) => assert_eq!(*result, self.model.offline_cpu(*cpu)),
+            Answer::CpuCame(cpu, result) => assert_eq!(*result, self.model.online_cpu(*cpu)),
+            Answer::MemoryGone(range, result) => self.judge_memory(*range, *result, Model::offline_memory),
+            Answer::MemoryCame(range, result) => self.judge_memory(*range, *result, Model::online_memory),
+            Answer::Reclaimed(told) => {
+                let freed = act.effects.freed.iter().map(|(_, order)| order.pages()).sum::<PageCount>();
+                // Where zones are reclaimed one by one, no more is counted than the zone manages.
+                assert!(*told <= freed || self.cache().manner() == Manner::Lying, "{told} of {freed} frames");
+            }
             Answer::Set(result) => self.judge_setting(act.operation, *result),
         }
-        if act.operation == Operation::Drain {
-            assert_eq!(self.world.allocator.books().in_pagesets, PageCount::ZERO);
+        match act.operation {
+            Operation::Drain => assert_eq!(self.world.allocator.books().in_pagesets, PageCount::ZERO),
+            Operation::Check => self.check(),
+            _ => {}
         }
+    }
+
+    /// Tells the model what the reclaimer did during a call.
+    fn follow(&mut self, effects: &Effects) {
+        effects.freed.iter().for_each(|&(first, _)| self.model.release(first));
+        self.model.served += effects.own.len() as u64;
+        self.model.local += effects.own.iter().filter(|&&node| node == self.here()).count() as u64;
+    }
+
+    fn release(&mut self, first: u64) {
+        self.model.release(first);
+        self.cache().remove(first);
     }
 
     fn judge_block(&mut self, ask: &Ask, block: &Block, act: &Act) {
@@ -50,6 +75,9 @@ impl<C: Cells> Player<'_, '_, C> {
         let zone = self.take(ask, block.first, block.order);
         let planned = &self.model.plan().zones[zone];
         assert_eq!((block.zone.index(), block.node.get()), (zone, planned.node));
+        if !act.effects.are_none() {
+            return; // more was free than before
+        }
         if let Some(found) =
             act.before.iter().find(|found| found.node == block.node && found.kind == planned.kind)
             && !act.stocked.contains(&block.zone)
@@ -87,9 +115,12 @@ impl<C: Cells> Player<'_, '_, C> {
     fn take(&mut self, ask: &Ask, first: Pfn, order: Order) -> usize {
         let zone = self.model.take(first.get(), Held { order, kind: ask.kind });
         let planned = &self.model.plan().zones[zone];
-        let node = NodeId::new(planned.node).expect("a planned node");
+        let node = node_id(planned.node);
         assert!(planned.kind <= ask.limit, "frame {first} is {} memory, beyond {}", planned.kind, ask.limit);
         assert!(self.may_serve(ask, node), "node {node} served {ask:?}");
+        if ask.kind == PageKind::Cache {
+            self.cache().add(first.get(), order, node);
+        }
         self.model.served += 1;
         self.model.local += u64::from(self.here() == node);
         zone
@@ -97,7 +128,7 @@ impl<C: Cells> Player<'_, '_, C> {
 
     /// The node of the CPU that runs; of one that the machine does not have, the first.
     fn here(&self) -> NodeId {
-        let first = || NodeId::new(self.model.plan().nodes[0].0).expect("a planned node");
+        let first = || node_id(self.model.plan().nodes[0].0);
         self.model.node_of(self.world.controls.cpu()).unwrap_or_else(first)
     }
 
@@ -113,8 +144,7 @@ impl<C: Cells> Player<'_, '_, C> {
                 Start::InTurn => {
                     // With nobody left whose turn it could be, the search starts here.
                     let turns = |id: &NodeId| {
-                        known.nodes.is_none_or(|nodes| nodes.contains(*id))
-                            && self.cpuset(ask).is_none_or(|mask| mask.contains(*id))
+                        known.turns.contains(*id) && self.cpuset(ask).is_none_or(|mask| mask.contains(*id))
                     };
                     let memory = self.model.memory_nodes();
                     if memory.iter().any(turns) { turns(&node) } else { node == self.here() }
@@ -125,10 +155,10 @@ impl<C: Cells> Player<'_, '_, C> {
 
     /// The cpuset that binds a request.
     fn cpuset(&self, ask: &Ask) -> Option<NodeMask> {
-        (ask.allowed != 0 && ask.urgency != Urgency::Atomic).then(|| mask_of(ask.allowed))
+        ask.allowed.filter(|_| ask.urgency != Urgency::Atomic).map(mask_of)
     }
 
-    fn judge_failure(&mut self, ask: &Ask, error: &AllocError) {
+    fn judge_failure(&self, ask: &Ask, error: &AllocError, act: &Act) {
         let max = self.world.allocator.max_order();
         match *error {
             AllocError::OrderTooLarge { order, max: told } => {
@@ -144,7 +174,7 @@ impl<C: Cells> Player<'_, '_, C> {
                     told.below_min + told.reserved + told.no_block + told.no_memory + told.would_serve;
                 assert_eq!(asked, shortage.zones, "each zone in reach has a verdict");
                 assert_eq!((asked + told.not_allowed) as usize, self.world.allocator.zones().count());
-                self.judge_shortage(ask, shortage.free);
+                self.judge_shortage(ask, shortage.free, act);
             }
             other => panic!("{ask:?}: {other}"),
         }
@@ -168,7 +198,7 @@ impl<C: Cells> Player<'_, '_, C> {
 
     /// Nobody in reach could have served: nothing is in pagesets there, and each zone is below the mark
     /// or has no block so large.
-    fn judge_shortage(&self, ask: &Ask, free_told: PageCount) {
+    fn judge_shortage(&self, ask: &Ask, free_told: PageCount, act: &Act) {
         let order = Order::new(ask.order).expect("checked");
         let in_turn = self.policies.at(ask.policy).start == Start::InTurn && ask.scope == Scope::ThisNode;
         let in_reach = |zone: &ZoneSnapshot| zone.kind <= ask.limit && self.may_serve(ask, zone.node);
@@ -176,28 +206,32 @@ impl<C: Cells> Player<'_, '_, C> {
         // Whose turn it was is not known: those of the other nodes may have more.
         for zone in self.world.allocator.zones().filter(in_reach).filter(|_| !in_turn) {
             free = free.plus(zone.free);
+            // Node reclaim of the last scan frees to zones that were scanned, and to pagesets, of its node.
+            if !act.effects.are_none() {
+                continue;
+            }
             let has_block = zone.free_blocks[usize::from(ask.order)..].iter().any(|&blocks| blocks > 0);
             let reserve = zone.reserve[ask.limit.index()];
             let seen = zone.free.saturating_minus(self.error_max(zone.managed, &zone.watermarks));
             let allowed = zone.watermarks.allow(seen, order, Mark::Min, ask.urgency, reserve);
             assert!(!(allowed && has_block), "{ask:?} failed beside {zone:?}");
-            assert_eq!(zone.in_pagesets, PageCount::ZERO, "pagesets in reach are drained first");
+            assert_eq!(zone.in_pagesets, PageCount::ZERO, "{ask:?} failed beside full pagesets: {zone:?}");
         }
         assert!(in_turn || free == free_told, "told of {free_told} frames, {free} are free");
     }
 
-    fn judge_bulk(&mut self, ask: &Ask, result: Result<&[Pfn], &AllocError>) {
+    fn judge_bulk(&mut self, ask: &Ask, result: Result<&[Pfn], &AllocError>, act: &Act) {
         match result {
             Ok(frames) => frames.iter().for_each(|&frame| {
                 self.take(ask, frame, Order::PAGE);
             }),
-            Err(error) => self.judge_failure(ask, error),
+            Err(error) => self.judge_failure(ask, error, act),
         }
     }
 
     fn judge_free(&mut self, first: u64, order: Order, result: Result<(), FreeError>) {
         match (self.model.refusal(first, order), result) {
-            (None, Ok(())) => return self.model.release(first),
+            (None, Ok(())) => return self.release(first),
             (Some(FreeError::NotAllocated(frame)), Err(FreeError::Quarantined(told))) => {
                 assert!(frame == told && self.quarantined_max > 0, "frame {told} is not in quarantine");
             }
@@ -206,71 +240,29 @@ impl<C: Cells> Player<'_, '_, C> {
         self.model.refused += 1;
     }
 
-    fn judge_cpu_gone(&mut self, cpu: u32, result: Result<(), OnlineError>) {
-        let id = CpuId::new(cpu);
-        let last = self.model.cpus_online() == 1;
-        let expected = match self.model.node_of(cpu) {
-            None => Err(OnlineError::UnknownCpu(id)),
-            Some(_) if self.model.is_gone(cpu) => Err(OnlineError::CpuUnchanged(id)),
-            Some(_) if last => Err(OnlineError::LastCpu(id)),
-            Some(_) => Ok(()),
-        };
-        assert_eq!(result, expected);
-        if result.is_ok() {
-            self.model.cpus_gone().push(cpu);
-        }
-    }
-
-    fn judge_cpu_came(&mut self, cpu: u32, result: Result<(), OnlineError>) {
-        let id = CpuId::new(cpu);
-        let expected = match self.model.node_of(cpu) {
-            None => Err(OnlineError::UnknownCpu(id)),
-            Some(_) if self.model.is_gone(cpu) => Ok(()),
-            Some(_) => Err(OnlineError::CpuUnchanged(id)),
-        };
-        assert_eq!(result, expected);
-        self.model.cpus_gone().retain(|&gone| gone != cpu);
-    }
-
-    fn judge_memory_gone(&mut self, gone: FrameRange, result: Result<(), OnlineError>) {
-        let frames = gone.start.get()..gone.end().get();
-        let absent = frames.clone().find(|&frame| !self.model.is_managed(frame));
-        let in_use = self.model.in_use(&gone);
-        let expected = match absent {
-            _ if frames.is_empty() => Err(OnlineError::EmptyRange(gone.start)),
-            Some(frame) => Err(OnlineError::NotOnline(Pfn::new(frame))),
-            None if in_use > 0 => {
-                Err(OnlineError::InUse { start: gone.start, in_use: PageCount::new(in_use) })
+    /// Memory went or came, which `follow` tells the model, or was refused as the model says.
+    fn judge_memory(
+        &mut self,
+        range: FrameRange,
+        result: Result<(), OnlineError>,
+        follow: fn(&mut Model, &FrameRange, usize) -> Result<(), OnlineError>,
+    ) {
+        match (self.model.zone_of(&range), result) {
+            _ if range.count == PageCount::ZERO => {
+                assert_eq!(result, Err(OnlineError::EmptyRange(range.start)));
             }
-            None => Ok(()),
-        };
-        assert_eq!(result, expected);
-        if result.is_ok() {
-            self.model.offline().push(gone);
-        }
-    }
-
-    fn judge_memory_came(&mut self, at: Option<usize>, came: FrameRange, result: Result<(), OnlineError>) {
-        if let Some(at) = at {
-            assert_eq!(result, Ok(()));
-            self.model.offline().swap_remove(at);
-        } else {
-            // The first frame of a span, which is there unless it lies in a hole.
-            let there = self.model.is_managed(came.start.get());
-            let expected = if came.count == PageCount::ZERO {
-                Err(OnlineError::EmptyRange(came.start))
-            } else {
-                Err(OnlineError::AlreadyOnline(came.start))
-            };
-            assert!(there || came.count == PageCount::ZERO, "plans begin with a managed frame");
-            assert_eq!(result, expected);
+            (Some(zone), _) => assert_eq!(result, follow(&mut self.model, &range, zone)),
+            (None, Err(OnlineError::NotInOneZone { range: told, .. })) => assert_eq!(told, range),
+            (None, other) => panic!("{range:?} lies not in one zone: {other:?}"),
         }
     }
 
     fn judge_setting(&self, operation: Operation, result: Result<(), ConfigError>) {
         let managed = PageCount::new(self.model.managed());
         let expected = match operation {
-            Operation::Change(Setting::MinFree(Some(frames))) if u64::from(frames) > managed.get() => {
+            Operation::Change(Setting::Watermarks { min_free: Some(frames), .. })
+                if u64::from(frames) > managed.get() =>
+            {
                 Err(ConfigError::MinFree { min_free: PageCount::new(u64::from(frames)), managed })
             }
             _ => Ok(()),
@@ -312,7 +304,7 @@ impl<C: Cells> Player<'_, '_, C> {
         assert_eq!((events.withheld, events.poison_found), (0, 0));
     }
 
-    /// Gives everything back, brings everything online: all frames must be free then.
+    /// Frees everything, and brings back what memory went: all frames must be free then.
     ///
     /// # Panics
     /// When they are not.
@@ -320,8 +312,8 @@ impl<C: Cells> Player<'_, '_, C> {
         while self.model.blocks() > 0 {
             self.apply(Operation::Free { nth: 0 });
         }
-        while !self.model.offline().is_empty() {
-            self.apply(Operation::MemoryOnline { nth: 0 });
+        for nth in (0..self.model.offline().len()).rev() {
+            self.apply(Operation::MemoryBack { nth: nth as u8 });
         }
         self.apply(Operation::Drain);
         self.check();

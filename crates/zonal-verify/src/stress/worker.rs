@@ -166,7 +166,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         Some(world.checked(held, &only, limit))
     }
 
-    fn alloc_preferred(&self, request: &Request<'_, Lab>, node: NodeId, kind: PageKind) -> Option<Held> {
+    fn alloc_preferred(&self, request: &Request<'_>, node: NodeId, kind: PageKind) -> Option<Held> {
         let policy = Policy::preferred(self.world.allocator(), node).ok()?;
         self.world.alloc(&request.policy(&policy), kind)
     }

@@ -169,7 +169,7 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
     }
 
     /// Allocates a block on the running CPU, if there is one.
-    pub(super) fn alloc(&self, request: &Request<'_, Lab>, kind: PageKind) -> Option<Held> {
+    pub(super) fn alloc(&self, request: &Request<'_>, kind: PageKind) -> Option<Held> {
         match self.hands.alloc(&request.kind(kind)) {
             Ok(block) => {
                 let place = self.hands.place_of(block.node);

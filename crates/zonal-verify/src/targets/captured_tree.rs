@@ -11,8 +11,8 @@ use std::path::Path;
 
 use zonal_machine::{Capture, capture};
 
-use super::choices::Choices;
 use super::{check_error, machine_file};
+use crate::choices::Choices;
 
 const BASE: &str = include_str!("captured_tree/base_tree.txt");
 /// What stands before the name of each file of the base.

@@ -4,14 +4,13 @@
 //! kernel's rules can explain, and that the allocator takes. Neighbours: `captured_tree.rs` ends here too.
 
 use zonal::error::AllocError;
-use zonal::reclaim::NoReclaimer;
 use zonal::units::{Order, PageCount};
 use zonal::watermarks::MovableMin;
-use zonal::{Config, Machine, Request};
+use zonal::{Allocator, Config, Machine, Platform, Request};
 use zonal_machine::{KernelVersion, MachineModel, OwnedMachine, Rules, explain};
 
 use super::check_error;
-use super::desk::{Desk, Metadata};
+use crate::play::{Plain, World};
 
 /// What the file is called in errors.
 const ORIGIN: &str = "fuzzed.json";
@@ -64,14 +63,14 @@ fn exercise(machine: &Machine<'_>, model: &MachineModel, managed: PageCount) {
         min_unmapped_percent: model.settings.min_unmapped_percent,
         ..Config::default()
     };
-    let mut metadata = Metadata::default();
-    let allocator = match metadata.build(Desk::new(NoReclaimer), machine, &config) {
-        Ok(allocator) => allocator,
-        Err(error) => {
-            assert!(config.watermarks.min_free.is_some_and(|min_free| min_free > managed), "{error}");
-            return;
-        }
-    };
+    let built =
+        World::build::<Plain, _>(machine, &config, |world| take_and_free_all(&world.allocator, managed));
+    if let Err(error) = built {
+        assert!(config.watermarks.min_free.is_some_and(|min_free| min_free > managed), "{error}");
+    }
+}
+
+fn take_and_free_all(allocator: &Allocator<'_, impl Platform>, managed: PageCount) {
     let mut held = Vec::new();
     for order in [10, 9, 3, 0].map(|order| Order::new(order).expect("small orders there are")) {
         let books = loop {

@@ -2,11 +2,9 @@
 //!
 //! The folder `fuzz` of the repository runs them under libFuzzer, `tests/corpus.rs` replays what that
 //! found worth keeping. A target never returns a verdict: a panic is a *finding*, all else is fine.
-//! Neighbours: `choices.rs` reads decisions off bytes, `desk.rs` is the world of an allocator under test.
+//! Neighbours: `../choices.rs` reads decisions off bytes, `../play` is the world of an allocator under test.
 
 pub mod captured_tree;
-mod choices;
-mod desk;
 pub mod experiment_file;
 pub mod machine_file;
 pub mod operations;

@@ -2,44 +2,50 @@
 
 /// Bytes not yet used.
 #[derive(Clone, Debug)]
-pub(super) struct Choices<'d>(&'d [u8]);
+pub struct Choices<'d>(&'d [u8]);
 
 impl<'d> Choices<'d> {
-    pub(super) fn new(data: &'d [u8]) -> Self {
+    /// Starts with all bytes of `data`.
+    #[must_use]
+    pub fn new(data: &'d [u8]) -> Self {
         Self(data)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
     }
 
     /// A number below `bound`, which is at most 256.
-    pub(super) fn small(&mut self, bound: usize) -> usize {
+    pub(crate) fn small(&mut self, bound: usize) -> usize {
         usize::from(self.byte()) % bound.max(1)
     }
 
-    /// A number below `bound`, which is at most 65536.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        u64::from(u16::from_le_bytes([self.byte(), self.byte()])) % bound.max(1)
+    pub(crate) fn word(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+    /// A number below `bound`, which is at most 65536.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        u64::from(self.word()) % bound.max(1)
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.small(choices.len())]
     }
 
     /// Bit `bit` of a byte that was read before.
-    pub(super) fn has(byte: u8, bit: u32) -> bool {
+    pub(crate) fn has(byte: u8, bit: u32) -> bool {
         byte >> bit & 1 == 1
     }
 
     /// The next bytes, `count` at most.
-    pub(super) fn bytes(&mut self, count: usize) -> &'d [u8] {
+    pub(crate) fn bytes(&mut self, count: usize) -> &'d [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
