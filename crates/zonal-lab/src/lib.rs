@@ -9,6 +9,7 @@ mod bounds;
 mod causes;
 pub mod checks;
 pub mod experiment;
+pub mod figures;
 pub mod hands;
 pub mod outcome;
 pub mod page_cache;

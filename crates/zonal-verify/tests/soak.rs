@@ -11,7 +11,7 @@ fn a_short_soak_finds_nothing_and_has_tried() {
         stop.store(tally.rounds >= 10, Relaxed); // relaxed: one thread
     });
     let tally = tally.unwrap();
-    assert_eq!(tally.verified, 8 * u64::from(Pace::SHORT.bouts));
+    assert_eq!(tally.verified, 8 * u64::from(Pace::SHORT.phases));
     assert!(tally.operations > 10_000 && tally.simulated > 10_000, "{tally:?}");
     let faults = tally.faults;
     let wrong = [faults.wrong_frees, faults.raced_frees];

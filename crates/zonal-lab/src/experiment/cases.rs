@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::document::{Document, FileError, Section, Span, Table};
+use super::document::{Document, FileError, Section, Span, Table, check_count, check_name};
 use super::keys::case_key;
 use super::layer::{Group, Layer, Setting, settings};
-use super::limits::{LIST_MAX, check_count, check_name};
+use super::limits::LIST_MAX;
 use super::results::{CaseValue, CaseValues};
 
 /// Key of a case that is not told apart by its settings.

@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, ValueDeserializer};
 use zonal_machine::Excerpt;
 
-use super::limits::{LIST_MAX, check_count};
+use super::limits::{LIST_MAX, NAME_BYTES_MAX};
 
 /// What is wrong with a file, in one line, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -200,4 +200,32 @@ pub(super) fn table_of<'t>(
         DeValue::Table(table) => Ok(Spanned::new(span, table)),
         other => Err(document.error(span, format!("`{key}` is a {}; it must be a table", other.type_str()))),
     }
+}
+
+/// Refuses a name that is too long.
+pub(super) fn check_name(
+    document: Document<'_>,
+    field: &str,
+    name: &str,
+    span: Span,
+) -> Result<(), FileError> {
+    if name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let problem = format!("{field} has {} bytes; at most {NAME_BYTES_MAX} can be", name.len());
+    Err(document.error(span, problem))
+}
+
+/// Refuses too many of what stands in `field`.
+pub(super) fn check_count(
+    document: Document<'_>,
+    field: &str,
+    count: usize,
+    most: usize,
+    span: Span,
+) -> Result<(), FileError> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(document.error(span, format!("`{field}` has {count} entries; at most {most} can be")))
 }

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::cases::{self, Case, RUNS_MAX};
-use super::document::{Document, FileError, Section, Span};
+use super::document::{Document, FileError, Section, Span, check_count, check_name};
 use super::layer::{Group, Layer};
-use super::limits::{LIST_MAX, check_count, check_name};
+use super::limits::LIST_MAX;
 use super::published::CaseFilter;
 use super::results::{CaseValue, Role};
 

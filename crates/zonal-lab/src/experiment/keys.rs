@@ -1,11 +1,11 @@
 //! Cases and figures as texts, by which maps find them: two texts are the same exactly when the cases are, in
 //! whatever order their values stand.
 //!
-//! Neighbours: `results.rs` has cases, `figures.rs` and `collect.rs` look for them.
+//! Neighbours: `case_values.rs` has cases, `figures.rs` and `collect.rs` look for them.
 
 use std::fmt::Write as _;
 
-use super::results::{CaseValue, CaseValues};
+use super::case_values::{CaseValue, CaseValues};
 
 /// The key of a case.
 pub(crate) fn case_key(case: &CaseValues) -> String {

@@ -7,6 +7,7 @@
 //! is a way to configure the allocator that every case is run with.
 
 mod built_in;
+mod case_values;
 mod cases;
 mod choices;
 mod collect;

@@ -3,13 +3,24 @@
 //! A parameter's name is a path, `hardware.FIELD`, `workload.FIELD` or `config.KEY`; before it stands the
 //! name of a part where parts differ in it. Neighbours: `resolve.rs`.
 
+use std::sync::Arc;
+
 use toml::de::DeValue;
+use zonal_machine::MachineModel;
 
 use super::document::{Document, FileError};
-use super::file::Written;
+use super::file::{Written, WrittenPart};
 use super::layer::Group;
-use super::resolve::Part;
 use super::results::Parameter;
+use crate::sim::Hardware;
+
+/// A part whose machine was found.
+pub(super) struct Part<'w, 't> {
+    pub(super) written: &'w WrittenPart<'t>,
+    pub(super) model: Arc<MachineModel>,
+    /// Without what cases and variants change.
+    pub(super) hardware: Hardware,
+}
 
 /// The parameters of an experiment with the values they have.
 pub(super) fn find(

@@ -11,9 +11,10 @@ use std::collections::{HashMap, HashSet};
 use super::document::FileError;
 use super::keys::{ValueKey, figure_key, value_key};
 use super::limits::{LIST_MAX, NAME_BYTES_MAX};
-use super::resolve::PART;
 use super::results::{CaseValue, CaseValues};
 
+/// Column of cases that says which part they are of.
+pub(super) const PART: &str = "workload";
 /// Columns that every table ends with.
 const COLUMNS: [&str; 4] = ["variant", "metric", "unit", "value"];
 

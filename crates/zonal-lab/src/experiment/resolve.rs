@@ -19,15 +19,14 @@ use super::figures;
 use super::file::{Written, WrittenPart, WrittenVariant};
 use super::keys::case_key;
 use super::layer::{Group, Layer};
-use super::parameters;
+use super::parameters::{self, Part};
 use super::plan::{Plan, Run};
+use super::published::PART;
 use super::results::{CaseValue, CaseValues, VariantInfo, case_text};
 use super::source::{MACHINE_BYTES_MAX, MACHINE_FILE, Source};
 use crate::sim::{Hardware, Lab, SimulatedMachine};
 use crate::workload::Workload;
 
-/// Column of cases that says which part they are of.
-pub(super) const PART: &str = "workload";
 /// Most CPUs that the lab tells apart.
 const CPUS_MAX: usize = 0xfffe;
 /// Frames of a machine lie below this one, because each has a bit: 256 TiB of pages of 4 KiB.
@@ -71,14 +70,6 @@ pub fn load(source: &Source) -> Result<Plan, FileError> {
     plan.published = figures::published(document, source, &written, &plan)?;
     plan.calibration = figures::calibration(document, &written, &plan)?;
     Ok(plan)
-}
-
-/// A part whose machine was found.
-pub(super) struct Part<'w, 't> {
-    pub(super) written: &'w WrittenPart<'t>,
-    pub(super) model: Arc<MachineModel>,
-    /// Without what cases and variants change.
-    pub(super) hardware: Hardware,
 }
 
 fn info(variant: &WrittenVariant<'_>) -> VariantInfo {

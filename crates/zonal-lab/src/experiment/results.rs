@@ -3,70 +3,11 @@
 //! Plain values, from which the table, `result.json` and the report are made. Neighbours: `run.rs` fills
 //! it in, `report/` shows it.
 
-use std::fmt;
+use serde::{Deserialize, Serialize};
 
-use serde::{Deserialize, Serialize, Serializer};
-
+pub use super::case_values::{CaseValue, CaseValues, case_text};
 use super::keys::figure_key;
 use crate::outcome::Outcome;
-
-/// What sets a case apart from the others of its experiment: names and values, in the order of the file.
-pub type CaseValues = Vec<(String, CaseValue)>;
-
-/// A value of a case.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(untagged, expecting = "a case is told apart by a number or a name")]
-pub enum CaseValue {
-    /// A number: CPUs, threads, gigabytes.
-    Number(f64),
-    /// A name, as that of a part.
-    Text(String),
-}
-
-impl CaseValue {
-    /// A text as it stands in a table of figures.
-    #[must_use]
-    pub fn of(text: &str) -> Self {
-        match text.parse() {
-            Ok(number) => Self::Number(number),
-            Err(_) => Self::Text(text.to_owned()),
-        }
-    }
-
-    /// A number without a fraction, as is most often the case.
-    fn whole(&self) -> Option<i64> {
-        match self {
-            Self::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(*number as i64),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for CaseValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Text(text) => text.fmt(f),
-        }
-    }
-}
-
-impl Serialize for CaseValue {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match (self.whole(), self) {
-            (Some(whole), _) => serializer.serialize_i64(whole),
-            (None, Self::Number(number)) => serializer.serialize_f64(*number),
-            (None, Self::Text(text)) => serializer.serialize_str(text),
-        }
-    }
-}
-
-/// The case in words: `workload = kbuild, cpus = 4`; nothing where it is the only one.
-#[must_use]
-pub fn case_text(case: &CaseValues) -> String {
-    let values = case.iter().map(|(name, value)| format!("{name} = {value}"));
-    values.collect::<Vec<_>>().join(", ")
-}
 
 /// What a variant stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -19,9 +19,9 @@ use super::plan::{Plan, Run};
 use super::queue::Queue;
 use super::results::Results;
 use crate::checks::{Fault, panic_text};
+use crate::figures::quantity;
 use crate::hands::Hands;
 use crate::outcome::Outcome;
-use crate::report::figures::quantity;
 use crate::sim::{RunError, SimulateError};
 
 /// Between two looks at the stop flag.

@@ -7,6 +7,7 @@
 //! neither writes nor unmaps. `table.rs` has the pages, `files.rs` the files, `writeback.rs` writes
 //! what is dirty, `reclaim.rs` is what the allocator asks. Neighbours: programs of `workload/` use it.
 
+mod counts;
 mod files;
 mod reclaim;
 mod settings;
@@ -21,9 +22,9 @@ use std::ops::Add;
 use zonal::units::NodeId;
 use zonal::{Block, Request, request::PageKind};
 
+use self::counts::Counts;
 pub use self::files::FileId;
 use self::files::Files;
-use self::reclaim::Counts;
 pub use self::settings::CacheSettings;
 use self::table::{State, Table, Tally};
 use crate::hands::Hands;

@@ -16,7 +16,7 @@ use zonal::units::PageCount;
 
 use super::table::State;
 use super::{FileId, PageCache};
-use crate::sim::{ProgramReclaimer, Time, World};
+use crate::sim::{ProgramReclaimer, Time};
 
 /// Pages looked at under the lock at a time. Linux: `SWAP_CLUSTER_MAX`.
 const SCAN_BATCH: u64 = 32;
@@ -31,68 +31,18 @@ const WAIT: Time = Time::from_ps(100_000_000_000);
 /// Pages that the disk is asked to write meanwhile.
 const HURRIED_PAGES: u64 = 1024;
 
-/// What reclaim did, in pages of the lists by use. Direct includes node reclaim, as in Linux's `pgscan_direct`.
-#[derive(Default, Debug)]
-pub struct Counts {
-    direct_scanned: Cell<u64>,
-    direct_reclaimed: Cell<u64>,
-    background_scanned: Cell<u64>,
-    background_reclaimed: Cell<u64>,
-    with_files: Cell<u64>,
-}
-
-impl Counts {
-    /// Looked at by requesters.
-    #[must_use]
-    pub fn direct_scanned(&self) -> u64 {
-        self.direct_scanned.get()
-    }
-
-    /// Given up for requesters.
-    #[must_use]
-    pub fn direct_reclaimed(&self) -> u64 {
-        self.direct_reclaimed.get()
-    }
-
-    /// Looked at in the background.
-    #[must_use]
-    pub fn background_scanned(&self) -> u64 {
-        self.background_scanned.get()
-    }
-
-    /// Given up in the background.
-    #[must_use]
-    pub fn background_reclaimed(&self) -> u64 {
-        self.background_reclaimed.get()
-    }
-
-    /// Given up together with files that nobody used, whoever asked.
-    #[must_use]
-    pub fn with_files(&self) -> u64 {
-        self.with_files.get()
-    }
-
-    fn add(&self, reason: ReclaimReason, scanned: u64, reclaimed: u64) {
-        let (scans, gains) = match reason {
-            ReclaimReason::Background => (&self.background_scanned, &self.background_reclaimed),
-            _ => (&self.direct_scanned, &self.direct_reclaimed),
-        };
-        scans.set(scans.get() + scanned);
-        gains.set(gains.get() + reclaimed);
-    }
-}
-
 impl ProgramReclaimer for PageCache<'_, '_, '_> {
     /// Pages of files, less those that are mapped or dirty where these must stay. Linux:
     /// `zone_pagecache_reclaimable`.
-    fn count(&self, _world: &World, request: &ReclaimRequest) -> PageCount {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
         let tally = self.tally(&self.zones_for(request));
         let mapped = if request.may_unmap { 0 } else { tally.mapped };
         let dirty = if request.may_write { 0 } else { tally.dirty };
         PageCount::new((tally.inactive + tally.active).saturating_sub(mapped + dirty))
     }
 
-    fn reclaim(&self, world: &World, request: &ReclaimRequest) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        let world = self.world();
         if request.reason == ReclaimReason::Background && self.stopping.get() {
             return PageCount::ZERO;
         }

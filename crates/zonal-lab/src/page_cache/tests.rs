@@ -98,12 +98,12 @@ fn wanted(reason: ReclaimReason, target: u64) -> ReclaimRequest {
 
 /// As node reclaim does it.
 fn node_reclaim(cache: &PageCache<'_, '_, '_>, target: u64) -> u64 {
-    cache.reclaim(cache.world(), &wanted(ReclaimReason::Node, target)).get()
+    cache.reclaim(&wanted(ReclaimReason::Node, target)).get()
 }
 
 /// Pages that could be given up for a reason.
 fn count(cache: &PageCache<'_, '_, '_>, reason: ReclaimReason) -> u64 {
-    cache.count(cache.world(), &wanted(reason, 32)).get()
+    cache.count(&wanted(reason, 32)).get()
 }
 
 /// States of the cached pages of a file.
@@ -286,10 +286,10 @@ fn what_is_given_up_depends_on_the_reason() {
         // Those mapped go at the second look, to direct reclaim, or where node reclaim may unmap.
         let mut unmapping = wanted(ReclaimReason::Node, 500);
         unmapping.may_unmap = true;
-        assert_eq!(cache.count(cache.world(), &unmapping), PageCount::new(1000));
-        let by_node = cache.reclaim(cache.world(), &unmapping).get();
+        assert_eq!(cache.count(&unmapping), PageCount::new(1000));
+        let by_node = cache.reclaim(&unmapping).get();
         assert!(by_node >= 1, "a frame is enough");
-        let direct = cache.reclaim(cache.world(), &wanted(ReclaimReason::Direct, 1000)).get();
+        let direct = cache.reclaim(&wanted(ReclaimReason::Direct, 1000)).get();
         assert_eq!(by_node + direct, 1000);
         let counts = cache.counts();
         assert_eq!((counts.direct_reclaimed(), counts.background_scanned()), (2000, 0));
@@ -314,11 +314,11 @@ fn a_zone_alone_gives_up_its_own_pages() {
         };
         let any = ZoneKind::Movable;
         let counts = [of(Some(0), any), of(Some(1), any), of(None, any), of(None, ZoneKind::Dma32)]
-            .map(|request| cache.count(cache.world(), &request).get());
+            .map(|request| cache.count(&request).get());
         assert_eq!(counts, [low, high, low + high, low]);
-        assert_eq!(cache.reclaim(cache.world(), &of(Some(0), any)), PageCount::new(32));
+        assert_eq!(cache.reclaim(&of(Some(0), any)), PageCount::new(32));
         assert_eq!([0, 1].map(cached), [low - 32, high]);
-        assert_eq!(cache.reclaim(cache.world(), &of(None, any)), PageCount::new(32));
+        assert_eq!(cache.reclaim(&of(None, any)), PageCount::new(32));
         assert_eq!([0, 1].map(cached), [low - 32, high - 32], "the highest first");
         assert_eq!(cache.cached(0), low + high - 64);
     });
@@ -433,7 +433,7 @@ fn reclaim_waits_for_the_disk_where_something_is_dirty() {
             request.order = Order::new(9).unwrap();
             (request.may_write, request.may_unmap) = (true, true);
             let begin = cache.world().now();
-            let freed = cache.reclaim(cache.world(), &request).get();
+            let freed = cache.reclaim(&request).get();
             (freed, cache.world().now().saturating_sub(begin) >= a_wait)
         };
         let file = cache.create();

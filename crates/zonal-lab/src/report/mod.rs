@@ -10,7 +10,6 @@
 mod bars;
 mod canvas;
 mod causes;
-pub mod figures;
 mod frame;
 mod html;
 mod lead;
@@ -36,6 +35,7 @@ use zonal_machine::output::{self, Kind, Replace, WriteError};
 use self::canvas::Chart;
 use crate::experiment::RESULT_FILE;
 use crate::experiment::results::Results;
+pub use crate::figures;
 
 /// Longest name of a file, without its ending.
 const NAME_MAX: usize = 80;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use zonal::platform::Atomic;
 
-use super::coherence::Access;
+use super::access::Access;
 use super::world;
 
 macro_rules! cell {

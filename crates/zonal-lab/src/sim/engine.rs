@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use thiserror::Error;
 
 use super::fiber::{Fiber, Progress};
+use super::thread_id::ThreadId;
 use super::time::Time;
-use super::world::{Event, ThreadId, World};
+use super::world::{Event, World};
 
 /// Why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

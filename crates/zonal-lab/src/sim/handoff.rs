@@ -2,8 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
+use super::thread_id::ThreadId;
 use super::time::Time;
-use super::world::{ThreadId, World};
+use super::world::World;
 
 /// A place for one thing on its way from one thread to another.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::world::{ThreadId, World};
+use super::thread_id::ThreadId;
+use super::world::World;
 
 /// A number of threads that others wait for.
 #[derive(Debug)]

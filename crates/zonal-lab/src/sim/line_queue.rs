@@ -4,11 +4,19 @@
 
 use std::collections::VecDeque;
 
-use super::coherence::Access;
+use super::access::Access;
 use super::hardware::{Arbitration, Hardware};
-use super::locks::Waits;
+use super::thread_id::ThreadId;
 use super::time::Time;
-use super::world::ThreadId;
+
+/// Waits for one lock or line: how often it went to somebody who waited, and how long they did.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Waits {
+    /// Hand-overs.
+    pub handed_over: u64,
+    /// Time waited, hand-over included.
+    pub waited: Time,
+}
 
 /// Somebody who waits.
 #[derive(Clone, Copy, Debug)]

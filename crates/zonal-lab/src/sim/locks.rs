@@ -1,54 +1,20 @@
 //! Locks of a simulated machine: queues in virtual time.
 //!
 //! A lock is a cell that holds 0 or its holder; who waits is known to the world. Whoever finds it held
-//! sleeps until it is handed over, first come, first served. Neighbours: `coherence.rs` moves
+//! sleeps until it is handed over, first come, first served. Neighbours: `charge.rs` moves
 //! the lock's line, `platform.rs` gives these locks to the allocator.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use zonal::platform::RawLock;
 
-use super::coherence::{Access, ProgramLine};
+use super::access::Access;
+use super::charge::ProgramLine;
 use super::hardware::LockKind;
-use super::time::Time;
-use super::world::{self, ThreadId, World};
-
-/// What is known of a lock that was ever waited for.
-#[derive(Default, Debug)]
-struct Waiting {
-    queue: VecDeque<(ThreadId, usize)>,
-    handed_over: u64,
-    waited: Time,
-}
-
-/// The locks of a world.
-#[derive(Default)]
-pub(crate) struct Locks {
-    /// By line.
-    waiting: RefCell<BTreeMap<usize, Waiting>>,
-}
-
-/// Waits for one lock or line: how often it went to somebody who waited, and how long they did.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Waits {
-    /// Hand-overs.
-    pub handed_over: u64,
-    /// Time waited, hand-over included.
-    pub waited: Time,
-}
-
-impl Locks {
-    /// Waits for each lock that was waited for, by line.
-    pub(super) fn waits(&self) -> Vec<(usize, Waits)> {
-        let of = |(&line, waiting): (&usize, &Waiting)| {
-            (line, Waits { handed_over: waiting.handed_over, waited: waiting.waited })
-        };
-        self.waiting.borrow().iter().map(of).collect()
-    }
-}
+use super::line_queue::Waits;
+use super::thread_id::ThreadId;
+use super::world::{self, World};
 
 impl World {
     /// Takes the lock whose state `cell` holds, in `line`; waits if it is held.

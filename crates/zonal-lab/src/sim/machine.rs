@@ -13,9 +13,10 @@ use zonal_machine::{MachineModel, OwnedMachine};
 
 use super::coherence::{Directory, Watched};
 use super::engine::RunError;
+use super::geometry::Geometry;
 use super::hardware::Hardware;
 use super::platform::Lab;
-use super::world::{Geometry, World};
+use super::world::World;
 
 /// A machine to simulate.
 #[derive(Clone, Debug)]

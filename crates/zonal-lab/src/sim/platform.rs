@@ -73,13 +73,13 @@ struct Programs;
 
 impl Reclaimer for Programs {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
-        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.count(world, request)))
+        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.count(request)))
             .flatten()
             .unwrap_or(PageCount::ZERO)
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.reclaim(world, request)))
+        world::with(|world| world.reclaimer().map(|reclaimer| reclaimer.reclaim(request)))
             .flatten()
             .unwrap_or(PageCount::ZERO)
     }

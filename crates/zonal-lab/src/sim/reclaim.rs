@@ -1,35 +1,11 @@
-//! Reclaim on a simulated machine: programs that can give frames back, and workers that ask them.
+//! Reclaim on a simulated machine: which program is asked for frames, and when workers wake.
 //!
-//! Neighbours: `platform.rs` is where the allocator asks.
+//! Neighbours: `platform.rs` is where the allocator asks, `reclaimers.rs` has the state.
 
-use std::cell::RefCell;
+use zonal::units::NodeId;
 
-use zonal::reclaim::ReclaimRequest;
-use zonal::units::{NodeId, PageCount};
-
-use super::world::{ThreadId, World};
-
-/// A program of the simulated machine that can give frames back; as `zonal::reclaim::Reclaimer`.
-pub trait ProgramReclaimer {
-    /// Frames that could be given up for `request`.
-    fn count(&self, world: &World, request: &ReclaimRequest) -> PageCount;
-    /// Tries to free what `request` asks for; returns how many frames it freed.
-    fn reclaim(&self, world: &World, request: &ReclaimRequest) -> PageCount;
-}
-
-/// A node's worker.
-#[derive(Clone, Copy, Default, Debug)]
-struct Worker {
-    asleep: Option<ThreadId>,
-    wanted: bool,
-}
-
-/// Who reclaims.
-#[derive(Default)]
-pub(crate) struct Reclaim {
-    workers: RefCell<Vec<Worker>>,
-    program: RefCell<Option<*const (dyn ProgramReclaimer + 'static)>>,
-}
+use super::reclaimers::{ProgramReclaimer, Worker};
+use super::world::World;
 
 /// Until dropped, a program is asked for frames.
 #[must_use]

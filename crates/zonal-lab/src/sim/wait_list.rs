@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use super::world::{ThreadId, World};
+use super::thread_id::ThreadId;
+use super::world::World;
 
 /// Threads that wait, first come, first served. Whoever is woken looks again whether what it waits for
 /// is there.

@@ -3,7 +3,7 @@
 //! Vocabulary: a *thread* runs on one CPU; the *horizon* is when the next event of anybody else is
 //! due: a thread that is past it must let others go first before it does what others can notice;
 //! *charging* is on while accesses cost time. Cells know nothing but their address, so the world
-//! they belong to is that of the host thread. Neighbours: `coherence.rs` says what an access costs,
+//! they belong to is that of the host thread. Neighbours: `charge.rs` says what an access costs,
 //! `engine.rs` runs threads.
 
 use std::cell::{Cell, RefCell};
@@ -16,22 +16,12 @@ use zonal::units::NodeId;
 use super::bandwidth::Bandwidth;
 use super::coherence::Directory;
 use super::fiber;
+use super::geometry::Geometry;
 use super::hardware::Hardware;
-use super::locks::Locks;
-use super::reclaim::Reclaim;
+use super::lock_queues::Locks;
+use super::reclaimers::Reclaim;
+use super::thread_id::ThreadId;
 use super::time::Time;
-
-/// A thread of the simulated machine.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ThreadId(pub(crate) u32);
-
-impl ThreadId {
-    /// Its number, from 0 in the order of starting.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
 
 /// What is due at some time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -77,27 +67,6 @@ struct ListWork {
 
 /// From the lock of a region to its count of free frames.
 const COUNT_OFFSET: usize = 16;
-
-/// Where CPUs and memory are.
-pub(crate) struct Geometry {
-    /// Place of the node of each CPU, by CPU id.
-    pub(crate) node_of_cpu: Vec<usize>,
-    pub(crate) nodes: usize,
-    /// By place, ascending.
-    pub(crate) ids: Vec<NodeId>,
-    /// Row by row.
-    pub(crate) distances: Vec<u8>,
-}
-
-impl Geometry {
-    pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
-        self.distances[from * self.nodes + to]
-    }
-
-    pub(crate) fn place_of(&self, node: NodeId) -> Option<usize> {
-        self.ids.binary_search(&node).ok()
-    }
-}
 
 /// Checkpoints that a thread passes before it steps aside though it is behind all others: some milliseconds of the
 /// host's.

@@ -16,7 +16,7 @@ use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
 use super::page_faults::{UNMAP_BATCH, check_span};
-use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
+use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
 use crate::bounds::{COUNT, STEP_NS, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
 use super::held::room;
-use super::{Program, Unfit, check_figure};
+use super::program::{Program, Unfit, check_figure};
 use crate::bounds::{COUNT, MB_S};
 use crate::hands::Hands;
 use crate::outcome::Outcome;

@@ -17,7 +17,7 @@ use super::held::{bytes_of_blocks, room};
 use super::measured::{Latencies, LockTime};
 use super::observer::run_watching_pagesets;
 use super::page_faults::check_span;
-use super::{Program, Unfit, check_figure, check_pinned, cpus};
+use super::program::{Program, Unfit, check_figure, check_pinned, cpus};
 use crate::bounds::{COUNT, FACTOR, STEP_NS, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;

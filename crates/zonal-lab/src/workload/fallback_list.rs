@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::units::NodeId;
 
-use super::{Program, Unfit};
+use super::program::{Program, Unfit};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulatedMachine, Time};

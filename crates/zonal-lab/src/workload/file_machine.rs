@@ -12,7 +12,7 @@ use zonal::units::NodeId;
 use zonal::watermarks::Watermarks;
 
 use super::observer::{Observer, Seen};
-use super::{Unfit, check_figure};
+use super::program::{Unfit, check_figure};
 use crate::bounds::{COUNT, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::{Metric, Outcome};

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
-use super::{Program, Unfit, check_figure};
+use super::program::{Program, Unfit, check_figure};
 use crate::bounds::{COUNT, PAUSE_MS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::Request;
 
-use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib};
+use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib};
 use crate::bounds::WORK_NS;
 use crate::hands::Hands;
 use crate::outcome::Outcome;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use zonal::{Block, Request};
 
 use super::held::{bytes_of_blocks, room};
-use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_bytes};
+use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_bytes};
 use crate::bounds::WORK_NS;
 use crate::hands::Hands;
 use crate::outcome::Outcome;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use zonal::NodeMask;
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_files};
-use super::{Program, Unfit, check_figure};
+use super::program::{Program, Unfit, check_figure};
 use crate::bounds::SECONDS;
 use crate::hands::Hands;
 use crate::outcome::Outcome;

@@ -17,7 +17,7 @@ use zonal_machine::NodeModel;
 
 use super::held::{bytes_of_blocks, push, room};
 use super::page_faults::check_span;
-use super::{Program, Unfit, check_figure, memory_bytes};
+use super::program::{Program, Unfit, check_figure, memory_bytes};
 use crate::bounds::{COUNT, PAUSE_MS, STEP_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;

@@ -16,7 +16,7 @@ use super::held::{bytes_of_blocks, room};
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
-use super::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
+use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
 use crate::bounds::{COUNT, SECONDS, STEP_NS, WORK_NS};
 use crate::hands::Hands;
 use crate::outcome::Outcome;

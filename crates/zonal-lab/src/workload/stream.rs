@@ -12,7 +12,7 @@ use zonal::units::NodeId;
 use zonal::{NodeMask, Request};
 
 use super::held::{bytes_of_blocks, room};
-use super::{Program, Unfit, check_figure, memory_mib};
+use super::program::{Program, Unfit, check_figure, memory_mib};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};

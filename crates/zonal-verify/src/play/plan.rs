@@ -10,7 +10,7 @@ use std::sync::Arc;
 use zonal::error::ConfigError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
-use zonal::{Allocator, Buffer, Config, Layout, Machine};
+use zonal::{Allocator, Buffer, Config, Layout, Machine, NodeMask};
 
 use super::steered::{Cells, Controls, Plain, Steered};
 
@@ -60,6 +60,11 @@ pub struct World<'m, C: Cells> {
 /// The id of a node of a plan.
 pub(super) fn node_id(id: u16) -> NodeId {
     NodeId::new(id).expect("ids of nodes are small")
+}
+
+/// Nodes whose bits are set.
+pub(super) fn mask_of(bits: u8) -> NodeMask {
+    (0..8).filter(|bit| bits >> bit & 1 == 1).filter_map(NodeId::new).collect()
 }
 
 /// A run of frames.

@@ -8,14 +8,14 @@ use zonal::error::{AllocError, ConfigError, FreeBulkError, FreeError, OnlineErro
 use zonal::machine::FrameRange;
 use zonal::request::Block;
 use zonal::threshold::CounterRules;
-use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
+use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneId};
 use zonal::watermarks::WatermarkSettings;
-use zonal::{Config, NodeMask, Request};
+use zonal::{Config, Request};
 
 use super::cache::{Cache, Effects};
 use super::model::Model;
 use super::operation::{Ask, Operation, Scope, Setting, Stretch, Wait};
-use super::plan::{Plan, World, node_id, range};
+use super::plan::{Plan, World, mask_of, node_id, range};
 use super::policies::{Known, Policies, Start};
 use super::steered::Cells;
 
@@ -81,11 +81,6 @@ impl Plan {
             play(Player { world, model, policies: &policies, quarantined_max, rules })
         })
     }
-}
-
-/// Nodes whose bits are set.
-pub(super) fn mask_of(bits: u8) -> NodeMask {
-    (0..8).filter(|bit| bits >> bit & 1 == 1).filter_map(NodeId::new).collect()
 }
 
 fn order_of(order: u8) -> Order {

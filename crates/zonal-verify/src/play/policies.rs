@@ -5,7 +5,7 @@ use zonal::units::NodeId;
 use zonal::{Allocator, NodeMask};
 
 use super::model::Model;
-use super::player::mask_of;
+use super::plan::mask_of;
 use super::steered::{Cells, Steered};
 
 /// How a policy finds the node at which a search starts.

@@ -15,8 +15,8 @@ use zonal::watermarks::{Mark, Watermarks};
 use super::cache::{Effects, Manner};
 use super::model::{Held, Model};
 use super::operation::{Ask, Operation, Scope, Setting};
-use super::plan::node_id;
-use super::player::{Act, Answer, Player, mask_of};
+use super::plan::{mask_of, node_id};
+use super::player::{Act, Answer, Player};
 use super::policies::Start;
 use super::steered::Cells;
 

@@ -10,16 +10,16 @@ use zonal::units::{NodeId, Order, Pfn};
 use zonal::watermarks::Urgency;
 use zonal_linux::{Pool, PoolPolicy, PoolRequest};
 
-use super::Faults;
-use super::ground::{Ground, pick};
 use super::owners::Owners;
+use super::round::{Round, pick};
 use super::shrinkers::Shrinkers;
+use super::tally::Faults;
 
 /// Frames beyond any pool.
 const NOWHERE: u64 = 1 << 40;
 
 pub(super) struct Holder<'g> {
-    ground: &'g Ground,
+    round: &'g Round,
     owners: Arc<Owners>,
     shrinkers: &'g Shrinkers,
     /// Its name among owners.
@@ -35,20 +35,20 @@ pub(super) struct Holder<'g> {
 
 impl<'g> Holder<'g> {
     pub(super) fn new(
-        ground: &'g Ground,
+        round: &'g Round,
         owners: &Arc<Owners>,
         shrinkers: &'g Shrinkers,
         seed: u64,
         at: usize,
     ) -> Self {
         Self {
-            ground,
+            round,
             owners: Arc::clone(owners),
             shrinkers,
             owner: at as u32 + 1,
             held: Vec::new(),
             frames: 0,
-            policies: policies(&ground.pool),
+            policies: policies(&round.pool),
             random: Rng::with_seed(seed.wrapping_mul(31) ^ at as u64),
             operations: 0,
             faults: Faults::default(),
@@ -56,11 +56,11 @@ impl<'g> Holder<'g> {
     }
 
     /// Does so many operations, on a CPU of the emulated machine if there is one.
-    pub(super) fn bout(&mut self, steps: u32) {
-        let cpu = (!self.ground.cpus.is_empty()).then(|| pick(&mut self.random, &self.ground.cpus));
+    pub(super) fn phase(&mut self, steps: u32) {
+        let cpu = (!self.round.cpus.is_empty()).then(|| pick(&mut self.random, &self.round.cpus));
         let _acting = cpu.map(|cpu| self.pool().act_as(cpu).expect("the machine has this CPU"));
         // All threads together want a little more than there is, at times.
-        let share = self.pool().frames().get() / self.ground.threads as u64;
+        let share = self.pool().frames().get() / self.round.threads as u64;
         let most = share * self.random.u64(20..=115) / 100;
         for _ in 0..steps {
             let wants = self.frames < most && self.random.u64(..most.max(1)) >= self.frames / 2;
@@ -100,12 +100,12 @@ impl<'g> Holder<'g> {
     }
 
     fn pool(&self) -> &'g Pool {
-        &self.ground.pool
+        &self.round.pool
     }
 
     fn take(&mut self) {
         let random = &mut self.random;
-        let largest = self.ground.config.max_order.get();
+        let largest = self.round.config.max_order.get();
         let order = if random.u8(..4) == 0 { random.u8(..=largest) } else { random.u8(..2) * random.u8(..4) };
         let order = Order::new(order).expect("it is at most the largest");
         let urgency = pick(random, &[Urgency::Normal, Urgency::Normal, Urgency::High, Urgency::Atomic]);
@@ -117,7 +117,7 @@ impl<'g> Holder<'g> {
         if random.u8(..4) == 0 && !self.policies.is_empty() {
             request = request.policy(&self.policies[random.usize(..self.policies.len())]);
         }
-        match self.ground.pool.alloc_raw(&request) {
+        match self.round.pool.alloc_raw(&request) {
             Ok(block) => {
                 assert_eq!(block.order, order, "another order was asked for");
                 self.owners.assign(&block, self.owner);
@@ -158,7 +158,7 @@ impl<'g> Holder<'g> {
 
     /// Frees something that must be refused: only of what it holds itself, or of nothing there is.
     fn free_wrongly(&mut self) {
-        let largest = self.ground.config.max_order;
+        let largest = self.round.config.max_order;
         let beyond = Pfn::new(NOWHERE + self.random.u64(..1000));
         let refused = match (self.random.u8(..3), self.held.last().copied()) {
             (0, Some(Block { first, order, .. })) => {
@@ -182,7 +182,7 @@ impl<'g> Holder<'g> {
 
     fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         // SAFETY: a soak has no `Frames`, and what is wrong on purpose must be refused.
-        unsafe { self.ground.pool.free_raw(first, order) }
+        unsafe { self.round.pool.free_raw(first, order) }
     }
 }
 

@@ -1,19 +1,20 @@
 //! Soak: pools of this machine's memory under everything at once, for as long as one likes.
 //!
 //! A *round* is a pool with random settings, its threads, its reclaimers and somebody who changes settings
-//! under them, all of it from one seed. Threads work in *bouts*. At the *pause* after each two threads have a
+//! under them, all of it from one seed. Threads work in *phases*. At the *pause* after each two threads have a
 //! *duel* for a pageset; then nothing is under way: the pool is walked (`verify`), its books must balance with
 //! what threads hold, and some frees are raced. Between rounds on the host comes a round of `stress` on a simulated machine.
-//! Neighbours: `ground.rs` makes pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is,
-//! `tinker.rs` changes settings, `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers,
+//! Neighbours: `round.rs` makes pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is,
+//! `mutator.rs` changes settings, `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers,
 //! `pause.rs` looks at all of it.
 
-mod ground;
 mod holder;
+mod mutator;
 mod owners;
 mod pause;
+mod round;
 mod shrinkers;
-mod tinker;
+mod tally;
 mod visitor;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,11 +25,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::ground::Ground;
 use self::holder::Holder;
+use self::mutator::Mutator;
 use self::owners::Owners;
+use self::round::Round;
 use self::shrinkers::Shrinkers;
-use self::tinker::Tinker;
+pub use self::tally::{Faults, Tally};
 use self::visitor::Visitor;
 use crate::stress;
 
@@ -36,8 +38,8 @@ use crate::stress;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
     /// Bouts in a round.
-    pub bouts: u32,
-    /// Operations of a thread in a bout.
+    pub phases: u32,
+    /// Operations of a thread in a phase.
     pub steps: u32,
     /// How long a duel is.
     pub duel: Duration,
@@ -45,79 +47,13 @@ pub struct Pace {
 
 impl Pace {
     /// For hours.
-    pub const LONG: Self = Self { bouts: 12, steps: 20_000, duel: Duration::from_millis(500) };
+    pub const LONG: Self = Self { phases: 12, steps: 20_000, duel: Duration::from_millis(500) };
     /// For seconds.
-    pub const SHORT: Self = Self { bouts: 3, steps: 1000, duel: Duration::from_millis(20) };
+    pub const SHORT: Self = Self { phases: 3, steps: 1000, duel: Duration::from_millis(20) };
 }
 
 /// Rounds on the host for each round of `stress`.
 const HOST_ROUNDS: u64 = 4;
-
-/// What was done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Tally {
-    /// Rounds that ended without a finding, the lab's included.
-    pub rounds: u64,
-    /// Blocks taken and given back.
-    pub operations: u64,
-    /// Walks over a whole pool that found nothing.
-    pub verified: u64,
-    /// Frames held at most at a pause, of one pool.
-    pub held_max: u64,
-    /// Times that somebody on another CPU drained pagesets, folded their counters or took frames.
-    pub visits: u64,
-    /// What was survived.
-    pub faults: Faults,
-    /// Operations of the lab's threads.
-    pub simulated: u64,
-}
-
-/// Faults that were planted and survived.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Faults {
-    /// Frees that had to be refused, and were.
-    pub wrong_frees: u64,
-    /// Blocks freed by two threads at once.
-    pub raced_frees: u64,
-    /// Requests that found no memory.
-    pub failed_requests: u64,
-    /// Reclaimers that panicked.
-    pub panics: u64,
-    /// Reclaimers that lied, blocked or used the pool meanwhile.
-    pub odd_reclaims: u64,
-    /// CPUs that left or came back under load.
-    pub cpus: u64,
-    /// Ranges of memory that left or came back under load.
-    pub ranges: u64,
-    /// Settings changed under load.
-    pub settings: u64,
-}
-
-impl Faults {
-    /// All of them.
-    #[must_use]
-    pub fn sum(&self) -> u64 {
-        self.wrong_frees
-            + self.raced_frees
-            + self.failed_requests
-            + self.panics
-            + self.odd_reclaims
-            + self.cpus
-            + self.ranges
-            + self.settings
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.wrong_frees += other.wrong_frees;
-        self.raced_frees += other.raced_frees;
-        self.failed_requests += other.failed_requests;
-        self.panics += other.panics;
-        self.odd_reclaims += other.odd_reclaims;
-        self.cpus += other.cpus;
-        self.ranges += other.ranges;
-        self.settings += other.settings;
-    }
-}
 
 /// Plays rounds, the first with `seed` and each with the next one, until `stop` becomes true; `progress` is
 /// told after each.
@@ -151,22 +87,22 @@ pub fn soak(
 
 /// A round on a pool of this machine's memory.
 fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Result<(), String> {
-    let ground = Ground::new(seed).map_err(|error| format!("soak, seed {seed}: no pool: {error}"))?;
-    let found = |what: String| format!("soak, seed {seed}, {ground}: {what}");
-    let owners = Arc::new(Owners::new(&ground.pool));
-    let shrinkers = Shrinkers::register(&ground.pool, &owners, seed);
+    let round = Round::new(seed).map_err(|error| format!("soak, seed {seed}: no pool: {error}"))?;
+    let found = |what: String| format!("soak, seed {seed}, {round}: {what}");
+    let owners = Arc::new(Owners::new(&round.pool));
+    let shrinkers = Shrinkers::register(&round.pool, &owners, seed);
     let mut holders: Vec<Holder<'_>> =
-        (0..ground.threads).map(|at| Holder::new(&ground, &owners, &shrinkers, seed, at)).collect();
-    let mut tinker = Tinker::new(&ground, seed);
-    let mut visitor = Visitor::new(&ground, seed);
+        (0..round.threads).map(|at| Holder::new(&round, &owners, &shrinkers, seed, at)).collect();
+    let mut mutator = Mutator::new(&round, seed);
+    let mut visitor = Visitor::new(&round, seed);
     let mut random = Rng::with_seed(!seed);
-    for _ in 0..pace.bouts {
+    for _ in 0..pace.phases {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let others =
-                [scope.spawn(|| tinker.work_until(&over)), scope.spawn(|| visitor.work_until(&over))];
+                [scope.spawn(|| mutator.work_until(&over)), scope.spawn(|| visitor.work_until(&over))];
             let working: Vec<_> =
-                holders.iter_mut().map(|holder| scope.spawn(|| holder.bout(pace.steps))).collect();
+                holders.iter_mut().map(|holder| scope.spawn(|| holder.phase(pace.steps))).collect();
             let ended: Vec<_> = working.into_iter().map(thread::ScopedJoinHandle::join).collect();
             over.store(true, Relaxed); // relaxed: it only ends a loop
             let others = others.map(thread::ScopedJoinHandle::join);
@@ -174,12 +110,12 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
         })
         .map_err(|_| found("a thread's check failed, see above".to_owned()))?;
         visitor.duel(pace.duel);
-        pause::look(&ground, &mut holders, &shrinkers, &mut random, tally).map_err(&found)?;
+        pause::look(&round, &mut holders, &shrinkers, &mut random, tally).map_err(&found)?;
         if stop.load(Relaxed) {
             break;
         }
     }
-    tinker.restore().map_err(&found)?;
+    mutator.restore().map_err(&found)?;
     for holder in &mut holders {
         holder.give_all();
         tally.operations += holder.operations();
@@ -187,8 +123,8 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
     }
     shrinkers.give_all();
     tally.faults.add(&shrinkers.faults());
-    tally.faults.add(tinker.faults());
+    tally.faults.add(mutator.faults());
     tally.visits += visitor.visits();
-    tally.faults.panics += ground.pool.reclaimer_panics();
-    pause::nothing_is_left(&ground, &owners).map_err(found)
+    tally.faults.panics += round.pool.reclaimer_panics();
+    pause::nothing_is_left(&round, &owners).map_err(found)
 }

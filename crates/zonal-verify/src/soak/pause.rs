@@ -10,11 +10,11 @@ use zonal::units::Order;
 use zonal::watermarks::Urgency;
 use zonal_linux::PoolRequest;
 
-use super::Tally;
-use super::ground::{Ground, pick};
 use super::holder::Holder;
 use super::owners::Owners;
+use super::round::{Round, pick};
 use super::shrinkers::Shrinkers;
+use super::tally::Tally;
 
 /// Blocks freed twice at once in a pause.
 const RACES: usize = 16;
@@ -26,27 +26,27 @@ const BLOCKS_BESIDE: usize = 64;
 /// Walks the pool, and holds its books against what threads and the cache have. Where misuse is detected
 /// exactly, some blocks are then freed by two threads at once.
 pub(super) fn look(
-    ground: &Ground,
+    round: &Round,
     holders: &mut [Holder<'_>],
     shrinkers: &Shrinkers,
     random: &mut Rng,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let books = ground.pool.verify().map_err(|error| error.to_string())?;
+    let books = round.pool.verify().map_err(|error| error.to_string())?;
     tally.verified += 1;
     let held = holders.iter().map(Holder::frames).sum::<u64>() + shrinkers.held();
     tally.held_max = tally.held_max.max(held);
     let allocated = books.allocated.get();
-    let zones = ground.pool.zones().count() as u64;
-    let waiting = ground.config.hardening.quarantine.get() * zones;
+    let zones = round.pool.zones().count() as u64;
+    let waiting = round.config.hardening.quarantine.get() * zones;
     if !books.balance() || allocated < held || allocated > held + waiting {
         return Err(format!("{held} frames are held, {waiting} may wait in quarantine; books: {books:?}"));
     }
-    if ground.config.misuse == Misuse::Exact {
+    if round.config.misuse == Misuse::Exact {
         for _ in 0..RACES {
             let holder = random.usize(..holders.len());
             if let Some(block) = holders[holder].hand_over() {
-                race(ground, &block, random)?;
+                race(round, &block, random)?;
                 tally.faults.raced_frees += 1;
             }
         }
@@ -58,22 +58,22 @@ pub(super) fn look(
 /// one of the two may, however late the other comes, and nothing of the third's is lost.
 ///
 /// The third takes no block of that order: a late free of such a one nobody could tell from its owner's.
-fn race(ground: &Ground, block: &Block, random: &mut Rng) -> Result<(), String> {
+fn race(round: &Round, block: &Block, random: &mut Rng) -> Result<(), String> {
     let barrier = Barrier::new(3);
     let free = || {
         barrier.wait();
         // SAFETY: nobody owns the block as `Frames`; one of the two must be refused.
-        unsafe { ground.pool.free_raw(block.first, block.order) }
+        unsafe { round.pool.free_raw(block.first, block.order) }
     };
-    let orders: Vec<_> = (0..=ground.config.max_order.get()).filter_map(Order::new).collect();
+    let orders: Vec<_> = (0..=round.config.max_order.get()).filter_map(Order::new).collect();
     let others: Vec<_> = orders.into_iter().filter(|&order| order != block.order).collect();
     let order = pick(random, &others);
     let (one, other) = thread::scope(|scope| {
         let (one, other) = (scope.spawn(free), scope.spawn(free));
         barrier.wait();
         for _ in 0..ROUNDS_BESIDE {
-            ground.pool.drain_pagesets();
-            take_and_free(ground, order);
+            round.pool.drain_pagesets();
+            take_and_free(round, order);
         }
         (one.join().expect("freeing does not panic"), other.join().expect("freeing does not panic"))
     });
@@ -84,21 +84,21 @@ fn race(ground: &Ground, block: &Block, random: &mut Rng) -> Result<(), String> 
 }
 
 /// Takes some blocks of an order, as far as there are any, and frees each.
-fn take_and_free(ground: &Ground, order: Order) {
+fn take_and_free(round: &Round, order: Order) {
     let request = PoolRequest::new(order).urgency(Urgency::High).no_wait();
-    let taken: Vec<_> = (0..BLOCKS_BESIDE).map_while(|_| ground.pool.alloc_raw(&request).ok()).collect();
+    let taken: Vec<_> = (0..BLOCKS_BESIDE).map_while(|_| round.pool.alloc_raw(&request).ok()).collect();
     for block in taken {
         // SAFETY: a raw block of this function, freed once.
-        let freed = unsafe { ground.pool.free_raw(block.first, block.order) };
+        let freed = unsafe { round.pool.free_raw(block.first, block.order) };
         freed.unwrap_or_else(|error| panic!("a live block was touched by a free of another: {error}"));
     }
 }
 
 /// When everything was given back, nothing is allocated but what waits in quarantine.
-pub(super) fn nothing_is_left(ground: &Ground, owners: &Owners) -> Result<(), String> {
-    let books = ground.pool.verify().map_err(|error| error.to_string())?;
-    let zones = ground.pool.zones().count() as u64;
-    let waiting = ground.config.hardening.quarantine.get() * zones;
+pub(super) fn nothing_is_left(round: &Round, owners: &Owners) -> Result<(), String> {
+    let books = round.pool.verify().map_err(|error| error.to_string())?;
+    let zones = round.pool.zones().count() as u64;
+    let waiting = round.config.hardening.quarantine.get() * zones;
     let owned = owners.ledger.owned().count();
     if owned != 0 || books.allocated.get() > waiting || !books.balance() {
         return Err(format!("all was given back, yet {owned} frames have owners; {books:?}"));

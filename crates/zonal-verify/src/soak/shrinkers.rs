@@ -12,8 +12,8 @@ use zonal::request::Block;
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Pool, PoolRequest, Registration};
 
-use super::Faults;
 use super::owners::Owners;
+use super::tally::Faults;
 
 /// The cache's name among owners.
 const CACHE: u32 = 1000;

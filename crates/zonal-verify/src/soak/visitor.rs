@@ -1,7 +1,7 @@
 //! Somebody who is at other CPUs' pagesets: drains them, folds their counters, and locks them for many frames at
 //! once while it goes from CPU to CPU.
 //!
-//! In some bouts it visits beside all others. In a *duel*, at a pause, it has one opponent, each on a CPU
+//! In some phases it visits beside all others. In a *duel*, at a pause, it has one opponent, each on a CPU
 //! of its own: an owner that takes and gives single frames as fast as it can.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
 
-use super::ground::{Ground, pick};
+use super::round::{Round, pick};
 
 /// Visits on one CPU.
 const STAY: u32 = 64;
@@ -42,10 +42,10 @@ pub(super) struct Visitor {
 }
 
 impl Visitor {
-    pub(super) fn new(ground: &Ground, seed: u64) -> Self {
-        let nodes = ground.pool.topology().nodes();
+    pub(super) fn new(round: &Round, seed: u64) -> Self {
+        let nodes = round.pool.topology().nodes();
         Self {
-            pool: ground.pool.clone(),
+            pool: round.pool.clone(),
             cpus: nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect(),
             random: Rng::with_seed(seed ^ 0x5157),
             visits: 0,
@@ -56,7 +56,7 @@ impl Visitor {
         self.visits
     }
 
-    /// Visits until told otherwise, in a quarter of the bouts.
+    /// Visits until told otherwise, in a quarter of the phases.
     pub(super) fn work_until(&mut self, over: &AtomicBool) {
         if self.random.u8(..4) != 0 {
             return;

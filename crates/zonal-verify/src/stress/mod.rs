@@ -3,10 +3,11 @@
 //! A *round* is one machine and its programs, all of it from one seed. Threads allocate and free in
 //! *phases*; at the *pause* after each phase, nothing is under way and everything is checked. Some pauses
 //! are *rests*: programs have freed everything before. Neighbours: `round.rs` makes machines,
-//! `world.rs` is what threads share, `worker.rs` what they do, `mutator.rs` changes settings under
+//! `world.rs` is what threads share, `course.rs` brings them together, `worker.rs` what they do, `mutator.rs` changes settings under
 //! them; `pause.rs`, `full_nodes.rs` and `accounting.rs` check.
 
 mod accounting;
+mod course;
 mod full_nodes;
 mod mutator;
 mod pause;

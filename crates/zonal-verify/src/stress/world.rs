@@ -1,11 +1,9 @@
-//! What all threads of a round share, and the round's course.
+//! What all threads of a round share.
 //!
-//! Threads meet at the end of each phase; the first of them, the *leader*, then checks everything
-//! while the others wait. Blocks that programs keep as *cache* can be reclaimed. Neighbours:
-//! `worker.rs` is a thread's work, `pause.rs` the leader's.
+//! Blocks that programs keep as *cache* can be reclaimed. Neighbours: `worker.rs` is a thread's work,
+//! `course.rs` brings threads together.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::AtomicBool;
 
 use fastrand::Rng;
 use zonal::error::AllocError;
@@ -16,11 +14,10 @@ use zonal::request::PageKind;
 use zonal::units::{CpuId, NodeId, PageCount};
 use zonal::{Allocator, Block, NodeMask, Policy, Request};
 use zonal_lab::hands::Hands;
-use zonal_lab::sim::{Join, Lab, ProgramReclaimer, Role, RunError, Threads, Time, World as Machine};
+use zonal_lab::sim::{Lab, ProgramReclaimer, World as Machine};
 
 use super::accounting::Accounting;
 use super::round::Round;
-use super::worker::Worker;
 
 /// A block that a program has.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +66,7 @@ pub(super) struct Policies<'w> {
 }
 
 impl<'w> Policies<'w> {
-    fn new(world: &World<'_, '_, '_, '_>, weights: &'w WeightTable<Lab>) -> Self {
+    pub(super) fn new(world: &World<'_, '_, '_, '_>, weights: &'w WeightTable<Lab>) -> Self {
         world.memory.iter().for_each(|node| weights.set(node, world.random.borrow_mut().u8(1..4)));
         let has_memory = "the first node has memory";
         Self {
@@ -110,62 +107,6 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
     /// Frames of the machine.
     pub(super) fn managed(&self) -> u64 {
         self.round.machine.model.zones.iter().map(|zone| zone.managed.get()).sum()
-    }
-
-    /// Runs the round; returns its virtual time.
-    pub(super) fn run(&self, stop: &AtomicBool) -> Result<Time, RunError> {
-        let machine = self.machine();
-        let weights = WeightTable::new();
-        let policies = &Policies::new(self, &weights);
-        let barriers: Vec<[Join; 2]> =
-            (0..self.round.phases).map(|_| [Join::new(self.cpus.len()), Join::new(1)]).collect();
-        let mut threads = Threads::new();
-        for (at, &cpu) in self.cpus.iter().enumerate() {
-            let barriers = &barriers;
-            threads.add(cpu.id.index(), Role::Foreground, Time::ZERO, move || {
-                self.work(at, policies, barriers);
-            })?;
-        }
-        for (place, node) in self.round.machine.model.nodes.iter().enumerate() {
-            let cpu = node.cpus.first().map_or(self.cpus[0].id, |&cpu| cpu);
-            threads
-                .add(cpu.index(), Role::Background, Time::ZERO, move || self.reclaim_for(place, node.id))?;
-        }
-        let _asked = machine.ask(self);
-        let ended = machine.run(threads, stop)?;
-        let last = ended.iter().filter(|&&time| time != Time::NEVER).max();
-        Ok(last.copied().unwrap_or_default())
-    }
-
-    /// What a thread does.
-    fn work(&self, at: usize, policies: &Policies<'_>, barriers: &[[Join; 2]]) {
-        let machine = self.machine();
-        let mut worker = Worker::new(self, policies, at);
-        for (phase, [end, begin]) in barriers.iter().enumerate() {
-            let rests = phase % 2 == 1;
-            worker.run_phase();
-            if rests {
-                worker.free_all();
-            }
-            end.arrive(machine);
-            if at == 0 {
-                end.wait(machine);
-                self.pause(rests);
-                begin.arrive(machine);
-            } else {
-                begin.wait(machine);
-            }
-        }
-    }
-
-    /// The work of a node's background worker.
-    fn reclaim_for(&self, place: usize, node: NodeId) {
-        loop {
-            self.machine().wait_for_reclaim(place);
-            self.reclaiming.set(self.reclaiming.get() + 1);
-            self.allocator().background_reclaim(node);
-            self.reclaiming.set(self.reclaiming.get() - 1);
-        }
     }
 
     /// Allocates a block on the running CPU, if there is one.
@@ -216,12 +157,12 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
 }
 
 impl ProgramReclaimer for World<'_, '_, '_, '_> {
-    fn count(&self, _machine: &Machine, request: &ReclaimRequest) -> PageCount {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
         let caches = self.caches.borrow();
         caches[self.hands.place_of(request.node)].iter().map(|held| held.block.order.pages()).sum()
     }
 
-    fn reclaim(&self, _machine: &Machine, request: &ReclaimRequest) -> PageCount {
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let place = self.hands.place_of(request.node);
         // A reclaimer can need a frame itself.
         let needs = self.random.borrow_mut().u8(..8) == 0;

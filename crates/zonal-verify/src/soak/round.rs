@@ -14,7 +14,7 @@ use zonal_linux::{Pool, PoolError};
 const MIB: [u64; 4] = [16, 32, 64, 128];
 
 /// A pool and how it is used.
-pub(super) struct Ground {
+pub(super) struct Round {
     pub(super) pool: Pool,
     pub(super) config: Config,
     pub(super) threads: usize,
@@ -22,7 +22,7 @@ pub(super) struct Ground {
     pub(super) cpus: Vec<CpuId>,
 }
 
-impl fmt::Display for Ground {
+impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes = self.pool.memory_nodes().iter().count();
         let frames = self.pool.frames().get();
@@ -35,7 +35,7 @@ impl fmt::Display for Ground {
     }
 }
 
-impl Ground {
+impl Round {
     pub(super) fn new(seed: u64) -> Result<Self, PoolError> {
         let mut random = Rng::with_seed(seed);
         let config = config(&mut random);

@@ -12,15 +12,15 @@ use zonal::units::{CpuId, PageCount, Pfn};
 use zonal::watermarks::WatermarkSettings;
 use zonal_linux::{OfflineError, Pool};
 
-use super::Faults;
-use super::ground::{Ground, cache, pick};
+use super::round::{Round, cache, pick};
+use super::tally::Faults;
 
 /// Ranges that are offline at a time, at most.
 const RANGES_MAX: usize = 4;
 /// Rest between two changes.
 const REST: Duration = Duration::from_micros(500);
 
-pub(super) struct Tinker {
+pub(super) struct Mutator {
     pool: Pool,
     cpus: Vec<CpuId>,
     /// Those of `cpus` that are offline.
@@ -30,11 +30,11 @@ pub(super) struct Tinker {
     faults: Faults,
 }
 
-impl Tinker {
-    pub(super) fn new(ground: &Ground, seed: u64) -> Self {
+impl Mutator {
+    pub(super) fn new(round: &Round, seed: u64) -> Self {
         Self {
-            pool: ground.pool.clone(),
-            cpus: ground.cpus.clone(),
+            pool: round.pool.clone(),
+            cpus: round.cpus.clone(),
             away: Vec::new(),
             ranges: Vec::new(),
             random: Rng::with_seed(seed ^ 0x71_2c),

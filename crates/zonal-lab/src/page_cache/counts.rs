@@ -1,0 +1,56 @@
+//! Counts of what reclaim did.
+
+use std::cell::Cell;
+
+use zonal::reclaim::ReclaimReason;
+
+/// What reclaim did, in pages of the lists by use. Direct includes node reclaim, as in Linux's `pgscan_direct`.
+#[derive(Default, Debug)]
+pub struct Counts {
+    pub(super) direct_scanned: Cell<u64>,
+    pub(super) direct_reclaimed: Cell<u64>,
+    pub(super) background_scanned: Cell<u64>,
+    pub(super) background_reclaimed: Cell<u64>,
+    pub(super) with_files: Cell<u64>,
+}
+
+impl Counts {
+    /// Looked at by requesters.
+    #[must_use]
+    pub fn direct_scanned(&self) -> u64 {
+        self.direct_scanned.get()
+    }
+
+    /// Given up for requesters.
+    #[must_use]
+    pub fn direct_reclaimed(&self) -> u64 {
+        self.direct_reclaimed.get()
+    }
+
+    /// Looked at in the background.
+    #[must_use]
+    pub fn background_scanned(&self) -> u64 {
+        self.background_scanned.get()
+    }
+
+    /// Given up in the background.
+    #[must_use]
+    pub fn background_reclaimed(&self) -> u64 {
+        self.background_reclaimed.get()
+    }
+
+    /// Given up together with files that nobody used, whoever asked.
+    #[must_use]
+    pub fn with_files(&self) -> u64 {
+        self.with_files.get()
+    }
+
+    pub(super) fn add(&self, reason: ReclaimReason, scanned: u64, reclaimed: u64) {
+        let (scans, gains) = match reason {
+            ReclaimReason::Background => (&self.background_scanned, &self.background_reclaimed),
+            _ => (&self.direct_scanned, &self.direct_reclaimed),
+        };
+        scans.set(scans.get() + scanned);
+        gains.set(gains.get() + reclaimed);
+    }
+}

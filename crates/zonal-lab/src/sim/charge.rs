@@ -1,0 +1,211 @@
+//! Charges accesses to the running CPU: the state of lines is in the directory, the queues of those that wait too.
+//!
+//! Neighbours: `coherence.rs` is the directory, `cells.rs` calls this for each access of the allocator, `locks.rs`
+//! moves the lines of locks by it.
+
+use std::cell::Cell;
+
+use super::access::Access;
+use super::coherence::{ALONE, Directory, OWNER, SHARED, VERSION};
+use super::line_queue::Waits;
+use super::time::Time;
+use super::world::{Event, World};
+
+/// A line of a program's own, shared by its threads: a counter, the head of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramLine(usize);
+
+impl ProgramLine {
+    /// A line in the memory of the node at a place.
+    #[must_use]
+    pub fn new(world: &World, node: usize) -> Self {
+        Self(world.directory.own_line(node))
+    }
+
+    pub(super) const fn number(self) -> usize {
+        self.0
+    }
+
+    /// Such lines are there to be shared, so each access is made in its turn.
+    fn access(self, world: &World, access: Access) {
+        world.sync();
+        world.access_line(self.0, access);
+    }
+
+    /// The running CPU reads it.
+    pub fn read(self, world: &World) {
+        self.access(world, Access::Read);
+    }
+
+    /// The running CPU writes it.
+    pub fn write(self, world: &World) {
+        self.access(world, Access::Write);
+    }
+
+    /// The running CPU changes it by an atomic read-modify-write.
+    pub fn modify(self, world: &World) {
+        self.access(world, Access::Modify);
+    }
+}
+
+impl World {
+    /// Charges an access to what lies at `address`; returns when the CPU may make it.
+    #[inline(always)]
+    pub(crate) fn access(&self, address: usize, access: Access) {
+        if self.is_charging() {
+            let directory = &self.directory;
+            let line = directory.line_of(address);
+            self.access_line(line, access);
+        }
+    }
+
+    /// [`Self::access`] to a line by its number.
+    #[inline(always)]
+    pub(super) fn access_line(&self, line: usize, access: Access) {
+        let directory = &self.directory;
+        // Cells that lie elsewhere, as those of a policy, cost nothing.
+        let Some(entry) = directory.lines.get(line).map(Cell::get) else { return };
+        let slot = directory.first_tag.get() + directory.set_of(line);
+        let has = directory.tags[slot].get() == (line as u64 + 1) << 24 | entry & VERSION;
+        let may = access == Access::Read || entry & (OWNER | ALONE) == directory.mine.get();
+        if has && may {
+            self.set_now(self.now() + directory.hit);
+        } else {
+            self.miss(line, access);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn miss(&self, line: usize, access: Access) {
+        let directory = &self.directory;
+        directory.misses.set(directory.misses.get() + 1);
+        if !self.concerns_others(line, access) {
+            let latency = directory.memory_latency(directory.home(line), self.node());
+            self.spend(latency);
+            return directory.settle(line, access, self.cpu());
+        }
+        self.sync();
+        // Others may have been there meanwhile.
+        if self.concerns_others(line, access) {
+            self.transfer(line, access);
+        } else {
+            directory.settle(line, access, self.cpu());
+        }
+    }
+
+    /// Whether an access takes the line from another CPU, or a copy from others who share it.
+    fn concerns_others(&self, line: usize, access: Access) -> bool {
+        let entry = self.directory.lines[line].get();
+        let mine = entry & OWNER == self.directory.mine.get() & OWNER;
+        match access {
+            Access::Read => entry & ALONE != 0 && !mine,
+            Access::Write | Access::Modify => entry & SHARED != 0 || (entry & OWNER != 0 && !mine),
+        }
+    }
+
+    /// Moves a line from its owner to the running CPU, after those who were first.
+    fn transfer(&self, line: usize, access: Access) {
+        let directory = &self.directory;
+        directory.transfers.set(directory.transfers.get() + 1);
+        let before = self.now();
+        let busy = Time::from_ps(directory.busy[line].get());
+        if self.is_pinned() {
+            // It can neither wait nor let others go first: it does not take part in the queue.
+            self.set_now(before + self.service(line, access, self.cpu(), 0));
+            directory.settle(line, access, self.cpu());
+        } else if busy >= before && busy != Time::ZERO {
+            self.wait_for_line(line, access, busy);
+        } else {
+            let end = before + self.service(line, access, self.cpu(), 0);
+            directory.busy[line].set(end.ps());
+            directory.settle(line, access, self.cpu());
+            self.set_now(end);
+        }
+        let waited = self.now() - before;
+        self.account(|account| account.line_wait += waited);
+    }
+
+    fn wait_for_line(&self, line: usize, access: Access, busy: Time) {
+        {
+            let mut queues = self.directory.queues.borrow_mut();
+            let queue = queues.entry(line).or_default();
+            if queue.is_empty() {
+                self.plan(busy, Event::Line(line));
+            }
+            let toward = self.directory.transfer_latency(self.node(), self.directory.home(line));
+            queue.enter(self.thread(), self.cpu(), access, toward, self.now());
+        }
+        self.block();
+    }
+
+    /// What the transfer of a line to `cpu` takes while so many others wait.
+    fn service(&self, line: usize, access: Access, cpu: usize, waiting: usize) -> Time {
+        let directory = &self.directory;
+        let owner = Directory::owner(directory.lines[line].get());
+        let from = owner.map_or_else(|| directory.home(line), |owner| self.geometry.node_of_cpu[owner]);
+        let latency = directory.transfer_latency(from, self.geometry.node_of_cpu[cpu]);
+        let transactions = match access {
+            Access::Modify => self.hardware.atomic_transactions,
+            Access::Read | Access::Write => 1.0,
+        };
+        latency.scaled(transactions * self.hardware.slowdown(waiting))
+    }
+
+    /// A line is free: serves the next who waits for it.
+    pub(crate) fn serve_line(&self, line: usize, now: Time) {
+        let directory = &self.directory;
+        let mut queues = directory.queues.borrow_mut();
+        let Some(queue) = queues.get_mut(&line) else { return };
+        let home = directory.home(line);
+        let is_local = |cpu: usize| self.geometry.node_of_cpu[cpu] == home;
+        let next = queue.next(&self.hardware, &mut self.random.borrow_mut(), is_local);
+        let Some(next) = next else { return };
+        let waiting = queue.len();
+        let end = now + self.service(line, next.access, next.cpu, waiting);
+        directory.busy[line].set(end.ps());
+        directory.settle(line, next.access, next.cpu); // taken from its owner as the transfer begins
+        queue.note_served(now.saturating_sub(next.since));
+        if waiting != 0 {
+            self.plan(end, Event::Line(line));
+        }
+        drop(queues);
+        self.wake(next.thread, end);
+    }
+
+    /// Makes the line of an address as if `cpu` had just been handed it by the running one; gives
+    /// how long that takes with so many others waiting.
+    pub(super) fn hand_over(&self, line: usize, cpu: usize, waiting: usize) -> Time {
+        let directory = &self.directory;
+        directory.transfers.set(directory.transfers.get() + 1);
+        let time = self.service(line, Access::Modify, cpu, waiting);
+        directory.settle(line, Access::Modify, cpu);
+        time
+    }
+
+    /// Waits for each line that was waited for, with the address of what lies there; `None` for those of
+    /// programs.
+    #[must_use]
+    pub fn line_waits(&self) -> Vec<(Option<usize>, Waits)> {
+        let queues = self.directory.queues.borrow();
+        queues.iter().map(|(&line, queue)| (self.directory.address_of(line), queue.waits())).collect()
+    }
+
+    /// As [`Self::line_waits`], for locks.
+    #[must_use]
+    pub fn lock_waits(&self) -> Vec<(Option<usize>, Waits)> {
+        let waits = self.locks.waits().into_iter();
+        waits.map(|(line, waits)| (self.directory.address_of(line), waits)).collect()
+    }
+
+    /// Lines moved between CPUs so far, and misses of all kinds, these included.
+    #[must_use]
+    pub fn transfers_and_misses(&self) -> (u64, u64) {
+        (self.directory.transfers.get(), self.directory.misses.get())
+    }
+
+    /// The line that an address lies in.
+    pub(super) fn line_at(&self, address: usize) -> usize {
+        self.directory.line_of(address)
+    }
+}
