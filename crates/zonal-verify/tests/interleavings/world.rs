@@ -120,11 +120,13 @@ impl<C: Checker> World<C> {
             let first = start(node as u64);
             first..first + frames
         });
+        let end = frames.clone().last().map_or(start(0), |last| last + 1);
+        let ledger = Ledger::new(start(0)..end);
         let contents = frames.map(|frame| (frame, Shared(std::rc::Rc::new(C::Contents::new())))).collect();
         Arc::new(Self {
             allocator: ManuallyDrop::new(allocator.expect("a lawful machine")),
             buffers,
-            ledger: Ledger::new(start(0)..start(nodes.len() as u64)),
+            ledger,
             contents: Mutex::new(contents),
             interrupts,
         })
