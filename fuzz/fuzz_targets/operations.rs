@@ -1,4 +1,4 @@
-//! Operations on a small machine, against a table of owners.
+//! Operations on a small machine, against the naive model.
 //!
 //! To run it, with cargo-fuzz and a nightly compiler, from the root of the repository:
 //!

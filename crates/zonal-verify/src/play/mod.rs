@@ -3,7 +3,8 @@
 //! An [`Operation`] is plain data, lawful in any world: numbers in it are taken modulo what there is.
 //! A [`Plan`] describes a machine; [`Plan::play`] builds an allocator over it in a [`World`] whose CPU and
 //! clock are steered; a [`Player`] applies operations there, judges every answer by its [`Model`], and
-//! compares all books when asked to.
+//! compares all books when asked to. The [`generator`] reads machines and operations off bytes, for random
+//! histories and for fuzzing.
 
 mod cache;
 pub mod generator;
