@@ -158,7 +158,7 @@ impl World {
         Self {
             allocator,
             cpus,
-            owners: Ledger::new(0..2 * FRAMES as u64),
+            owners: Ledger::new(0..2 * FRAMES),
             both_run: Barrier::new(2),
             racing: AtomicUsize::new(0),
         }
