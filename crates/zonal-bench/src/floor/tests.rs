@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use zonal::units::{Order, Pfn};
-use zonal_workload::PageSource;
 use zonal_testing::{Ledger, skipped};
+use zonal_workload::PageSource;
 
 use super::stock::{Access, BULK};
 use super::*;

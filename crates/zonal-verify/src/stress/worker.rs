@@ -8,7 +8,7 @@ use fastrand::Rng;
 use zonal::request::{PageKind, Urgency};
 use zonal::units::{NodeId, Order, ZoneKind};
 use zonal::{NodeMask, Policy, Request};
-use zonal_lab::sim::{Lab, Time};
+use zonal_lab::sim::Time;
 
 use super::round::one_of;
 use super::world::{Held, Policies, World};
