@@ -17,9 +17,9 @@ use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 const OLDEST: &str = "1.88";
 /// What sanitizers are built for; naming it keeps their flags away from build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Tests of the core in which threads meet.
-const THREADED: [&str; 6] =
-    ["--test=misuse_races", "--test=owner_table", "--test=online", "--test=reclaim", "--test=bulk", "--lib"];
+/// Tests of the core in which threads meet, among those of its public interface.
+const THREADED: [&str; 5] =
+    ["invalid_frees::races", "requests::owner_table", "hotplug::", "reclaim::reclaimers", "requests::bulk"];
 
 /// Rooms of the host that make no call of the system that Miri lacks.
 const HOST_ROOMS: [&str; 3] = ["error::", "lock::", "wake_tests::"];
@@ -43,7 +43,7 @@ fn all() -> Vec<Step> {
     let mut steps = vec![
         Step::new("Miri: rooms of the core", |root| miri(root, &["-p", "zonal", "--lib"])),
         Step::new("Miri: threads that meet in the core", |root| {
-            miri(root, &["-p", "zonal", "--test=misuse_races", "--test=bulk"])
+            miri(root, &["-p", "zonal", "--test=allocator", "--", "invalid_frees::races", "requests::bulk"])
         }),
         Step::new("Miri: rooms of the host", |root| {
             miri(root, &[&["-p", "zonal-linux", "--lib", "--"][..], &HOST_ROOMS].concat())
@@ -51,7 +51,15 @@ fn all() -> Vec<Step> {
     ];
     for sanitizer in ["thread", "address"] {
         steps.push(Step::new(format!("{sanitizer} sanitizer: core"), move |root| {
-            sanitize(root, sanitizer, &[&["test", "-p", "zonal"][..], &THREADED].concat())
+            let unit_tests = sanitize(root, sanitizer, &["test", "-p", "zonal", "--lib"]);
+            if unit_tests != Outcome::Passed {
+                return unit_tests;
+            }
+            sanitize(
+                root,
+                sanitizer,
+                &[&["test", "-p", "zonal", "--test=allocator", "--"][..], &THREADED].concat(),
+            )
         }));
         steps.push(Step::new(format!("{sanitizer} sanitizer: pools and a short soak"), move |root| {
             sanitize(
@@ -154,8 +162,9 @@ fn sanitize(root: &Path, sanitizer: &str, arguments: &[&str]) -> Outcome {
             "no source of std: rustup toolchain install nightly --component rust-src".into(),
         );
     }
-    let mut run = of_toolchain(root, "nightly", arguments);
-    run.args(["-Zbuild-std", "--target", TARGET]);
+    let (command, arguments) = arguments.split_first().expect("a command of cargo");
+    let mut run = of_toolchain(root, "nightly", &[command]);
+    run.args(["-Zbuild-std", "--target", TARGET]).args(arguments);
     run.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
     // Metadata is leaked on purpose.
     run.env("ASAN_OPTIONS", "detect_leaks=0").env("TSAN_OPTIONS", "halt_on_error=1");

@@ -2,7 +2,7 @@
 //!
 //! A *mutant* is a file of `xtask/mutants`: what to find in one source file, exactly once, and what to
 //! put there instead. The copy lies in `target/mutants/workspace` and is built in
-//! `target/mutants/build`; `examples/stress.rs` of `zonal-verify` runs on it and must stop with the
+//! `target/mutants/build`; the program `stress` of `zonal-verify` runs on it and must stop with the
 //! operation at which it noticed. The core as it is must be left alone. Neighbours: `plan.rs` puts these steps
 //! among the others.
 
@@ -130,13 +130,13 @@ enum Ended {
 /// Builds the copy and runs stress on it.
 fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
     let build = mutants_folder(root).join("build");
-    let mut call = cargo(copy, ["build", "-q", "-p", "zonal-verify", "--example", "stress"]);
+    let mut call = cargo(copy, ["build", "-q", "-p", "zonal-verify", "--bin", "stress"]);
     // Copies differ too much for incremental builds to pay.
     call.env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "0");
     if let Outcome::Failed(why) = succeeds(&mut call) {
         return Err(format!("the copy does not build: {why}"));
     }
-    let mut run = Command::new(build.join("debug/examples/stress"));
+    let mut run = Command::new(build.join("debug/stress"));
     run.args([SEED, ROUNDS]).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut run = run.spawn().map_err(|error| format!("stress does not start: {error}"))?;
     let begin = Instant::now();

@@ -1,0 +1,343 @@
+//! A world for tests of the public interface: machines of any shape, a CPU, a clock and reclaimers
+//! that the test steers.
+#![allow(unreachable_pub)] // for all tests
+
+pub mod effects;
+#[path = "../../../examples/shared_lines/watched.rs"]
+pub mod watched;
+pub mod zeroed;
+
+use core::mem::MaybeUninit;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+
+use Ordering::{AcqRel, Acquire, Relaxed};
+use zonal::cpu_local::TryLock;
+use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::{FrameContents, RawLock};
+use zonal::reclaim::{NoReclaimer, ReclaimRequest, Reclaimer};
+use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
+use zonal::{Allocator, Buffer, Config, Machine, Platform};
+
+thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+    static RECLAIMING: Cell<bool> = const { Cell::new(false) };
+    static REENTERED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Moves the calling thread to a CPU.
+pub fn run_on(cpu: u32) {
+    CPU.set(cpu);
+}
+
+/// Whether the calling thread counts as reclaiming.
+pub fn reclaim_on_this_thread(reclaiming: bool) {
+    RECLAIMING.set(reclaiming);
+}
+
+/// Whether the calling thread counts as a handler that has interrupted itself; locks must not be waited for then.
+pub fn reenter_on_this_thread(reentered: bool) {
+    REENTERED.set(reentered);
+}
+
+/// A lock that gives the processor away while it waits: tests have more threads than processors.
+pub struct YieldLock(AtomicU32);
+
+impl RawLock for YieldLock {
+    fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    fn lock(&self) {
+        assert!(!REENTERED.get(), "a handler waits for the thread it has interrupted");
+        while !self.try_lock() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn try_lock(&self) -> bool {
+        // Acquire pairs with the release in `unlock`; relaxed on failure, when nothing is read.
+        self.0.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    }
+
+    fn unlock(&self) {
+        // AcqRel: the release pairs with `try_lock`.
+        assert_eq!(self.0.swap(0, AcqRel), 1, "a lock was freed that nobody held");
+    }
+}
+
+/// What lies in frames: one word stands for all of a frame.
+pub struct Contents {
+    first: u64,
+    words: Vec<AtomicU64>,
+}
+
+impl Contents {
+    /// The word of `frame`.
+    pub fn word(&self, frame: u64) -> &AtomicU64 {
+        &self.words[(frame - self.first) as usize]
+    }
+}
+
+impl FrameContents for Contents {
+    fn fill(&self, first: Pfn, count: PageCount, pattern: u64) {
+        // Relaxed here and below: who owns a frame was settled before.
+        (first.get()..first.get() + count.get()).for_each(|frame| self.word(frame).store(pattern, Relaxed));
+    }
+
+    fn holds(&self, first: Pfn, count: PageCount, pattern: u64) -> bool {
+        (first.get()..first.get() + count.get()).all(|frame| self.word(frame).load(Relaxed) == pattern)
+    }
+}
+
+/// What the test steers, shared with the platform.
+#[derive(Default)]
+pub struct Controls {
+    clock_ns: AtomicU64,
+    contents: OnceLock<Contents>,
+    reclaimer: RwLock<Option<Arc<dyn Reclaimer + Send>>>,
+    woken: Mutex<Vec<NodeId>>,
+}
+
+impl Controls {
+    pub fn advance_ms(&self, ms: u64) {
+        self.clock_ns.fetch_add(ms * 1_000_000, Relaxed);
+    }
+
+    /// Sets the clock, backwards too.
+    pub fn set_ms(&self, ms: u64) {
+        self.clock_ns.store(ms * 1_000_000, Relaxed);
+    }
+
+    /// Gives the world `count` frames of contents from `first`, all with the word `pattern`.
+    pub fn set_contents(&self, first: u64, count: u64, pattern: u64) {
+        let words = (0..count).map(|_| AtomicU64::new(pattern)).collect();
+        assert!(self.contents.set(Contents { first, words }).is_ok(), "contents are set once");
+    }
+
+    pub fn contents(&self) -> &Contents {
+        self.contents.get().expect("contents were set")
+    }
+
+    pub fn set_reclaimer(&self, reclaimer: Arc<dyn Reclaimer + Send>) {
+        *self.reclaimer.write().unwrap() = Some(reclaimer);
+    }
+
+    pub fn take_woken(&self) -> Vec<NodeId> {
+        std::mem::take(&mut self.woken.lock().unwrap())
+    }
+}
+
+/// The platform of tests.
+pub struct TestPlatform(pub Arc<Controls>);
+
+impl Platform for TestPlatform {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = YieldLock;
+    type CpuLocal = TryLock;
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId::new(CPU.get())
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_ns(self.0.clock_ns.load(Relaxed))
+    }
+
+    fn relax(&self, _round: u32) {
+        std::thread::yield_now();
+    }
+
+    fn is_reclaiming(&self) -> bool {
+        RECLAIMING.get()
+    }
+
+    fn is_reentered(&self) -> bool {
+        REENTERED.get()
+    }
+
+    fn set_reclaiming(&self, reclaiming: bool) {
+        assert_ne!(RECLAIMING.replace(reclaiming), reclaiming, "reclaim is never nested");
+    }
+
+    fn wake_background_reclaim(&self, node: NodeId) {
+        self.0.woken.lock().unwrap().push(node);
+    }
+
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        self
+    }
+
+    fn contents(&self) -> Option<&dyn FrameContents> {
+        self.0.contents.get().map(|contents| contents as &dyn FrameContents)
+    }
+}
+
+impl Reclaimer for TestPlatform {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        assert!(self.is_reclaiming(), "who counts is reclaiming");
+        let reclaimer = self.0.reclaimer.read().unwrap().clone();
+        reclaimer.map_or_else(|| NoReclaimer.count(request), |reclaimer| reclaimer.count(request))
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        assert!(self.is_reclaiming(), "who reclaims is reclaiming");
+        let reclaimer = self.0.reclaimer.read().unwrap().clone();
+        reclaimer.map_or_else(|| NoReclaimer.reclaim(request), |reclaimer| reclaimer.reclaim(request))
+    }
+}
+
+/// A zone to be built: node, kind, start, spanned frames, managed ranges (start, count).
+pub type ZonePlan = (u16, ZoneKind, u64, u64, Vec<(u64, u64)>);
+
+/// A machine to be built: each node with its CPUs, zones and distances.
+#[derive(Clone, Default)]
+pub struct Plan {
+    pub nodes: Vec<(u16, Vec<u32>)>,
+    pub distances: Vec<Vec<u8>>,
+    pub zones: Vec<ZonePlan>,
+    /// Start and length of memory that may come later.
+    pub hotplug: Vec<(u64, u64)>,
+    /// Frames present of each zone; none = those managed.
+    pub present: Vec<u64>,
+}
+
+pub fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+impl Plan {
+    /// `nodes` nodes of `frames` frames and `cpus` CPUs each, all equally distant.
+    pub fn even(nodes: u16, cpus: u32, frames: u64) -> Self {
+        Self::with_distances(cpus, frames, |_, _| 20, nodes)
+    }
+
+    /// As [`Plan::even`], with a distance function for different nodes.
+    pub fn with_distances(cpus: u32, frames: u64, distance: impl Fn(u16, u16) -> u8, nodes: u16) -> Self {
+        let mut plan = Self::default();
+        let stride = frames.next_multiple_of(4096);
+        for id in 0..nodes {
+            let first = u32::from(id) * cpus;
+            plan.nodes.push((id, (first..first + cpus).collect()));
+            plan.distances.push((0..nodes).map(|to| if to == id { 10 } else { distance(id, to) }).collect());
+            let start = (u64::from(id) + 1) * stride;
+            plan.zones.push((id, ZoneKind::Normal, start, frames, vec![(start, frames)]));
+        }
+        plan
+    }
+
+    /// An allocator over this machine, with what steers it. Metadata is leaked: tests are short.
+    pub fn build(&self, config: &Config) -> World {
+        let controls = Arc::new(Controls::default());
+        let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
+        World { allocator, controls }
+    }
+
+    /// As [`Plan::build`], over a world prepared by `prepare`.
+    pub fn build_in(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World {
+        let controls = Arc::new(Controls::default());
+        prepare(&controls);
+        let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
+        World { allocator, controls }
+    }
+
+    /// Every frame managed at start.
+    pub fn frames(&self) -> impl Iterator<Item = u64> + '_ {
+        self.zones.iter().flat_map(|zone| &zone.4).flat_map(|&(start, count)| start..start + count)
+    }
+
+    pub fn try_build<P: Platform>(
+        &self,
+        config: &Config,
+        platform: P,
+    ) -> Result<Allocator<'static, P>, zonal::error::ConfigError> {
+        let range = |start, count| FrameRange { start: Pfn::new(start), count: PageCount::new(count) };
+        let cpus: Vec<Vec<CpuId>> =
+            self.nodes.iter().map(|(_, cpus)| cpus.iter().map(|&cpu| CpuId::new(cpu)).collect()).collect();
+        let nodes: Vec<NodeDescription<'_>> = (self.nodes.iter().zip(&cpus).zip(&self.distances))
+            .map(|(((id, _), cpus), distances)| NodeDescription { id: node(*id), cpus, distances })
+            .collect();
+        let managed: Vec<Vec<FrameRange>> = self
+            .zones
+            .iter()
+            .map(|zone| zone.4.iter().map(|&(start, count)| range(start, count)).collect())
+            .collect();
+        let zones: Vec<ZoneDescription<'_>> = (self.zones.iter().zip(&managed))
+            .map(|(&(id, kind, start, spanned, _), managed)| ZoneDescription {
+                node: node(id),
+                kind,
+                span: range(start, spanned),
+                managed,
+            })
+            .collect();
+        let hotplug: Vec<FrameRange> =
+            self.hotplug.iter().map(|&(start, count)| range(start, count)).collect();
+        let present: Vec<PageCount> = self.present.iter().map(|&frames| PageCount::new(frames)).collect();
+        let mut machine = Machine::new(&nodes, &zones)?.with_hotplug(&hotplug)?;
+        if !present.is_empty() {
+            machine = machine.with_present(&present)?;
+        }
+        Allocator::new(platform, &machine, config, |request| Some(leaked(request.bytes)))
+    }
+}
+
+/// A buffer of garbage: all that the allocator relies on must be written by it.
+fn leaked(bytes: usize) -> Buffer<'static> {
+    Buffer::uninit(Box::leak(vec![MaybeUninit::new(0xa5_u8); bytes].into_boxed_slice()))
+}
+
+pub struct World {
+    pub allocator: Allocator<'static, TestPlatform>,
+    pub controls: Arc<Controls>,
+}
+
+/// A block of `order`.
+pub fn order(order: u8) -> zonal::units::Order {
+    zonal::units::Order::new(order).unwrap()
+}
+
+/// `count` frames from `start`.
+pub fn range(start: u64, count: u64) -> FrameRange {
+    FrameRange { start: Pfn::new(start), count: PageCount::new(count) }
+}
+
+/// A small generator of pseudo-random numbers (splitmix64): the same seed, the same history.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.bits() % bound
+    }
+
+    /// True once in `n` times.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// How long a stress test goes on: once through, or for the seconds that the environment asks for.
+pub fn stress_rounds() -> impl Iterator<Item = u64> {
+    let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
+    let until = seconds.map(|seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds));
+    (0..).take_while(move |&round| round == 0 || until.is_some_and(|until| std::time::Instant::now() < until))
+}

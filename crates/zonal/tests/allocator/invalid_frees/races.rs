@@ -1,0 +1,348 @@
+//! Two threads free the same block at the same moment: books stay exact, nobody gets a frame that
+//! somebody has.
+//!
+//! The platform's one-byte cells wait after a load, or before an exchange, until the other thread is there
+//! too, and after the change that follows until it has made its own: nanoseconds become a certainty.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, run_on};
+use zonal::config::{Hardening, Misuse};
+use zonal::cpu_local::TryLock;
+use zonal::error::FreeError;
+use zonal::platform::{Atomic, FrameContents};
+use zonal::reclaim::Reclaimer;
+use zonal::request::{Block, PageKind, Urgency};
+use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
+use zonal::{Allocator, Config, Platform, Request};
+use zonal_testing::Meeting;
+
+/// Under Miri, a thousand times slower, one case in so many is tried.
+const ONE_IN: usize = if cfg!(miri) { 20 } else { 1 };
+
+thread_local! {
+    /// Where the thread waits before its next exchange of a byte or after its next load, whichever comes first,
+    /// and after the next store or exchange.
+    static LOADED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
+    static STORED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
+    /// Met twice by the thread after its next load of a byte, or before its next exchange: what others do
+    /// between lies between what it knows so far and whatever follows.
+    static PAUSED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
+}
+
+fn meet(meeting: Option<Arc<Meeting>>) {
+    if let Some(meeting) = meeting {
+        meeting.wait();
+    }
+}
+
+/// Lets the other threads go on to here.
+fn pause() {
+    meet(LOADED.take());
+    let paused = PAUSED.take();
+    meet(paused.clone());
+    meet(paused);
+}
+
+/// A byte whose load can be made to last, and whose exchange can be made to come late.
+struct SlowByte(AtomicU8);
+
+impl Atomic<u8> for SlowByte {
+    fn new(value: u8) -> Self {
+        Self(AtomicU8::new(value))
+    }
+    fn load(&self, ordering: Ordering) -> u8 {
+        let value = self.0.load(ordering);
+        pause();
+        value
+    }
+    fn store(&self, value: u8, ordering: Ordering) {
+        self.0.store(value, ordering);
+        meet(STORED.take());
+    }
+    fn swap(&self, value: u8, ordering: Ordering) -> u8 {
+        self.0.swap(value, ordering)
+    }
+    fn compare_exchange(&self, current: u8, new: u8, ok: Ordering, failed: Ordering) -> Result<u8, u8> {
+        pause();
+        let result = self.0.compare_exchange(current, new, ok, failed);
+        meet(STORED.take());
+        result
+    }
+    fn fetch_add(&self, value: u8, ordering: Ordering) -> u8 {
+        self.0.fetch_add(value, ordering)
+    }
+    fn fetch_or(&self, value: u8, ordering: Ordering) -> u8 {
+        self.0.fetch_or(value, ordering)
+    }
+    fn fetch_and(&self, value: u8, ordering: Ordering) -> u8 {
+        self.0.fetch_and(value, ordering)
+    }
+}
+
+/// The platform of tests, with such bytes.
+struct RacePlatform(TestPlatform);
+
+impl Platform for RacePlatform {
+    type U8 = SlowByte;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = YieldLock;
+    type CpuLocal = TryLock;
+
+    fn current_cpu(&self) -> CpuId {
+        self.0.current_cpu()
+    }
+
+    fn cpu_local(&self) -> &TryLock {
+        &TryLock
+    }
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+    fn is_reclaiming(&self) -> bool {
+        self.0.is_reclaiming()
+    }
+    fn set_reclaiming(&self, reclaiming: bool) {
+        self.0.set_reclaiming(reclaiming);
+    }
+    fn wake_background_reclaim(&self, node: NodeId) {
+        self.0.wake_background_reclaim(node);
+    }
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        self.0.reclaimer()
+    }
+    fn contents(&self) -> Option<&dyn FrameContents> {
+        self.0.contents()
+    }
+}
+
+type Zonal = Allocator<'static, RacePlatform>;
+
+fn build(frames: u64, config: &Config) -> Zonal {
+    run_on(0);
+    Plan::even(1, 2, frames)
+        .try_build(config, RacePlatform(TestPlatform(Arc::new(Controls::default()))))
+        .unwrap()
+}
+
+/// Both CPUs free `block` at once; gives what came of it.
+fn free_twice(a: &Zonal, block: Block) -> [Result<(), FreeError>; 2] {
+    let meeting = Arc::<Meeting>::default();
+    std::thread::scope(|scope| {
+        let threads = [0, 1].map(|cpu| {
+            let meeting = Arc::clone(&meeting);
+            scope.spawn(move || {
+                run_on(cpu);
+                LOADED.set(Some(Arc::clone(&meeting)));
+                STORED.set(Some(meeting));
+                a.free(block.first, block.order)
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    })
+}
+
+/// What a caller knows: which frames are his.
+#[derive(Default)]
+struct Mine(BTreeSet<u64>);
+
+impl Mine {
+    fn add(&mut self, block: Block) {
+        for frame in block.first.get()..block.first.get() + block.order.pages().get() {
+            assert!(self.0.insert(frame), "frame {frame} was handed out twice");
+        }
+    }
+
+    fn remove(&mut self, block: Block) {
+        for frame in block.first.get()..block.first.get() + block.order.pages().get() {
+            assert!(self.0.remove(&frame));
+        }
+    }
+}
+
+/// Takes all there is from CPU 0 and 1 in turn, in blocks of `orders`, and gives it back.
+fn take_all_and_return(a: &Zonal, mine: &mut Mine, orders: &[u8]) {
+    let mut blocks = Vec::new();
+    for &wanted in orders.iter().chain(&[0]) {
+        for turn in 0.. {
+            run_on(turn % 2);
+            let request = Request::new(order(wanted)).urgency(Urgency::Reserve);
+            let Ok(block) = a.alloc(&request) else { break };
+            mine.add(block);
+            blocks.push(block);
+        }
+    }
+    for block in blocks {
+        mine.remove(block);
+        a.free(block.first, block.order).unwrap();
+    }
+}
+
+fn check_all_free(a: &Zonal) {
+    a.drain_pagesets();
+    let books = a.verify().unwrap();
+    assert_eq!(books.free, books.managed);
+}
+
+#[test]
+fn exact_lets_one_of_two_racing_frees_win() {
+    let a = build(2048, &Config { misuse: Misuse::Exact, ..Config::default() });
+    for order in (0..=10).map(order).flat_map(|order| [order; 20]).step_by(ONE_IN) {
+        run_on(0);
+        let block = a.alloc(&Request::new(order)).unwrap();
+        let results = free_twice(&a, block);
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "order {order}");
+        assert!(results.contains(&Err(FreeError::NotAllocated(block.first))));
+        a.verify().unwrap();
+    }
+    check_all_free(&a);
+    take_all_and_return(&a, &mut Mine::default(), &[]);
+    check_all_free(&a);
+    assert_eq!(a.events().withheld, 0);
+}
+
+/// Both racing frees may succeed; what follows is up to `then`, which must find no frame twice.
+fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl Fn(&Zonal, &mut Mine)) {
+    let a = build(2048, &Config { misuse: Misuse::Checked, hardening, ..Config::default() });
+    let block = a.alloc(&Request::new(order).kind(kind)).unwrap();
+    let results = free_twice(&a, block);
+    let both = results == [Ok(()), Ok(())];
+    let mut mine = Mine::default();
+    then(&a, &mut mine);
+    take_all_and_return(&a, &mut mine, &[]);
+    take_all_and_return(&a, &mut mine, &[10, 3, 1]);
+    check_all_free(&a);
+    assert_eq!(a.events().withheld, if both { order.pages().get() } else { 0 }, "order {order}");
+    assert!(both, "the race was meant to happen");
+}
+
+#[test]
+fn checked_never_hands_out_a_block_that_was_freed_twice() {
+    for (order, kind) in (0..=10).step_by(ONE_IN).map(order).zip(PageKind::ALL.into_iter().cycle()) {
+        let none = Hardening::default();
+        checked_race(order, kind, none, |_, _| {});
+        checked_race(order, kind, none, |a, _| a.drain_pagesets());
+        checked_race(order, kind, none, |a, mine| take_all_and_return(a, mine, &[]));
+        checked_race(order, kind, Hardening { quarantine: PageCount::new(2048), ..none }, |_, _| {});
+    }
+}
+
+#[test]
+fn checked_withholds_the_second_copy_after_the_first_became_part_of_something_else() {
+    let pairs = (0..=3).flat_map(|whole| (0..=10).map(move |part| (order(whole), part)));
+    for (order, part) in pairs.step_by(ONE_IN) {
+        // CPU 0's copy goes back to the buddy and merges; all there is is then taken in blocks of
+        // another order, before CPU 1's copy comes up.
+        checked_race(order, PageKind::Cache, Hardening::default(), |a, mine| {
+            run_on(0);
+            a.offline_cpu(CpuId::new(0)).unwrap();
+            let mut blocks = Vec::new();
+            let wanted = Request::new(crate::common::order(part)).urgency(Urgency::Reserve);
+            run_on(50); // past all pagesets
+            while let Ok(block) = a.alloc(&wanted) {
+                mine.add(block);
+                blocks.push(block);
+                run_on(if blocks.len() == 1 { 1 } else { 50 });
+            }
+            run_on(1);
+            while let Ok(block) = a.alloc(&Request::new(order)) {
+                mine.add(block);
+                blocks.push(block);
+            }
+            for block in blocks {
+                mine.remove(block);
+                a.free(block.first, block.order).unwrap();
+            }
+            a.online_cpu(CpuId::new(0)).unwrap();
+        });
+    }
+}
+
+/// A wrong free that is preempted between its check and its change, while the right free, a drain and
+/// a merge come through and the frame is handed out again as part of a larger block.
+#[test]
+fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
+    for (freed, became) in [(0, 1), (0, 4), (0, 10), (1, 0), (2, 10), (3, 4), (9, 10), (10, 0)] {
+        let a = build(2048, &Config::default());
+        run_on(0);
+        let block = a.alloc(&Request::new(order(freed))).unwrap();
+        let (mut mine, meeting) = (Mine::default(), Arc::<Meeting>::default());
+        let mut taken = Vec::new();
+        let stale = std::thread::scope(|scope| {
+            let stale = scope.spawn({
+                let meeting = Arc::clone(&meeting);
+                let a = &a;
+                move || {
+                    run_on(1);
+                    PAUSED.set(Some(meeting));
+                    a.free(block.first, block.order)
+                }
+            });
+            meeting.wait(); // it has seen the block allocated, or is about to
+            a.free(block.first, block.order).unwrap();
+            a.drain_pagesets();
+            let all = Request::new(order(became)).urgency(Urgency::Reserve);
+            while let Ok(block) = a.alloc(&all) {
+                mine.add(block);
+                taken.push(block);
+            }
+            meeting.wait();
+            stale.join().unwrap()
+        });
+        let context = format!("freed with order {freed}, now of order {became}");
+        assert!(stale.is_err(), "{context}");
+        a.verify().unwrap_or_else(|fault| panic!("{context}: {fault}"));
+        // Nothing that somebody has comes out once more, and every block is its owner's to free.
+        take_all_and_return(&a, &mut mine, &[]);
+        for block in taken {
+            mine.remove(block);
+            a.free(block.first, block.order).unwrap_or_else(|error| panic!("{context}: {error}"));
+        }
+        check_all_free(&a);
+        assert_eq!(a.events().withheld, 0, "{context}");
+    }
+}
+
+#[test]
+fn histories_with_races() {
+    for (seed, misuse) in (0..40).zip([Misuse::Checked, Misuse::Exact].into_iter().cycle()).step_by(ONE_IN) {
+        let mut random = Random(seed);
+        let a = build(2048, &Config { misuse, ..Config::default() });
+        let (mut mine, mut held) = (Mine::default(), Vec::new());
+        for _ in 0..400 {
+            run_on(random.below(3) as u32);
+            match random.below(20) {
+                0 => a.drain_pagesets(),
+                1 if !held.is_empty() => {
+                    let block: Block = held.swap_remove(random.below(held.len() as u64) as usize);
+                    mine.remove(block);
+                    let succeeded = free_twice(&a, block).iter().filter(|result| result.is_ok()).count();
+                    assert!(succeeded == 1 || (succeeded == 2 && misuse == Misuse::Checked));
+                }
+                2..8 if !held.is_empty() => {
+                    let block = held.swap_remove(random.below(held.len() as u64) as usize);
+                    mine.remove(block);
+                    a.free(block.first, block.order).unwrap();
+                }
+                _ => {
+                    let request = Request::new(order(random.pick(&[0, 0, 0, 1, 2, 3, 5, 9]))).no_wait();
+                    if let Ok(block) = a.alloc(&request) {
+                        mine.add(block);
+                        held.push(block);
+                    }
+                }
+            }
+        }
+        for block in held {
+            mine.remove(block);
+            a.free(block.first, block.order).unwrap();
+        }
+        a.drain_pagesets();
+        assert_eq!(a.events().withheld > 0, misuse == Misuse::Checked);
+        check_all_free(&a);
+    }
+}

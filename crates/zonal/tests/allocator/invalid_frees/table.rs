@@ -1,0 +1,311 @@
+//! Every way to free wrongly, for every order up to the largest, by one thread and by two at once: the
+//! exact error, nothing changed, and all that could be allocated before can be afterwards.
+//!
+//! `misuse.rs` has the options and single stories; `misuse_races.rs` the races that plain checks let
+//! through.
+
+use std::sync::Barrier;
+
+use crate::common::{Plan, World, order, range, run_on};
+use zonal::config::{Hardening, Misuse};
+use zonal::error::FreeError;
+use zonal::request::{Block, Urgency};
+use zonal::units::{Order, PageCount, Pfn, ZoneKind};
+use zonal::{Config, Request};
+
+/// One wrong free and what must be said to it.
+#[derive(Clone, Copy, Debug)]
+struct Wrong {
+    way: &'static str,
+    frame: Pfn,
+    given: Order,
+    error: FreeError,
+}
+
+/// A machine of two nodes, each with room for `blocks` blocks of the largest order, a hole, and frames
+/// that are not managed at both ends.
+struct Ground {
+    world: World,
+    max: u8,
+    start: u64,
+    hole: u64,
+    end: u64,
+}
+
+const RIM: u64 = 100;
+const HOLE: u64 = 64;
+
+impl Ground {
+    fn new(max: u8, misuse: Misuse, hardening: Hardening) -> Self {
+        run_on(0);
+        let block = 1_u64 << max;
+        let (start, end) = (4 * block, 8 * block);
+        let hole = start + 2 * block + block / 2;
+        let mut plan = Plan::even(2, 2, block);
+        let zone = |node: u16, at: u64| {
+            let ranges = vec![(start + at, hole - start), (hole + at + HOLE, end - hole - HOLE)];
+            (node, ZoneKind::Normal, start + at - RIM, end - start + 2 * RIM, ranges)
+        };
+        plan.zones = vec![zone(0, 0), zone(1, 8 * block)];
+        let config = Config { misuse, hardening, max_order: order(max), ..Config::default() };
+        Self { world: plan.build(&config), max, start, hole, end }
+    }
+
+    fn orders(&self) -> impl Iterator<Item = Order> + use<> {
+        (0..=self.max).map(order)
+    }
+
+    fn alloc(&self, order: Order) -> Block {
+        let block = self.world.allocator.alloc(&Request::new(order)).unwrap();
+        assert_eq!(block.node, crate::common::node(0));
+        block
+    }
+
+    fn free(&self, block: Block) {
+        self.world.allocator.free(block.first, block.order).unwrap();
+    }
+
+    /// All that can be wrong about freeing `block`, which is allocated.
+    fn of_allocated(&self, block: Block) -> Vec<Wrong> {
+        let Block { first, order: allocated, .. } = block;
+        let mut all = Vec::new();
+        for given in self.orders().filter(|&given| given != allocated) {
+            let way = if given < allocated { "order too small" } else { "order too large" };
+            let error = FreeError::WrongOrder { frame: first, allocated, given };
+            all.push(Wrong { way, frame: first, given, error });
+        }
+        // Every part of the block that could be a block, and what is aligned for none.
+        let pages = allocated.pages().get();
+        let parts = (0..allocated.get()).map(|part| 1_u64 << part);
+        let odd = [3, 5, pages.saturating_sub(1)].into_iter().filter(|at| (1..pages).contains(at));
+        for inside in parts.chain(odd) {
+            let frame = first.plus(PageCount::new(inside));
+            for given in self.orders() {
+                let error = FreeError::InsideBlock { frame, block: first, order: allocated };
+                all.push(Wrong { way: "inside a block", frame, given, error });
+            }
+        }
+        all
+    }
+
+    /// Frees of `frame` with every order, none of which is right.
+    fn of_free(&self, way: &'static str, frame: Pfn) -> impl Iterator<Item = Wrong> + use<> {
+        self.orders().map(move |given| Wrong { way, frame, given, error: FreeError::NotAllocated(frame) })
+    }
+
+    /// What is wrong whatever is allocated; node 1 has nothing allocated.
+    fn elsewhere(&self, block: Block) -> Vec<Wrong> {
+        let twin = Pfn::new(block.first.get() + (8 << self.max));
+        let last = Pfn::new(self.end - block.order.pages().get());
+        let mut all: Vec<_> = self.of_free("the same place in another zone", twin).collect();
+        all.extend(self.of_free("never allocated", last));
+        let nowhere: [(&'static str, &[u64]); 4] = [
+            ("in a hole", &[self.hole, self.hole + 1, self.hole + HOLE - 1]),
+            ("in the rim of a zone", &[self.start - RIM, self.start - 1, self.end, self.end + RIM - 1]),
+            ("between zones", &[self.end + RIM, self.end + (4 << self.max) - RIM - 1]),
+            (
+                "beyond the machine",
+                &[0, self.start - RIM - 1, self.end + (8 << self.max) + RIM, 1 << 40, u64::MAX],
+            ),
+        ];
+        for (way, frames) in nowhere {
+            for (&frame, given) in
+                frames.iter().flat_map(|frame| self.orders().map(move |given| (frame, given)))
+            {
+                let frame = Pfn::new(frame);
+                all.push(Wrong { way, frame, given, error: FreeError::NotManaged(frame) });
+            }
+        }
+        all
+    }
+
+    /// Tries them all; each is refused and leaves everything as it was.
+    fn refuses(&self, wrongs: &[Wrong]) {
+        let a = &self.world.allocator;
+        let state = || (a.books(), a.zones().collect::<Vec<_>>(), a.events());
+        let before = state();
+        for wrong in wrongs {
+            assert_eq!(a.free(wrong.frame, wrong.given), Err(wrong.error), "{}: {wrong:?}", wrong.way);
+            assert_eq!(state(), before, "{}: {wrong:?}", wrong.way);
+        }
+        assert_eq!(a.verify().unwrap(), before.0);
+    }
+
+    /// As [`Ground::refuses`], by two threads at once, each from the start.
+    fn refuses_at_once(&self, wrongs: &[Wrong]) {
+        let a = &self.world.allocator;
+        let (before, barrier) = (a.verify().unwrap(), Barrier::new(2));
+        std::thread::scope(|scope| {
+            for cpu in [0, 2] {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    run_on(cpu);
+                    barrier.wait();
+                    wrongs.iter().for_each(|wrong| {
+                        assert_eq!(
+                            a.free(wrong.frame, wrong.given),
+                            Err(wrong.error),
+                            "{}: {wrong:?}",
+                            wrong.way
+                        );
+                    });
+                });
+            }
+        });
+        assert_eq!(a.verify().unwrap(), before);
+    }
+
+    /// Everything that can be had, in the largest blocks that there are.
+    fn all_blocks(&self) -> Vec<(u64, u8)> {
+        self.world.allocator.drain_pagesets();
+        let mut blocks = Vec::new();
+        for of in self.orders().collect::<Vec<_>>().into_iter().rev() {
+            let request = Request::new(of).urgency(Urgency::Reserve);
+            blocks.extend(std::iter::from_fn(|| self.world.allocator.alloc(&request).ok()));
+        }
+        blocks.iter().for_each(|&block| self.free(block));
+        self.world.allocator.drain_pagesets();
+        let mut places: Vec<_> = blocks.iter().map(|block| (block.first.get(), block.order.get())).collect();
+        places.sort_unstable();
+        places
+    }
+}
+
+fn for_all(mut test: impl FnMut(&Ground)) {
+    for max in [10, 18] {
+        for misuse in [Misuse::Checked, Misuse::Exact] {
+            let ground = Ground::new(max, misuse, Hardening::default());
+            let fresh = ground.all_blocks();
+            test(&ground);
+            assert_eq!(ground.all_blocks(), fresh, "what can be allocated is what it was");
+            let books = ground.world.allocator.verify().unwrap();
+            assert_eq!(books.free, books.managed);
+        }
+    }
+}
+
+#[test]
+fn wrong_frees_around_a_block_that_is_allocated() {
+    for_all(|ground| {
+        for of in ground.orders() {
+            let block = ground.alloc(of);
+            ground.refuses(&ground.of_allocated(block));
+            ground.refuses(&ground.elsewhere(block));
+            ground.free(block);
+        }
+    });
+}
+
+#[test]
+fn double_frees_in_the_pageset_and_in_the_buddy() {
+    for_all(|ground| {
+        for of in ground.orders() {
+            run_on(0);
+            let block = ground.alloc(of);
+            ground.free(block);
+            ground.refuses(&ground.of_free("freed before", block.first).collect::<Vec<_>>());
+            run_on(1); // the pageset of another CPU would take it
+            ground.refuses(&ground.of_free("freed before, by another CPU", block.first).collect::<Vec<_>>());
+            ground.world.allocator.drain_pagesets();
+            ground.refuses(&ground.of_free("freed before, and merged", block.first).collect::<Vec<_>>());
+            run_on(0);
+        }
+    });
+}
+
+#[test]
+fn frees_into_memory_that_went_offline() {
+    for_all(|ground| {
+        let a = &ground.world.allocator;
+        for of in ground.orders() {
+            let block = ground.alloc(of);
+            ground.free(block);
+            let gone = range(block.first.get(), of.pages().get());
+            a.offline_memory(gone).unwrap();
+            let frames = [gone.start.get(), gone.end().get() - 1].map(Pfn::new);
+            let wrongs: Vec<_> = frames
+                .into_iter()
+                .flat_map(|frame| ground.orders().map(move |given| (frame, given)))
+                .map(|(frame, given)| Wrong {
+                    way: "offline",
+                    frame,
+                    given,
+                    error: FreeError::NotManaged(frame),
+                })
+                .collect();
+            ground.refuses(&wrongs);
+            a.online_memory(gone).unwrap();
+            ground.refuses(&ground.of_free("online again", gone.start).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn frees_of_what_waits_in_quarantine() {
+    for max in [10, 18] {
+        for misuse in [Misuse::Checked, Misuse::Exact] {
+            let quarantine = PageCount::new(1 << max);
+            let ground = Ground::new(max, misuse, Hardening { quarantine, ..Hardening::default() });
+            for of in ground.orders() {
+                let block = ground.alloc(of);
+                ground.free(block);
+                let error = FreeError::Quarantined(block.first);
+                let wrongs: Vec<_> = ground
+                    .orders()
+                    .map(|given| Wrong { way: "in quarantine", frame: block.first, given, error })
+                    .collect();
+                ground.refuses(&wrongs);
+                ground.refuses_at_once(&wrongs);
+            }
+            ground.world.allocator.drain_pagesets();
+            let books = ground.world.allocator.verify().unwrap();
+            assert_eq!(books.free, books.managed);
+        }
+    }
+}
+
+#[test]
+fn two_threads_wrong_at_once() {
+    for_all(|ground| {
+        for of in ground.orders() {
+            run_on(0);
+            let block = ground.alloc(of);
+            ground.refuses_at_once(&ground.of_allocated(block));
+            ground.refuses_at_once(&ground.elsewhere(block));
+            ground.free(block);
+            ground.refuses_at_once(&ground.of_free("freed before", block.first).collect::<Vec<_>>());
+        }
+    });
+}
+
+/// One frees rightly while another does it wrongly: the right one succeeds, and the wrong one is told
+/// what the block was or what it is now.
+#[test]
+fn wrong_beside_right() {
+    for_all(|ground| {
+        let a = &ground.world.allocator;
+        for (of, given) in ground.orders().flat_map(|of| ground.orders().map(move |given| (of, given))) {
+            if of == given {
+                continue;
+            }
+            run_on(0);
+            let block = ground.alloc(of);
+            let (frame, barrier) = (block.first, Barrier::new(2));
+            let wrong = std::thread::scope(|scope| {
+                let wrong = scope.spawn(|| {
+                    run_on(1);
+                    barrier.wait();
+                    a.free(frame, given)
+                });
+                barrier.wait();
+                ground.free(block);
+                wrong.join().unwrap()
+            });
+            let while_allocated = FreeError::WrongOrder { frame, allocated: of, given };
+            let possible = [while_allocated, FreeError::NotAllocated(frame)];
+            assert!(wrong.is_err_and(|error| possible.contains(&error)), "{wrong:?}, {of} as {given}");
+            assert_eq!(a.books().allocated, PageCount::ZERO);
+        }
+        assert_eq!(a.events().withheld, 0);
+    });
+}

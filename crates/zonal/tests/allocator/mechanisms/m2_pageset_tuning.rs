@@ -1,0 +1,337 @@
+//! M2, tuned pagesets: deep where frames come and go, shallow everywhere else.
+
+use crate::common::effects::{one_cpu, order, pages, with_min};
+use crate::common::{Plan, World, node, run_on};
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::snapshot::{Events, PagesetSnapshot};
+use zonal::units::{CpuId, ZoneKind};
+use zonal::{Block, Config, Policy, Request};
+
+const MANAGED: u64 = 1 << 19;
+
+fn one_node(tuning: PagesetTuning) -> World {
+    one_cpu(&[MANAGED], ZoneKind::Normal).build(&Config { tuning, ..Config::default() })
+}
+
+fn pageset_of(world: &World, cpu: u32, id: u16) -> PagesetSnapshot {
+    let zone = world.zone(id).id;
+    world.allocator.pagesets().find(|set| set.zone == zone && set.cpu == CpuId::new(cpu)).unwrap()
+}
+
+fn pageset(world: &World) -> PagesetSnapshot {
+    pageset_of(world, 0, 0)
+}
+
+fn high(world: &World) -> u64 {
+    pageset(world).high.get()
+}
+
+fn high_min(world: &World) -> u64 {
+    world.zone(0).pageset_limits.high_min.get()
+}
+
+fn take(world: &World, count: usize) -> Vec<Block> {
+    (0..count).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect()
+}
+
+/// `count` out, all back, in a bit more than a second, `rounds` times.
+fn repeat(world: &World, count: usize, rounds: usize) -> Events {
+    let (_, events) = world.during(|| {
+        for _ in 0..rounds {
+            let held = take(world, count);
+            world.controls.advance_ms(550);
+            world.free(held);
+            world.controls.advance_ms(550);
+        }
+    });
+    events
+}
+
+#[test]
+fn repeat_raises_high_and_spares_refills() {
+    let [depth, fixed] = [PagesetTuning::Depth, PagesetTuning::Fixed].map(|tuning| {
+        let world = one_node(tuning);
+        assert_eq!(high(&world), high_min(&world));
+        repeat(&world, 32_768, 6);
+        let events = repeat(&world, 32_768, 4);
+        let grown = high(&world) > 8 * high_min(&world);
+        assert_eq!(grown, tuning == PagesetTuning::Depth, "high {}", high(&world));
+        world.check();
+        events
+    });
+    assert!(fixed.refills > 1000 && fixed.drains > 1000);
+    assert!(depth.refills * 10 <= fixed.refills, "{} refills against {}", depth.refills, fixed.refills);
+    assert!(depth.drains * 10 <= fixed.drains, "{} drains against {}", depth.drains, fixed.drains);
+}
+
+#[test]
+fn another_tuning_starts_afresh_and_holds_from_then_on() {
+    let world = one_node(PagesetTuning::Depth);
+    repeat(&world, 8192, 8);
+    assert!(high(&world) > 4 * high_min(&world), "high {}", high(&world));
+    world.allocator.set_tuning(PagesetTuning::Fixed).unwrap();
+    assert_eq!(high(&world), high_min(&world));
+    repeat(&world, 8192, 8);
+    assert_eq!(high(&world), high_min(&world));
+    world.allocator.set_tuning(PagesetTuning::Depth).unwrap();
+    repeat(&world, 8192, 8);
+    assert!(high(&world) > 4 * high_min(&world), "high {}", high(&world));
+    world.check();
+}
+
+#[test]
+fn allocation_alone_never_raises_high() {
+    let world = one_node(PagesetTuning::Depth);
+    for _ in 0..10 {
+        let mut held = take(&world, 5000);
+        world.controls.advance_ms(1100);
+        world.free(held.pop()); // only a free closes a period
+        assert_eq!(high(&world), high_min(&world));
+    }
+}
+
+#[test]
+fn freeing_alone_never_raises_high() {
+    let world = one_node(PagesetTuning::Depth);
+    let mut held = take(&world, 100_000);
+    world.controls.advance_ms(3000);
+    while held.len() >= 5000 {
+        world.free(held.drain(..5000));
+        world.controls.advance_ms(1100);
+        world.free(held.pop());
+        assert_eq!(high(&world), high_min(&world));
+    }
+}
+
+#[test]
+fn high_follows_the_lesser_depth() {
+    let world = one_node(PagesetTuning::Depth);
+    let mut kept = Vec::new();
+    for _ in 0..12 {
+        kept.extend(take(&world, 12_000)); // 12 000 up, 6 000 down
+        let back = kept.split_off(kept.len() - 6000);
+        world.controls.advance_ms(550);
+        world.free(back);
+        world.controls.advance_ms(550);
+    }
+    assert!((5000..=6001).contains(&high(&world)), "high {}", high(&world));
+}
+
+#[test]
+fn two_idle_periods_forget_what_was_learnt() {
+    let world = one_node(PagesetTuning::Depth);
+    repeat(&world, 8192, 5);
+    assert!(high(&world) > 2 * high_min(&world));
+    let held = take(&world, 2);
+    world.controls.advance_ms(2100);
+    world.free(held);
+    assert_eq!(high(&world), high_min(&world));
+    // Averages are gone too: what would be left of them cannot lift the next period.
+    world.controls.advance_ms(1100);
+    world.free(take(&world, 1));
+    assert_eq!(high(&world), high_min(&world));
+}
+
+/// Takes all but a few of the 2 MiB blocks.
+fn take_large(world: &World) -> Vec<Block> {
+    let blocks = MANAGED / 512;
+    (0..blocks - blocks / 64 + 2).map(|_| world.allocator.alloc(&Request::new(order(9))).unwrap()).collect()
+}
+
+#[test]
+fn high_is_held_down_while_large_blocks_are_scarce() {
+    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise] {
+        let world = one_node(tuning);
+        let large = take_large(&world);
+        repeat(&world, 4000, 5);
+        assert_eq!(high(&world), high_min(&world), "{tuning:?}");
+        assert!(pageset(&world).count.get() <= high_min(&world));
+        world.free(large);
+        repeat(&world, 4000, 6);
+        assert!(high(&world) > 2 * high_min(&world), "{tuning:?} recovers");
+        world.check();
+    }
+}
+
+#[test]
+fn a_deep_pageset_gives_back_once_large_blocks_get_scarce() {
+    let world = one_node(PagesetTuning::Depth);
+    repeat(&world, 6000, 6);
+    let held = take(&world, 5000);
+    assert!(high(&world) > 2 * high_min(&world));
+    let _large = take_large(&world);
+    world.free(held);
+    assert!(pageset(&world).count.get() <= high_min(&world), "no period had to end first");
+}
+
+#[test]
+fn stepwise_grows_with_use_and_decays_with_ticks() {
+    let world = one_node(PagesetTuning::Stepwise);
+    let low = high_min(&world);
+    repeat(&world, 32_768, 3);
+    let grown = high(&world);
+    assert!(grown > 8 * low, "high {grown}");
+    assert!(pageset(&world).count.get() > 2 * low);
+    let fewer = repeat(&world, 4096, 3);
+    assert!(fewer.refills < 3, "a deep pageset serves alone: {} refills", fewer.refills);
+    let mut before = high(&world);
+    for _ in 0..80 {
+        world.allocator.tick();
+        let now = high(&world);
+        assert!(now <= before && now >= before - before / 8 && pageset(&world).count.get() <= now);
+        before = now;
+    }
+    assert_eq!(before, low);
+    world.check();
+}
+
+#[test]
+fn stepwise_shrinks_while_its_zone_is_below_high() {
+    // Marks so far up that there are large blocks enough below them.
+    let config = Config { tuning: PagesetTuning::Stepwise, ..with_min(1 << 14) };
+    let world = Plan::even(1, 4, MANAGED).build(&config);
+    run_on(0);
+    repeat(&world, 32_768, 3);
+    let (grown, low) = (high(&world), high_min(&world));
+    assert!(grown > low + 4000, "{grown} {low}");
+    world.allocator.drain_pagesets();
+    let zone = world.zone(0);
+    let mut held = take(&world, (zone.free.get() - zone.watermarks.low.get() - 1000) as usize);
+    assert!(world.zone(0).free < zone.watermarks.high);
+    // Fewer than `high`, and yet they do not stay.
+    world.free(held.drain(..(low + 2000) as usize));
+    assert!(pageset(&world).count.get() <= low, "{} kept", pageset(&world).count);
+    assert!(high(&world) < grown);
+    world.free(held);
+    world.check();
+}
+
+#[test]
+fn stepwise_decays_an_empty_pageset_too() {
+    let world = one_node(PagesetTuning::Stepwise);
+    repeat(&world, 32_768, 3);
+    let _held = take(&world, pageset(&world).count.get() as usize);
+    assert_eq!(pageset(&world).count, pages(0));
+    (0..80).for_each(|_| world.allocator.tick());
+    assert_eq!(high(&world), high_min(&world));
+}
+
+#[test]
+fn stepwise_takes_more_at_a_time_in_a_run() {
+    let [stepwise, fixed] = [PagesetTuning::Stepwise, PagesetTuning::Fixed].map(|tuning| {
+        let world = one_node(tuning);
+        world.during(|| take(&world, 50_000)).1.refills
+    });
+    // Refills count batches; a run takes them 32 at a time, so what differs is how many are kept.
+    assert!(stepwise <= fixed + 64);
+    let world = one_node(PagesetTuning::Stepwise);
+    take(&world, 50_000);
+    assert!(pageset(&world).count.get() > world.zone(0).pageset_limits.batch.get() * 2);
+}
+
+#[test]
+fn pagesets_of_other_nodes_cpus_stay_small() {
+    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed] {
+        let world = Plan::even(2, 1, 1 << 18).build(&Config { tuning, ..Config::default() });
+        run_on(0);
+        let policy = Policy::preferred(&world.allocator, node(1)).unwrap();
+        let cap = 4 * world.zone(1).pageset_limits.batch.get();
+        for _ in 0..5 {
+            let far = || world.allocator.alloc(&Request::page().policy(&policy)).unwrap();
+            let held: Vec<Block> = (0..5000).map(|_| far()).collect();
+            world.controls.advance_ms(550);
+            for block in held {
+                assert_eq!(block.node, node(1));
+                world.free([block]);
+                assert!(pageset_of(&world, 0, 1).count.get() <= cap);
+            }
+            world.controls.advance_ms(550);
+        }
+        assert_eq!(pageset_of(&world, 0, 1).high.get(), cap, "{tuning:?}");
+    }
+}
+
+#[test]
+fn idle_pagesets_give_back() {
+    let world = Plan::even(2, 1, 1 << 18).build(&Config::default());
+    run_on(0);
+    repeat(&world, 8192, 5);
+    let policy = Policy::preferred(&world.allocator, node(1)).unwrap();
+    let far = world.allocator.alloc(&Request::page().policy(&policy)).unwrap();
+    let counts = || [pageset_of(&world, 0, 0).count.get(), pageset_of(&world, 0, 1).count.get()];
+    let before = counts();
+    assert!(before[0] > 4 * high_min(&world) && before[1] > 0);
+    world.allocator.tick(); // sees that they were used
+    world.allocator.tick();
+    assert_eq!(counts(), before, "idle for one tick");
+    world.allocator.tick();
+    assert_eq!(counts(), [high_min(&world), before[1]], "two: local down to its limit");
+    world.allocator.tick();
+    assert_eq!(counts(), [high_min(&world), 0], "three: remote drains");
+    world.free([far]);
+    assert_eq!(counts()[1], 1);
+    for _ in 0..8 {
+        world.allocator.tick();
+        world.free([world.allocator.alloc(&Request::page().policy(&policy)).unwrap()]);
+    }
+    assert!(counts()[1] > 0, "one in use does not drain");
+    world.check();
+}
+
+#[test]
+fn a_high_fraction_fixes_high() {
+    for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise] {
+        let world = one_node(tuning);
+        world.allocator.set_high_fraction(64);
+        let fixed = MANAGED / 64;
+        assert_eq!(high(&world), fixed);
+        repeat(&world, 32_768, 4);
+        world.allocator.tick();
+        assert_eq!(high(&world), fixed);
+        world.allocator.set_high_fraction(0);
+        assert_eq!(high(&world), high_min(&world));
+        repeat(&world, 32_768, 6);
+        assert!(high(&world) > fixed, "{tuning:?} tunes again");
+    }
+}
+
+#[test]
+fn limits_follow_cpus() {
+    // Slots are laid out once, for a thirteenth of the zone among all four CPUs.
+    let slots = (1 << 18) / 13 / 4 + 64;
+    let limits = |low: u64, managed: u64, cpus: u64| {
+        [low / cpus, managed / 8 / cpus].map(|high| high.max(252).min(slots))
+    };
+    for tuning in [PagesetTuning::Depth, PagesetTuning::Fixed] {
+        let world = Plan::even(1, 4, 1 << 18).build(&Config { tuning, ..with_min(3600) });
+        run_on(0);
+        let check = |cpus: u64| {
+            let zone = world.zone(0);
+            let expected = limits(zone.watermarks.low.get(), zone.managed.get(), cpus);
+            let found = [zone.pageset_limits.high_min.get(), zone.pageset_limits.high_max.get()];
+            assert_eq!(found[0], expected[0], "{cpus} CPUs");
+            // The upper limit may be bounded by the slots that there are for all CPUs.
+            assert!((zone.managed.get() / 16 / 4..=expected[1]).contains(&found[1]), "{}", found[1]);
+            expected[0]
+        };
+        assert_eq!(high(&world), check(4));
+        for gone in [3, 2, 1] {
+            let held = take(&world, 100);
+            run_on(gone);
+            world.free(held);
+            world.allocator.offline_cpu(CpuId::new(gone)).unwrap();
+            assert_eq!(pageset_of(&world, gone, 0).count, pages(0), "drained");
+            run_on(0);
+            let low = check(u64::from(gone));
+            assert!(high(&world) >= low, "{tuning:?}");
+        }
+        for back in [1, 2, 3] {
+            world.allocator.online_cpu(CpuId::new(back)).unwrap();
+        }
+        let low = check(4);
+        if tuning == PagesetTuning::Fixed {
+            assert_eq!(high(&world), low, "a fixed high is the lower limit, whatever it was");
+        }
+        world.check();
+    }
+}

@@ -1,0 +1,158 @@
+//! M3: what scans remember of node reclaim that failed, for how long, and for whom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::common::effects::{Cache, Scripted, caching, one_cpu, with_min};
+use crate::common::{World, node, range, run_on};
+use zonal::config::{NodeReclaim, ZonelistCache};
+use zonal::reclaim::ReclaimReason;
+use zonal::units::ZoneKind;
+use zonal::{Config, Request};
+
+const PLENTY: u64 = 1 << 20;
+
+fn config(mode: ZonelistCache) -> Config {
+    Config { zonelist_cache: mode, node_reclaim: NodeReclaim::ON, ..with_min(600) }
+}
+
+/// One node of a zone, so many frames below `watermarks.min`, and 3000 frames in a cache.
+fn short_by(mode: ZonelistCache, frames: u64) -> (&'static World, Arc<Cache>, Arc<Scripted>) {
+    let world = one_cpu(&[4096], ZoneKind::Normal).build(&config(mode)).leak();
+    run_on(0);
+    let (cache, reclaimer) = caching(world, PLENTY);
+    let min = world.zone(0).watermarks.min.get();
+    let mut held = world.leave_free(0, (min - frames) as usize);
+    cache.keep(held.drain(..3000));
+    (world, cache, reclaimer)
+}
+
+/// SPEC: with and without the cache the same requests succeed, however often node reclaim must be tried.
+#[test]
+fn the_cache_never_decides_whether_a_request_succeeds() {
+    for frames in [1, 20, 60, 100, 140, 160, 180, 300, 500] {
+        let results = [ZonelistCache::Off, ZonelistCache::On].map(|mode| {
+            let (world, _cache, _reclaimer) = short_by(mode, frames);
+            let once = world.allocator.alloc(&Request::page().no_retry()).is_ok();
+            let (world, cache, _) = short_by(mode, frames);
+            // Only node reclaim finds anything: all else would have to wait.
+            let only_node =
+                move |request: &zonal::reclaim::ReclaimRequest| request.reason == ReclaimReason::Node;
+            let reclaimer = Scripted::by_request(
+                move |request| if only_node(request) { PLENTY } else { 0 },
+                move |request| {
+                    let may = only_node(request);
+                    if may { cache.give_up(&world.allocator, request.node, request.target) } else { 0 }
+                },
+            );
+            world.controls.set_reclaimer(reclaimer);
+            (once, world.allocator.alloc(&Request::page()).is_ok())
+        });
+        assert_eq!(results[0], results[1], "short by {frames}");
+        assert_eq!(results[0], (true, true), "short by {frames}: there is enough to reclaim");
+    }
+}
+
+/// Node 0 below its watermarks, node 1 with plenty, and a reclaimer of which nothing comes.
+fn barren(mode: ZonelistCache) -> (World, Arc<Scripted>) {
+    let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
+    run_on(0);
+    world.leave_free(0, 5);
+    let reclaimer = Scripted::new(PLENTY, |_, _| 0);
+    world.controls.set_reclaimer(reclaimer.clone());
+    (world, reclaimer)
+}
+
+#[test]
+fn a_clock_that_was_set_back_ends_what_was_remembered() {
+    for mode in [ZonelistCache::On, ZonelistCache::Published] {
+        let (world, reclaimer) = barren(mode);
+        world.controls.set_ms(100_000_000);
+        world.allocator.alloc(&Request::page()).unwrap();
+        assert_eq!(reclaimer.calls(), 1);
+        world.controls.set_ms(1000);
+        for _ in 0..1000 {
+            world.controls.advance_ms(10);
+            world.allocator.alloc(&Request::page()).unwrap();
+        }
+        assert!((9..=12).contains(&reclaimer.calls()), "{mode:?}: {} calls", reclaimer.calls());
+    }
+}
+
+#[test]
+fn another_mode_of_node_reclaim_has_its_try_at_once() {
+    let (world, reclaimer) = barren(ZonelistCache::On);
+    for (at, mode) in [1, 3, 7].into_iter().enumerate() {
+        world.allocator.set_node_reclaim(NodeReclaim::from_mode(mode).unwrap());
+        for _ in 0..3 {
+            world.allocator.alloc(&Request::page()).unwrap();
+        }
+        assert_eq!(reclaimer.calls(), at + 1, "mode {mode}");
+    }
+}
+
+/// What failed for requests of a higher zone limit says nothing of those that need the lower zone.
+#[test]
+fn failures_are_kept_by_zone_limit() {
+    let base = 1 << 20;
+    let mut plan = one_cpu(&[4096, 4096], ZoneKind::Normal);
+    plan.zones = vec![
+        (0, ZoneKind::Dma32, 4096, 4096, vec![(4096, 4096)]),
+        (0, ZoneKind::Normal, base, 4096, vec![(base, 4096)]),
+        (1, ZoneKind::Dma32, 1 << 18, 1 << 16, vec![(1 << 18, 1 << 16)]),
+        (1, ZoneKind::Normal, base + (1 << 18), 1 << 16, vec![(base + (1 << 18), 1 << 16)]),
+    ];
+    for mode in [ZonelistCache::Off, ZonelistCache::On] {
+        let world = plan.build(&config(mode)).leak();
+        run_on(0);
+        let cache = Arc::new(Cache::default());
+        let mut held = world.take_node(0);
+        held.retain(|block| block.zone.index() == 0);
+        world.free(held);
+        let lower = Request::page().zone_limit(ZoneKind::Dma32).this_node().no_wait();
+        cache.keep(world.take_all(&lower));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let reclaimer = Scripted::by_request(|_| PLENTY, {
+            let asked = Arc::clone(&asked);
+            move |request| {
+                if request.zone_limit != ZoneKind::Dma32 {
+                    return 0;
+                }
+                asked.fetch_add(1, Relaxed); // one thread
+                cache.give_up(&world.allocator, request.node, request.target)
+            }
+        });
+        world.controls.set_reclaimer(reclaimer);
+        let mut near = 0;
+        for _ in 0..500 {
+            world.controls.advance_ms(10);
+            world.allocator.alloc(&Request::page()).unwrap();
+            let block = world.allocator.alloc(&Request::page().zone_limit(ZoneKind::Dma32)).unwrap();
+            near += usize::from(block.node == node(0));
+        }
+        assert_eq!(near, 500, "{mode:?}: {} reclaims for DMA32", asked.load(Relaxed));
+    }
+}
+
+/// A node in parts is reclaimed when its last part *with memory* fails, wherever memory has left.
+#[test]
+fn parts_without_memory_keep_nobody_from_node_reclaim() {
+    let base = 1 << 20;
+    for (parts, gone) in [(1, None), (2, None), (2, Some(8192)), (2, Some(4096))] {
+        let mut plan = one_cpu(&[4096, 4096], ZoneKind::Normal);
+        plan.zones = (0..parts)
+            .map(|at| (0, ZoneKind::Normal, 4096 * (1 + at), 4096, vec![(4096 * (1 + at), 4096)]))
+            .chain([(1, ZoneKind::Normal, base, 1 << 16, vec![(base, 1 << 16)])])
+            .collect();
+        let world = plan.build(&config(ZonelistCache::Off));
+        run_on(0);
+        gone.into_iter().for_each(|first| world.allocator.offline_memory(range(first, 4096)).unwrap());
+        world.take_node(0);
+        let reclaimer = Scripted::new(PLENTY, |_, _| 0);
+        world.controls.set_reclaimer(reclaimer.clone());
+        for _ in 0..100 {
+            assert_eq!(world.server(&Request::page()), 1);
+        }
+        assert_eq!(reclaimer.calls(), 100, "{parts} parts, without that at {gone:?}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The five mechanisms, M1 to M5, each against what its authors describe.
+
+mod full_nodes;
+mod m1_zonelist_cache;
+mod m2_batches;
+mod m2_depth_published;
+mod m2_pageset_tuning;
+mod m3_failed_reclaim;
+mod m3_node_reclaim;
+mod m4_counter_rules;
+mod m4_zoned_counters;
+mod m5_fallback_order;

@@ -1,0 +1,6 @@
+//! How an allocator starts, and what its metadata costs.
+
+mod absent_memory;
+mod parts;
+mod start;
+mod start_large;

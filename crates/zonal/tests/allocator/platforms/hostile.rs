@@ -1,0 +1,276 @@
+//! A platform that is as unhelpful as its contract allows: it names another CPU each time it is asked,
+//! known or not, disturbs what a CPU does to its own pagesets, and its clock does what it likes.
+//!
+//! Hints may all be wrong then; frames are not lost nor doubled, and no request fails while there is
+//! plenty.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use crate::common::effects::with_min;
+use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, stress_rounds};
+use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
+use zonal::cpu_local::{CpuLocal, Head, NOTHING, TryLock};
+use zonal::home::{Home, Homes};
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::reclaim::Reclaimer;
+use zonal::request::{Block, PageKind};
+use zonal::units::{CpuId, Moment, PageCount, Pfn};
+use zonal::{Allocator, Config, Platform, Request};
+use zonal_testing::Ledger;
+
+const CPUS: u64 = 4;
+const FRAMES: u64 = 1 << 13;
+/// A year of the clock.
+const YEAR_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
+
+thread_local! {
+    /// What the platform throws dice with; none while it behaves.
+    static DICE: RefCell<Option<Random>> = const { RefCell::new(None) };
+    /// Whether [`WEDGED_CPU`] went away amid an operation: nobody gets at its pagesets.
+    static WEDGED: Cell<bool> = const { Cell::new(false) };
+}
+
+const WEDGED_CPU: CpuId = CpuId::new(3);
+
+/// A throw of the calling thread's dice, 0 while the platform behaves.
+fn throw(bound: u64) -> u64 {
+    DICE.with_borrow_mut(|dice| dice.as_mut().map_or(0, |dice| dice.below(bound)))
+}
+
+/// Access that is disturbed now and then.
+struct Disturbed;
+
+impl CpuLocal<Hostile> for Disturbed {
+    fn take_at_home<'m>(
+        &self,
+        platform: &Hostile,
+        homes: &Homes<'m, Hostile>,
+        step: u64,
+    ) -> (&'m Home<'m, Hostile>, u64) {
+        if throw(4) == 1 { (homes.nowhere(), NOTHING) } else { TryLock.take_at_home(platform, homes, step) }
+    }
+
+    fn give_at_home<'m>(
+        &self,
+        platform: &Hostile,
+        homes: &Homes<'m, Hostile>,
+        prepare: impl FnOnce(&'m Home<'m, Hostile>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m Home<'m, Hostile>, u64, u32) -> bool,
+    ) -> bool {
+        match throw(8) {
+            1 => false,
+            2 => {
+                let Some(home) = homes.of(platform.current_cpu()) else { return false };
+                let Some((step, frame)) = prepare(home) else { return false };
+                refused(home, step, frame)
+            }
+            _ => TryLock.give_at_home(platform, homes, prepare, refused),
+        }
+    }
+
+    fn lock(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<u64> {
+        if throw(4) == 1 { None } else { TryLock.lock(cpu, head) }
+    }
+
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<u64> {
+        let wedged = cpu == WEDGED_CPU && WEDGED.get();
+        if throw(4) == 1 || wedged { None } else { TryLock.lock_remote(cpu, head) }
+    }
+}
+
+/// The platform of tests, made hostile.
+struct Hostile(TestPlatform);
+
+impl Platform for Hostile {
+    type U8 = AtomicU8;
+    type U32 = AtomicU32;
+    type U64 = AtomicU64;
+    type Lock = YieldLock;
+    type CpuLocal = Disturbed;
+
+    fn current_cpu(&self) -> CpuId {
+        match throw(8) {
+            0 => self.0.current_cpu(),
+            1 => CpuId::new(u32::MAX),
+            2 => CpuId::new(CPUS as u32),
+            at => CpuId::new((at % CPUS) as u32),
+        }
+    }
+
+    fn cpu_local(&self) -> &Disturbed {
+        &Disturbed
+    }
+
+    fn now(&self) -> Moment {
+        let there = self.0.now();
+        match throw(16) {
+            1 => Moment::from_ns(0),
+            2 => Moment::from_ns(u64::MAX),
+            3 => Moment::from_ns(there.ns() + 500 * YEAR_NS),
+            4 => Moment::from_ns(there.ns() + throw(3_000_000_000)),
+            _ => there,
+        }
+    }
+
+    fn relax(&self, round: u32) {
+        self.0.relax(round);
+    }
+
+    fn is_reclaiming(&self) -> bool {
+        self.0.is_reclaiming()
+    }
+
+    fn set_reclaiming(&self, reclaiming: bool) {
+        self.0.set_reclaiming(reclaiming);
+    }
+
+    fn reclaimer(&self) -> &dyn Reclaimer {
+        self.0.reclaimer()
+    }
+}
+
+type Zonal = Allocator<'static, Hostile>;
+
+/// Two nodes with two CPUs each.
+fn build(config: &Config) -> Zonal {
+    Plan::even(2, 2, FRAMES).try_build(config, Hostile(TestPlatform(Arc::new(Controls::default())))).unwrap()
+}
+
+/// One thread, among hostile circumstances.
+struct Worker<'a> {
+    a: &'a Zonal,
+    owners: &'a Ledger,
+    name: u32,
+    random: Random,
+    held: Vec<Block>,
+}
+
+impl Worker<'_> {
+    fn run(mut self, steps: u32) {
+        DICE.set(Some(Random(self.random.bits())));
+        for _ in 0..steps {
+            match self.random.below(100) {
+                0..2 => self.a.drain_pagesets(),
+                2..4 => self.a.tick(),
+                4..6 => {
+                    let node = crate::common::node(self.random.below(2) as u16);
+                    self.a.background_reclaim(node);
+                }
+                6..10 => self.bulk(),
+                10..50 => self.free_one(),
+                _ => self.take_one(),
+            }
+        }
+        while !self.held.is_empty() {
+            self.free_one();
+        }
+        DICE.set(None);
+    }
+
+    fn take_one(&mut self) {
+        if self.held.len() == 100 {
+            return;
+        }
+        let wanted = order(self.random.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 3, 4]));
+        let kind = self.random.pick(&PageKind::ALL);
+        let block = self.a.alloc(&Request::new(wanted).kind(kind)).expect("there is plenty");
+        self.owners.assign(block.first.get(), wanted.pages().get(), self.name);
+        self.held.push(block);
+    }
+
+    fn free_one(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let block = self.held.swap_remove(self.random.below(self.held.len() as u64) as usize);
+        self.owners.release(block.first.get(), block.order.pages().get(), self.name);
+        self.a.free(block.first, block.order).unwrap();
+        if self.random.once_in(8) {
+            // Nobody else holds the frame for certain, so only that nothing breaks is said here.
+            self.a.free(Pfn::new(block.first.get() | 1 << 40), block.order).unwrap_err();
+        }
+    }
+
+    fn bulk(&mut self) {
+        let mut frames = [Pfn::new(0); 70];
+        let came = self.a.alloc_bulk(&Request::page(), &mut frames).expect("there is plenty");
+        assert_eq!(came, frames.len());
+        frames.iter().for_each(|frame| self.owners.assign(frame.get(), 1, self.name));
+        frames.iter().for_each(|frame| self.owners.release(frame.get(), 1, self.name));
+        self.a.free_bulk(&frames).unwrap();
+    }
+}
+
+fn configs() -> impl Iterator<Item = Config> {
+    let tunings =
+        [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+    let caches = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
+    let choices = tunings.into_iter().flat_map(move |tuning| caches.map(|cache| (tuning, cache)));
+    choices.enumerate().map(|(at, (tuning, zonelist_cache))| Config {
+        tuning,
+        zonelist_cache,
+        node_reclaim: [NodeReclaim::OFF, NodeReclaim::ON][at % 2],
+        misuse: [Misuse::Checked, Misuse::Exact][at / 2 % 2],
+        ..with_min(64)
+    })
+}
+
+fn history(config: &Config, threads: u32, seed: u64) {
+    let a = build(config);
+    let owners = Ledger::new(0..4 * FRAMES);
+    std::thread::scope(|scope| {
+        for name in 1..=threads {
+            let (a, owners) = (&a, &owners);
+            let random = Random(seed ^ u64::from(name) << 40);
+            let worker = Worker { a, owners, name, random, held: Vec::new() };
+            scope.spawn(move || worker.run(8000));
+        }
+    });
+    assert_eq!(owners.owned().next(), None);
+    a.drain_pagesets();
+    let books = a.verify().unwrap_or_else(|why| panic!("{why} with seed {seed}, {config:?}"));
+    assert_eq!((books.free, books.allocated), (books.managed, PageCount::ZERO), "seed {seed}");
+}
+
+#[test]
+fn one_thread_among_false_hints_and_disturbances() {
+    for round in stress_rounds() {
+        configs().enumerate().for_each(|(at, config)| history(&config, 1, 100 * round + at as u64));
+    }
+}
+
+#[test]
+fn three_threads_among_false_hints_and_disturbances() {
+    for round in stress_rounds() {
+        configs().enumerate().for_each(|(at, config)| history(&config, 3, 100 * round + at as u64));
+    }
+}
+
+#[test]
+fn a_cpu_wedged_amid_an_operation_costs_what_it_keeps_and_no_more() {
+    let a = build(&with_min(64));
+    crate::common::run_on(WEDGED_CPU.get());
+    let mut held: Vec<Block> = (0..500).map(|_| a.alloc(&Request::page()).unwrap()).collect();
+    held.drain(..300).for_each(|block| a.free(block.first, block.order).unwrap());
+    let kept: u64 = a.pagesets().map(|pageset| pageset.count.get()).sum();
+    assert!(kept > 0);
+    WEDGED.set(true);
+    crate::common::run_on(0);
+    while let Ok(block) = a.alloc(&Request::page().no_wait()) {
+        held.push(block);
+    }
+    let books = a.books(); // `verify` would wait for the pageset that nobody gets at
+    assert!(books.balance());
+    assert_eq!(books.in_pagesets.get(), kept);
+    assert!(books.free.get() <= 64 + 2 * u64::from(a.zones().next().unwrap().stat_threshold));
+    a.tick();
+    held.drain(..).for_each(|block| a.free(block.first, block.order).unwrap());
+    a.drain_pagesets();
+    assert_eq!(a.books().in_pagesets.get(), kept, "all others were emptied");
+    WEDGED.set(false);
+    a.drain_pagesets();
+    let books = a.verify().unwrap();
+    assert_eq!(books.free, books.managed, "and if it comes back, nothing was lost");
+}

@@ -1,0 +1,5 @@
+//! Platforms that embedders may have.
+
+mod clocks_and_cpus;
+mod hostile;
+mod pinned_cpus;

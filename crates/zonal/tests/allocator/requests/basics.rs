@@ -1,0 +1,63 @@
+//! The first things anybody would try.
+
+use crate::common::{Plan, run_on};
+use zonal::error::{AllocError, FreeError};
+use zonal::units::{Order, PageCount};
+use zonal::{Config, Request};
+
+#[test]
+fn every_order_comes_and_goes() {
+    let world = Plan::even(1, 2, 1 << 16).build(&Config::default());
+    let a = &world.allocator;
+    let before = a.verify().unwrap();
+    assert_eq!(before.free, PageCount::new(1 << 16));
+    let mut blocks = Vec::new();
+    for order in 0..=10 {
+        for cpu in 0..2 {
+            run_on(cpu);
+            let order = Order::new(order).unwrap();
+            let block = a.alloc(&Request::new(order)).unwrap();
+            assert!(block.first.is_aligned_to(order));
+            blocks.push(block);
+            a.verify().unwrap();
+        }
+    }
+    let allocated: u64 = blocks.iter().map(|block| block.order.pages().get()).sum();
+    assert_eq!(a.verify().unwrap().allocated, PageCount::new(allocated));
+    for block in blocks {
+        a.free(block.first, block.order).unwrap();
+        assert_eq!(a.free(block.first, block.order), Err(FreeError::NotAllocated(block.first)));
+        a.verify().unwrap();
+    }
+    a.drain_pagesets();
+    assert_eq!(a.verify().unwrap(), before);
+    assert!(before.balance());
+}
+
+#[test]
+fn exhaustion_fails_with_figures_and_freeing_brings_all_back() {
+    run_on(0);
+    let world = Plan::even(1, 1, 8192).build(&Config::default());
+    let a = &world.allocator;
+    let mut held = Vec::new();
+    let error = loop {
+        match a.alloc(&Request::page()) {
+            Ok(block) => held.push(block),
+            Err(error) => break error,
+        }
+    };
+    let AllocError::OutOfMemory(shortage) = error else { panic!("{error}") };
+    let drift = u64::from(a.zones().next().unwrap().stat_threshold);
+    let over = shortage.free.get().abs_diff(shortage.min.get());
+    assert!(over <= drift, "normal requests stop at min, give or take one CPU's drift: {shortage}");
+    assert_eq!(a.verify().unwrap().allocated, PageCount::new(held.len() as u64));
+    for _ in 0..100 {
+        assert!(a.alloc(&Request::page()).is_err());
+    }
+    for block in held.drain(..) {
+        a.free(block.first, block.order).unwrap();
+    }
+    a.drain_pagesets();
+    let books = a.verify().unwrap();
+    assert_eq!(books.free, books.managed);
+}

@@ -1,0 +1,114 @@
+//! Bulk calls: the same frames, books and errors as one by one.
+
+use std::collections::BTreeSet;
+
+use crate::common::{Plan, World, order, run_on};
+use zonal::config::{Hardening, Misuse};
+use zonal::error::{AllocError, FreeBulkError, FreeError};
+use zonal::pageset_tuning::PagesetTuning;
+use zonal::request::PageKind;
+use zonal::units::{Order, PageCount, Pfn};
+use zonal::{Config, Request};
+
+const TUNINGS: [PagesetTuning; 4] =
+    [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+
+/// Takes in bulks of all sizes until nothing is left, twice, and gives all back in bulk.
+#[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
+fn everything_comes_and_goes_in_bulk() {
+    let exact = Config { misuse: Misuse::Exact, ..Config::default() };
+    let quarantine = Hardening { quarantine: PageCount::new(64), ..Hardening::default() };
+    let hardened = Config { hardening: quarantine, ..Config::default() };
+    let tuned = TUNINGS.map(|tuning| Config { tuning, ..Config::default() });
+    for config in tuned.into_iter().chain([exact, hardened]) {
+        let world = Plan::even(2, 2, 8192).build(&config);
+        let a = &world.allocator;
+        let mut taken = 0;
+        for cpu in [0, 3] {
+            run_on(cpu);
+            let (mut held, mut distinct) = (Vec::new(), BTreeSet::new());
+            for size in (1..).map(|round: usize| 1 + round * 37 % 700) {
+                let mut frames = vec![Pfn::new(0); size];
+                let Ok(came) = a.alloc_bulk(&Request::page().kind(PageKind::Cache), &mut frames) else {
+                    break;
+                };
+                frames.truncate(came);
+                assert!(frames.iter().all(|&frame| distinct.insert(frame)), "a frame came twice");
+                held.extend(frames);
+            }
+            assert!(held.len() > 16_000, "{}", held.len());
+            let books = a.verify().unwrap();
+            assert!(books.balance());
+            assert_eq!(books.allocated, PageCount::new(held.len() as u64));
+            taken += held.len() as u64;
+            assert_eq!(a.locality().hit + a.locality().miss, taken);
+            run_on(3 - cpu);
+            for frames in held.chunks(333) {
+                a.free_bulk(frames).unwrap();
+            }
+            a.drain_pagesets();
+            assert_eq!(a.verify().unwrap().allocated, PageCount::ZERO);
+        }
+    }
+}
+
+#[test]
+fn a_wrong_frame_stops_a_bulk_free_where_it_is() {
+    let world = Plan::even(1, 1, 8192).build(&Config::default());
+    let a = &world.allocator;
+    run_on(0);
+    let mut frames = [Pfn::new(0); 100];
+    assert_eq!(a.alloc_bulk(&Request::page(), &mut frames), Ok(100));
+    let twice = frames[10];
+    let mut wrong = frames;
+    wrong[60] = twice;
+    let error = FreeBulkError { freed: 60, error: FreeError::NotAllocated(twice) };
+    assert_eq!(a.free_bulk(&wrong), Err(error));
+    assert!(error.to_string().contains("60") && error.to_string().contains(&twice.to_string()));
+    assert_eq!(a.verify().unwrap().allocated, PageCount::new(40));
+    a.free_bulk(&frames[60..]).unwrap();
+    assert_eq!(a.verify().unwrap().allocated, PageCount::ZERO);
+    assert_eq!(a.free_bulk(&[]), Ok(()));
+    assert_eq!(a.alloc_bulk(&Request::page(), &mut []), Ok(0));
+    assert_eq!(a.alloc_bulk(&Request::new(order(1)), &mut frames), Err(AllocError::NotSingle(order(1))));
+}
+
+/// The stepwise rule counts takes and gives one by one, in bulk too: batches grow and shrink as they would.
+#[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
+fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
+    let config = Config { tuning: PagesetTuning::Stepwise, ..Config::default() };
+    let [in_bulk, one_by_one] = [(), ()].map(|()| Plan::even(1, 1, 1 << 16).build(&config));
+    run_on(0);
+    let pageset = |world: &World| world.allocator.pagesets().next().unwrap();
+    let mut frames = vec![Pfn::new(0); 1500];
+    for size in (0..40).map(|round: usize| 1 + round * 379 % 1500) {
+        let frames = &mut frames[..size];
+        assert_eq!(in_bulk.allocator.alloc_bulk(&Request::page(), frames), Ok(size));
+        in_bulk.allocator.free_bulk(frames).unwrap();
+        frames.fill_with(|| one_by_one.allocator.alloc(&Request::page()).unwrap().first);
+        frames.iter().for_each(|&frame| one_by_one.allocator.free(frame, Order::PAGE).unwrap());
+        assert_eq!(pageset(&in_bulk), pageset(&one_by_one), "after {size} frames");
+    }
+    let refills = pageset(&in_bulk).refills;
+    assert!(refills > 15, "{refills}");
+}
+
+/// The depth rule sees bulk calls as the runs they are.
+#[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
+fn bulk_calls_raise_high() {
+    let world = Plan::even(1, 1, 1 << 18).build(&Config::default());
+    let a = &world.allocator;
+    run_on(0);
+    let mut frames = vec![Pfn::new(0); 6000];
+    for _ in 0..12 {
+        world.controls.advance_ms(1100);
+        assert_eq!(a.alloc_bulk(&Request::page(), &mut frames), Ok(6000));
+        a.free_bulk(&frames).unwrap();
+    }
+    let high = a.pagesets().next().unwrap().high.get();
+    assert!((5800..=6001).contains(&high), "{high}");
+    assert!(a.verify().unwrap().balance());
+}

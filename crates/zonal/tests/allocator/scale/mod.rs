@@ -1,0 +1,3 @@
+//! Machines of all shapes.
+
+mod shapes;

@@ -1,0 +1,3 @@
+//! Settings that change at run time.
+
+mod run_time;

@@ -1,0 +1,3 @@
+//! What a snapshot prints.
+
+mod formats;
