@@ -20,7 +20,7 @@ const REQUESTS: usize = 12_000;
 
 /// All frames that are out, with the first frame of their block.
 #[derive(Default)]
-struct Books {
+struct Accounting {
     out: Mutex<HashMap<Pfn, Pfn>>,
     requests: AtomicUsize,
     over: AtomicBool,
@@ -29,10 +29,10 @@ struct Books {
 /// A source whose blocks are watched.
 struct Watched<'a> {
     source: Box<dyn PageSource<Page = Pfn> + 'a>,
-    books: &'a Books,
+    accounting: &'a Accounting,
 }
 
-impl Books {
+impl Accounting {
     fn request(&self) {
         // Relaxed: a rough count.
         if self.requests.fetch_add(1, Ordering::Relaxed) == REQUESTS {
@@ -49,9 +49,9 @@ impl PageSource for Watched<'_> {
     type Page = Pfn;
 
     fn take(&mut self, order: Order) -> Option<Pfn> {
-        self.books.request();
+        self.accounting.request();
         let first = self.source.take(order)?;
-        let mut out = self.books.out.lock().unwrap();
+        let mut out = self.accounting.out.lock().unwrap();
         for frame in frames_of(first, order) {
             assert_eq!(
                 out.insert(frame, first),
@@ -63,8 +63,8 @@ impl PageSource for Watched<'_> {
     }
 
     fn give(&mut self, first: Pfn, order: Order) {
-        self.books.request();
-        let mut out = self.books.out.lock().unwrap();
+        self.accounting.request();
+        let mut out = self.accounting.out.lock().unwrap();
         for frame in frames_of(first, order) {
             assert_eq!(out.remove(&frame), Some(first));
         }
@@ -75,14 +75,14 @@ impl PageSource for Watched<'_> {
 
 /// Runs `workload` under watch; gives the pairs done.
 fn watch(ready: &dyn Ready, workload: Workload, threads: usize) -> u64 {
-    let books = Books::default();
+    let accounting = Accounting::default();
     let threads = NonZeroUsize::new(threads).unwrap();
     let (duration, warm_up) = (Duration::from_secs(3600), Duration::ZERO);
     let plan =
         Plan { workload, threads, duration, warm_up, seed: 5, pages: FRAMES, latencies: Latencies::Off };
-    let source = |_| Watched { source: ready.open(), books: &books };
-    let measured = run(&plan, source, &books.over, |_| ()).unwrap();
-    assert!(books.out.into_inner().unwrap().is_empty(), "the workload gave all back");
+    let source = |_| Watched { source: ready.open(), accounting: &accounting };
+    let measured = run(&plan, source, &accounting.over, |_| ()).unwrap();
+    assert!(accounting.out.into_inner().unwrap().is_empty(), "the workload gave all back");
     measured.pairs
 }
 

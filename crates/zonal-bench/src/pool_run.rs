@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::atomic::AtomicBool;
 
-use zonal::snapshot::{Books, Events, Locality};
+use zonal::snapshot::{Accounting, Events, Locality};
 use zonal::units::{CpuId, Order, PageCount, Pfn};
 use zonal::verify::VerifyError;
 use zonal_linux::{ActingCpu, Placement, Pool, PoolPolicy, PoolRequest};
@@ -28,7 +28,7 @@ pub struct PoolReport {
     /// Bytes of metadata for each frame.
     pub metadata_bytes_per_frame: f64,
     /// The books after everything was given back.
-    pub books: Books,
+    pub accounting: Accounting,
     /// What a walk over the whole pool found wrong.
     pub fault: Option<VerifyError>,
     /// Where the pool's memory lies.
@@ -39,7 +39,7 @@ impl PoolReport {
     /// Whether every frame is accounted for and none is still out.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
-        self.fault.is_none() && self.books.balance() && self.books.allocated == PageCount::ZERO
+        self.fault.is_none() && self.accounting.balance() && self.accounting.allocated == PageCount::ZERO
     }
 }
 
@@ -74,7 +74,7 @@ pub fn run_on_pool(
         events: pool.events(),
         pageset_high: pool.pagesets().map(|pageset| pageset.high).max().unwrap_or_default(),
         metadata_bytes_per_frame: pool.metadata_bytes() as f64 / pool.frames().get() as f64,
-        books: pool.books(),
+        accounting: pool.accounting(),
         fault: verified.err(),
         placement: pool.placement(),
     })
@@ -146,9 +146,9 @@ mod tests {
             let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
             let report = report(&pool, workload);
             let name = workload.name();
-            assert!(report.is_balanced(), "{name}: {:?} {:?}", report.books, report.fault);
+            assert!(report.is_balanced(), "{name}: {:?} {:?}", report.accounting, report.fault);
             assert!(report.measured.pairs > 0, "{name}");
-            assert_eq!(report.books.managed, pool.frames(), "{name}");
+            assert_eq!(report.accounting.managed, pool.frames(), "{name}");
             // What half of a pool over several nodes holds is not all of one node.
             let near = report.locality.hit >= report.measured.pairs / 2;
             assert!(near || pool.memory_nodes().len() > 1, "{name}: {:?}", report.locality);
@@ -162,7 +162,7 @@ mod tests {
         let kept = pool.alloc(&PoolRequest::page()).unwrap();
         let report = report(&pool, Workload::Pair);
         assert!(!report.is_balanced());
-        assert_eq!(report.books.allocated, PageCount::new(1));
+        assert_eq!(report.accounting.allocated, PageCount::new(1));
         drop(kept);
     }
 

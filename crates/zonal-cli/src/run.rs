@@ -1,4 +1,4 @@
-//! `zonal run`: a pool over this machine's memory, a workload on it, and the books at the end.
+//! `zonal run`: a pool over this machine's memory, a workload on it, and the accounting at the end.
 //!
 //! Arguments become checked [`Options`], these a pool, the workload's report is rendered.
 //! Neighbours: `zonal_bench::run_on_pool` does the work; `run/allocator.rs` has the options that choose the
@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use clap::Args;
 use zonal::config::Config;
-use zonal::policy::WeightTable;
+use zonal::mempolicy::WeightTable;
 use zonal::units::NodeId;
 use zonal_bench::{PoolReport, run_on_pool};
 use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
@@ -33,7 +33,7 @@ use crate::interrupt;
 use crate::outcome::{Failure, print, tell};
 use crate::values::{self, ForceArg, Nodes, PolicyChoice, Size};
 
-/// Run a workload on a pool of this machine's memory, and check the books
+/// Run a workload on a pool of this machine's memory, and check the accounting
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct RunArgs {
@@ -107,7 +107,7 @@ pub(crate) fn examples() -> String {
          zonal run orders --fake-nodes 4 --policy interleave:0-3\n  \
          zonal run fill --machine quad.json --node-load assign --verbose\n  \
          zonal run pair --counters fixed:32,to-zero --high-fraction 8 --invalid-free checked\n\n\
-         Ctrl-C ends the run early and still checks the books; a second one ends at once.",
+         Ctrl-C ends the run early and still checks the accounting; a second one ends at once.",
     );
     text
 }
@@ -119,7 +119,7 @@ fn workload(name: &str) -> Result<Workload, String> {
     })
 }
 
-/// Runs. Exits with 0; 1 if the books do not balance or nothing could be done; 2 if the arguments
+/// Runs. Exits with 0; 1 if the accounting does not balance or nothing could be done; 2 if the arguments
 /// do not fit this machine; 130 if interrupted.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     match measure(args) {
@@ -267,12 +267,13 @@ fn policy<'w>(
 
 fn judge(report: &PoolReport, interrupted: &AtomicBool) -> Result<(), Failure> {
     if !report.is_balanced() {
-        let fault = report.fault.map_or_else(|| text::books(&report.books), |fault| fault.to_string());
-        return Err(Failure::failed(format!("the books do not balance: {fault}")));
+        let fault =
+            report.fault.map_or_else(|| text::accounting(&report.accounting), |fault| fault.to_string());
+        return Err(Failure::failed(format!("the accounting does not balance: {fault}")));
     }
     // Relaxed: nothing but the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
-        return Err(Failure::interrupted("interrupted; the books balance"));
+        return Err(Failure::interrupted("interrupted; the accounting balances"));
     }
     if report.measured.pairs == 0 {
         return Err(Failure::failed(format!(

@@ -198,7 +198,7 @@ fn a_machine_file_is_emulated() {
 }
 
 #[test]
-fn people_get_units_and_the_books() {
+fn people_get_units_and_the_accounting() {
     let output = zonal(&["run", "pair", "--pool", "64MiB", "--seconds", "0.05", "--threads", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     // Progress is for terminals; warnings may be due on this machine.
@@ -218,7 +218,7 @@ fn people_get_units_and_the_books() {
 }
 
 #[test]
-fn ctrl_c_ends_the_run_with_its_books() {
+fn ctrl_c_ends_the_run_with_its_accounting() {
     let arguments = ["run", "pair", "--pool", "64MiB", "--seconds", "3600", "--threads", "2", "--json"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -233,7 +233,9 @@ fn ctrl_c_ends_the_run_with_its_books() {
     assert_eq!(output.status.code(), Some(130));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["accounting"]["balanced"], true);
-    assert!(String::from_utf8(output.stderr).unwrap().ends_with("zonal: interrupted; the books balance\n"));
+    assert!(
+        String::from_utf8(output.stderr).unwrap().ends_with("zonal: interrupted; the accounting balances\n")
+    );
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     .expect("stacks");
             }
             let ended = sim.world.run(threads, &AtomicBool::new(false)).expect("nobody waits");
-            hands.check_books();
+            hands.check_accounting();
             (hands.operations(), *ended.iter().max().expect("there are threads"))
         })?;
         let seconds = begin.elapsed().as_secs_f64();

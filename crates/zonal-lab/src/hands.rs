@@ -108,15 +108,17 @@ impl<'s, 'm> Hands<'s, 'm> {
     ///
     /// # Panics
     /// With a [`Fault`] when they do not.
-    pub fn check_books(&self) {
+    pub fn check_accounting(&self) {
         let world = self.sim.world;
         world.free_of_charge(|| match self.sim.allocator.verify() {
             Err(error) => self.fault(error.to_string()),
-            Ok(books) if !books.balance() => self.fault(format!("the books do not balance: {books:?}")),
-            Ok(books) if books.allocated.get() != self.owners.held() => self.fault(format!(
+            Ok(accounting) if !accounting.balance() => {
+                self.fault(format!("the accounting does not balance: {accounting:?}"))
+            }
+            Ok(accounting) if accounting.allocated.get() != self.owners.held() => self.fault(format!(
                 "programs have {} frames, but the allocator says {}",
                 self.owners.held(),
-                books.allocated
+                accounting.allocated
             )),
             Ok(_) => {}
         });

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use zonal::config::{NodeReclaim, ZonelistCache};
-use zonal::fallback::NodeLoad;
-use zonal::threshold::{FoldRule, ThresholdRule, TotalsRule};
+use zonal::rules::fallback_order::NodeLoad;
+use zonal::rules::stat_threshold::{FoldRule, ThresholdRule, TotalsRule};
 use zonal::units::PageCount;
 use zonal::{Config, Request};
 use zonal_lab::experiment::results::case_text;

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicBool;
 
 use zonal::Config;
 use zonal::config::ZonelistCache;
-use zonal::fallback::NodeLoad;
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::fallback_order::NodeLoad;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::PageCount;
 use zonal_lab::hands::Hands;
 use zonal_lab::outcome::Outcome;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use comfy_table::Table;
-use zonal::config::{Faults, Hardening, Misuse, ZeroOn};
+use zonal::config::{Faults, Hardening, InvalidFree, ZeroOn};
 use zonal::units::PageCount;
 use zonal::{Allocator, Config};
 use zonal_linux::{LinuxPlatform, Pool, PoolError, PoolRequest};
@@ -35,7 +35,7 @@ fn options() -> Vec<(&'static str, Config)> {
     let never = Faults::EveryNth(std::num::NonZeroU64::MAX);
     vec![
         ("default", Config::default()),
-        ("checked", Config { misuse: Misuse::Checked, ..Config::default() }),
+        ("checked", Config { invalid_free: InvalidFree::Checked, ..Config::default() }),
         ("quarantine of 1024 frames", hardened(Hardening { quarantine: PageCount::new(1024), ..none })),
         ("zero on allocation", hardened(Hardening { zero, ..none })),
         ("poison and verify", hardened(Hardening { poison, ..none })),

@@ -119,8 +119,8 @@ fn use_up(pool: &Pool) {
         // SAFETY: raw blocks taken above, given back once.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
-    let books = pool.verify().unwrap();
-    assert!(books.balance() && books.allocated.get() == 0);
+    let accounting = pool.verify().unwrap();
+    assert!(accounting.balance() && accounting.allocated.get() == 0);
 }
 
 /// Builds several times under `refusal`, each time in vain; gives the error's text.

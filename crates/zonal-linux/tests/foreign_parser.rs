@@ -135,15 +135,15 @@ fn figures_as_another_parser_reads_them() {
     let found: Value = serde_json::from_str(&printed).unwrap();
     check_zones(&pool, &found);
     check_buddies(&pool, &found);
-    let (books, locality) = (pool.books(), pool.locality());
+    let (accounting, locality) = (pool.accounting(), pool.locality());
     for (name, expected) in [
-        ("nr_free_pages", books.free.get()),
+        ("nr_free_pages", accounting.free.get()),
         ("numa_hit", locality.hit),
         ("numa_local", locality.local),
-        ("zonal_nr_user", books.allocated.get()),
+        ("zonal_nr_user", accounting.allocated.get()),
     ] {
         assert_eq!(number(&found["vmstat"][name]), expected, "{name}");
     }
-    assert_eq!(number(&found["meminfo"]["MemTotal"]), books.managed.get() * 4);
+    assert_eq!(number(&found["meminfo"]["MemTotal"]), accounting.managed.get() * 4);
     assert_eq!((held.len(), fs::read_dir(directory.path()).unwrap().count()), (64, 4));
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault};
 use zonal_testing::{eventually, skipped, within_patience};

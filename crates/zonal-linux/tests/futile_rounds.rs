@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 use zonal_linux::{Pool, PoolRequest, Topology};
 use zonal_testing::eventually;

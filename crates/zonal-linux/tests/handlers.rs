@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use common::{check_all_free, ledger_of, stress_rounds, thread_id, when_dropped, work_disturbed};
 use zonal::config::NodeReclaim;
 use zonal::error::{AllocError, FreeError};
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::request::Block;
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Pool, PoolRequest};

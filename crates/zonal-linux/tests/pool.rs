@@ -7,7 +7,7 @@ use std::thread;
 
 use zonal::error::{AllocError, FreeError};
 use zonal::machine::FrameRange;
-use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal_linux::{
     Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, ZoneShare,
@@ -30,9 +30,9 @@ fn order(order: u8) -> Order {
 
 /// Everything given back: the books balance and nothing is allocated.
 fn assert_all_free(pool: &Pool) {
-    let books = pool.verify().unwrap();
-    assert_eq!(books.allocated, PageCount::ZERO);
-    assert_eq!(books.managed, books.free.plus(books.in_pagesets));
+    let accounting = pool.verify().unwrap();
+    assert_eq!(accounting.allocated, PageCount::ZERO);
+    assert_eq!(accounting.managed, accounting.free.plus(accounting.in_pagesets));
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn frames_and_pointers_both_ways() {
 }
 
 #[test]
-fn raw_blocks_and_misuse() {
+fn raw_blocks_and_invalid_frees() {
     let pool = pool(16 * MIB);
     let block = pool.alloc_raw(&PoolRequest::new(order(2))).unwrap();
     // SAFETY: no `Frames` owns the block.
@@ -138,7 +138,7 @@ fn raw_blocks_and_misuse() {
     assert_eq!(free(order(2)), Ok(()));
     assert_eq!(free(order(2)), Err(FreeError::NotAllocated(block.first)));
     let raw = pool.lease(&PoolRequest::page()).unwrap().into_raw();
-    assert_eq!(pool.books().allocated, PageCount::new(1));
+    assert_eq!(pool.accounting().allocated, PageCount::new(1));
     // SAFETY: just given up, and known here alone.
     drop(unsafe { pool.from_raw(raw) });
     assert_all_free(&pool);
@@ -428,7 +428,7 @@ fn memory_leaves_and_comes_back_empty() {
     // SAFETY: mapped, and nobody has the frame.
     unsafe { address.write(7) };
     pool.offline_memory(range).unwrap();
-    assert_eq!(pool.books().managed, PageCount::new(7 * 1024));
+    assert_eq!(pool.accounting().managed, PageCount::new(7 * 1024));
     assert!(pool.offline_memory(range).is_err());
     // SAFETY: still mapped, and nobody has the frame.
     assert_eq!(unsafe { address.read() }, 0);
@@ -483,7 +483,7 @@ fn caches_give_up_a_range_that_is_to_leave() {
     assert!((1..=1024).contains(&(before - cached())), "the range's frames were given up, and no others");
     drop(kept);
     pool.offline_memory(range).unwrap();
-    assert_eq!(pool.books().managed, PageCount::new(7 * 1024));
+    assert_eq!(pool.accounting().managed, PageCount::new(7 * 1024));
     let (of, left) = (pool.ranges().next().unwrap().node, cached() as u64);
     assert_eq!(pool.shrink_caches(of, PageCount::new(100)), PageCount::new(100));
     assert_eq!(pool.shrink_caches(of, PageCount::new(u64::MAX)), PageCount::new(left - 100));

@@ -97,9 +97,9 @@ fn use_frames(pool: &Pool, held: usize, frames: usize, interrupts: &mut Interrup
 }
 
 fn check(pool: &Pool, what: &str) {
-    let books = pool.verify().unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert!(books.balance() && books.allocated.get() == 0, "{what}: {books:?}");
-    assert_eq!(pool.events().withheld, 0, "{what}: frames were on two stacks");
+    let accounting = pool.verify().unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(accounting.balance() && accounting.allocated.get() == 0, "{what}: {accounting:?}");
+    assert_eq!(pool.events().retired, 0, "{what}: frames were on two stacks");
 }
 
 fn visit(pool: &Pool, visit: Visit, owner: CpuId) {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{pin_to, when_dropped, work_disturbed};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::PageKind;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
 use zonal_testing::Ledger;
@@ -129,9 +129,9 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
         }
         stress.over.store(true, Ordering::Relaxed);
     });
-    let books = stress.pool.verify().unwrap();
-    assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
-    assert_eq!(stress.pool.events().withheld, 0, "a frame was on a stack twice");
+    let accounting = stress.pool.verify().unwrap();
+    assert!(accounting.balance() && accounting.allocated.get() == 0, "{accounting:?}");
+    assert_eq!(stress.pool.events().retired, 0, "a frame was on a stack twice");
     assert_eq!(stress.owners.owned().next(), None);
     assert!(stress.taken.load(Ordering::Relaxed) > 10_000, "the threads must have worked");
 }
@@ -194,8 +194,8 @@ mod without_an_area {
                 });
             }
         });
-        let books = pool.verify().unwrap();
-        assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
+        let accounting = pool.verify().unwrap();
+        assert!(accounting.balance() && accounting.allocated.get() == 0, "{accounting:?}");
         assert!(pool.pagesets().all(|pageset| pageset.refills == 0), "a thread without an area has no CPU");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{Order, PageCount, ZoneKind};
 use zonal::{Config, config::NodeReclaim};
 use zonal_linux::{Pool, PoolRequest};
@@ -95,7 +95,7 @@ fn settings_read_back() {
         high_fraction: 100,
         node_reclaim: NodeReclaim::from_mode(3).unwrap(),
         min_unmapped_percent: 7,
-        watermarks: zonal::watermarks::WatermarkSettings {
+        watermarks: zonal::rules::watermarks::WatermarkSettings {
             min_free: Some(PageCount::new(700)),
             scale_factor: 55,
             lowmem_reserve_ratio: [256, 64, 32, 0],

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zonal::fallback::CpuPenalty;
+use zonal::rules::fallback_order::CpuPenalty;
 use zonal::units::PageCount;
 
 use crate::file::{

@@ -6,9 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use zonal::fallback::{CpuPenalty, FallbackRules, NodeLoad, OwnPlace};
-use zonal::pageset_limits::{BatchRule, HighRule, PagesetRules};
-use zonal::watermarks::MovableMin;
+use zonal::rules::fallback_order::{CpuPenalty, FallbackRules, NodeLoad, OwnPlace};
+use zonal::rules::pageset_limits::{BatchRule, HighRule, PagesetRules};
+use zonal::rules::watermarks::MovableMin;
 
 use crate::escape::Excerpt;
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use zonal::fallback::{CpuPenalty, FallbackNodes};
+use zonal::rules::fallback_order::{CpuPenalty, FallbackNodes};
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 
 use crate::kernel::KernelVersion;
 

@@ -1,10 +1,10 @@
 //! What a kernel with given rules makes of a machine, by the allocator's own arithmetic.
 
-use zonal::fallback::{build_sequence, fallback_order};
-use zonal::pageset_limits::{PagesetLimits, PagesetZone};
-use zonal::threshold::stat_threshold;
+use zonal::rules::fallback_order::{build_sequence, fallback_order};
+use zonal::rules::pageset_limits::{PagesetLimits, PagesetZone};
+use zonal::rules::stat_threshold::stat_threshold;
+use zonal::rules::watermarks::{MovableMin, WatermarkSettings, Watermarks};
 use zonal::units::{NodeId, PageCount, ZoneKind};
-use zonal::watermarks::{MovableMin, WatermarkSettings, Watermarks};
 
 use crate::kernel::{OfflineLists, Rules};
 use crate::model::{MachineModel, Presence, Settings, ZoneModel};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use zonal::pageset_limits::HighRule;
+use zonal::rules::pageset_limits::HighRule;
 use zonal::units::{NodeId, PageCount};
 
 use crate::advice::advise;

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use zonal::fallback::CpuPenalty;
 use zonal::machine::LOCAL_DISTANCE;
+use zonal::rules::fallback_order::CpuPenalty;
 use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::error::{FALLBACK_ORDER, MachineError, Problem};

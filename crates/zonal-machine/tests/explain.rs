@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zonal::pageset_limits::HighRule;
+use zonal::rules::pageset_limits::HighRule;
 use zonal::units::{NodeId, PageCount, ZoneKind};
 use zonal_machine::{KernelVersion, MachineModel, Presence, Report, Rules, explain, predict, preset};
 

@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use zonal::Config;
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{PageCount, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal_verify::play::{Ask, Found, Model, Move, Operation, Plan, Scope, Search, Stretch, Telling};
 
 /// Marks of one, two and three frames over the whole machine: apart, for those of real machines are.

@@ -17,8 +17,8 @@ use std::time::Instant;
 
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
-use zonal::cpu_local::{Pinned, Quiesce};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::cpu_local::{Pinned, Quiesce};
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::request::Urgency;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};

@@ -163,7 +163,7 @@ impl Default for StatInterval {
 
 /// How wrong frees are detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Misuse {
+pub enum InvalidFree {
     /// One atomic exchange per free: of several racing frees of one block exactly one succeeds, and no
     /// wrong free ever writes to the state of a frame.
     #[default]
@@ -277,7 +277,7 @@ pub struct Config {
     /// given up. Linux: `vm.min_unmapped_ratio`.
     pub min_unmapped_percent: u8,
     /// How wrong frees are detected.
-    pub misuse: Misuse,
+    pub invalid_free: InvalidFree,
     /// Options against use after free.
     pub hardening: Hardening,
     /// Requests that are refused on purpose.
@@ -301,7 +301,7 @@ impl Default for Config {
             node_reclaim: NodeReclaim::default(),
             reclaim_distance: 30,
             min_unmapped_percent: 1,
-            misuse: Misuse::default(),
+            invalid_free: InvalidFree::default(),
             hardening: Hardening::default(),
             faults: Faults::default(),
         }

@@ -13,7 +13,7 @@
 //! ```
 //! # use core::mem::MaybeUninit;
 //! # use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
-//! use zonal::cpu_local::{OneCpu, Pinned};
+//! use zonal::platform::cpu_local::{OneCpu, Pinned};
 //! use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 //! use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 //! use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};
@@ -82,11 +82,3 @@ pub use metadata::arena::Buffer;
 pub use node_mask::NodeMask;
 pub use platform::Platform;
 pub use request::{Block, Request};
-
-pub use alloc::mempolicy as policy;
-pub use metadata::regions as parts;
-pub use platform::pageset_slot as home;
-pub use platform::{cpu_local, reclaimer as reclaim};
-pub use rules::{
-    fallback_order as fallback, pageset_limits, pageset_tuning, stat_threshold as threshold, watermarks,
-};

@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{MmapMut, MmapOptions};
-use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::cpu_local::TryLock;
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};

@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::PageCount;
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, Request};
 
 use super::described::{Description, World};

@@ -8,8 +8,8 @@
 use std::sync::atomic::AtomicBool;
 
 use zonal::config::ZonelistCache;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::PageCount;
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Block, Config, Request};
 
 use super::world::{

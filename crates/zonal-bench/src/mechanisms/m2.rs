@@ -8,7 +8,7 @@
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::Order;
 use zonal::{Block, Config, Request};
 
@@ -197,7 +197,7 @@ fn at_rest(world: &World<'_, Shared>) -> AtRest {
         let blocks = zone.free_blocks.iter().enumerate().skip(huge);
         blocks.map(|(order, count)| count << (order - huge)).sum()
     };
-    AtRest { held: world.books().in_pagesets.get(), free_huge: world.zones().map(free_huge).sum() }
+    AtRest { held: world.accounting().in_pagesets.get(), free_huge: world.zones().map(free_huge).sum() }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use fastrand::Rng;
-use zonal::threshold::{CounterRules, FoldRule, ThresholdRule};
+use zonal::rules::stat_threshold::{CounterRules, FoldRule, ThresholdRule};
 use zonal::units::{Order, PageCount};
 use zonal::{Block, Config, Request};
 
@@ -204,7 +204,7 @@ fn deviation(world: &World<'_, Shared>, sizes: &Sizes, stop: &AtomicBool) -> Opt
             let order = Order::new(ORDERS[random.usize(..ORDERS.len())]).expect("a small order");
             held.push(world.alloc(&Request::new(order)).expect("the node has memory for all"));
         }
-        let exact = world.books();
+        let exact = world.accounting();
         let allocated: PageCount = world.allocated_approximate().into_iter().sum();
         drift.free = drift.free.max(world.free_approximate().get().abs_diff(exact.free.get()));
         drift.allocated = drift.allocated.max(allocated.get().abs_diff(exact.allocated.get()));

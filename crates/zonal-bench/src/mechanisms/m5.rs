@@ -7,7 +7,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use zonal::fallback::NodeLoad;
+use zonal::rules::fallback_order::NodeLoad;
 use zonal::units::NodeId;
 use zonal::{Config, Request};
 

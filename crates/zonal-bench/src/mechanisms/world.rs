@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
-use zonal::cpu_local::{CpuLocal, OneCpu, Pinned, TryLock};
 use zonal::layout::Layout;
+use zonal::platform::cpu_local::{CpuLocal, OneCpu, Pinned, TryLock};
+use zonal::platform::reclaimer::{NoReclaimer, Reclaimer};
 use zonal::platform::{RawLock, SpinLock};
-use zonal::reclaim::{NoReclaimer, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Platform};
 use zonal_machine::{MachineModel, NodeModel, OwnedMachine, Presence, Settings, ZoneModel};

@@ -69,7 +69,7 @@ impl AllocatorArgs {
             min_unmapped_percent,
             node_load: self.node_load.into(),
             counters,
-            misuse: self.invalid_free.into(),
+            invalid_free: self.invalid_free.into(),
             ..Config::default()
         }
     }

@@ -140,7 +140,7 @@ pub(super) fn named(settings: &Settings) -> NamedSettings {
         node_load: name_of::<NodeLoadArg, _>(settings.node_load),
         counters: Counters(settings.counters).to_string(),
         stat_interval: settings.stat_interval.seconds(),
-        invalid_free: name_of::<InvalidFreeArg, _>(settings.misuse),
+        invalid_free: name_of::<InvalidFreeArg, _>(settings.invalid_free),
     }
 }
 
@@ -170,7 +170,7 @@ fn fallback_orders(pool: &Pool) -> BTreeMap<u16, Vec<u16>> {
 
 fn document(pool: &Pool, report: &PoolReport) -> Document {
     let (measured, locality, events) = (&report.measured, &report.locality, &report.events);
-    let (latency, books) = (&measured.latency, &report.books);
+    let (latency, accounting) = (&measured.latency, &report.accounting);
     Document {
         schema: "zonal.run.v1",
         workload: report.plan.workload.name(),
@@ -209,10 +209,10 @@ fn document(pool: &Pool, report: &PoolReport) -> Document {
         },
         metadata_bytes_per_frame: report.metadata_bytes_per_frame,
         accounting: Accounting {
-            managed: books.managed.get(),
-            free: books.free.get(),
-            in_pagesets: books.in_pagesets.get(),
-            allocated: books.allocated.get(),
+            managed: accounting.managed.get(),
+            free: accounting.free.get(),
+            in_pagesets: accounting.in_pagesets.get(),
+            allocated: accounting.allocated.get(),
             balanced: report.is_balanced(),
         },
         bound_to_nodes: report.placement == Placement::OnNodes,

@@ -1,6 +1,6 @@
 //! The report of a run for people: one subject a line, with units.
 
-use zonal::snapshot::Books;
+use zonal::snapshot::Accounting;
 use zonal_bench::PoolReport;
 use zonal_linux::{Placement, Pool};
 
@@ -20,10 +20,10 @@ pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
         ("reclaim", reclaim(report)),
         ("pagesets", pagesets(report)),
         ("metadata", format!("{:.3} bytes per frame", report.metadata_bytes_per_frame)),
-        ("books", format!("{}: {}", books(&report.books), verdict(report))),
+        ("accounting", format!("{} ({})", accounting(&report.accounting), verdict(report))),
     ];
     for (label, line) in lines.iter().filter(|(_, line)| !line.is_empty()) {
-        text.push_str(&format!("  {label:<10}{line}\n"));
+        text.push_str(&format!("  {label:<12}{line}\n"));
     }
     text
 }
@@ -129,8 +129,8 @@ fn pagesets(report: &PoolReport) -> String {
 }
 
 /// The equation with its numbers.
-pub(super) fn books(books: &Books) -> String {
-    let Books { managed, free, in_pagesets, allocated } = books;
+pub(super) fn accounting(accounting: &Accounting) -> String {
+    let Accounting { managed, free, in_pagesets, allocated } = accounting;
     format!("{managed} managed = {free} free + {in_pagesets} in pagesets + {allocated} allocated")
 }
 

@@ -6,10 +6,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use zonal::config::{Misuse, ZonelistCache};
-use zonal::fallback::NodeLoad;
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::threshold::{CounterRules, FoldRule, MAX_STAT_THRESHOLD, PressureRule, ThresholdRule, TotalsRule};
+use zonal::config::{InvalidFree, ZonelistCache};
+use zonal::rules::fallback_order::NodeLoad;
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::stat_threshold::{
+    CounterRules, FoldRule, MAX_STAT_THRESHOLD, PressureRule, ThresholdRule, TotalsRule,
+};
 
 /// How node load grows.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -165,7 +167,7 @@ impl From<CacheArg> for ZonelistCache {
     }
 }
 
-impl From<InvalidFreeArg> for Misuse {
+impl From<InvalidFreeArg> for InvalidFree {
     fn from(arg: InvalidFreeArg) -> Self {
         match arg {
             InvalidFreeArg::Checked => Self::Checked,
@@ -224,6 +226,6 @@ mod tests {
         assert_eq!(name_of::<NodeLoadArg, _>(NodeLoad::AccumulateRemaining), "remaining");
         assert_eq!(name_of::<TuningArg, _>(PagesetTuning::DepthPublished), "depth-published");
         assert_eq!(name_of::<CacheArg, _>(ZonelistCache::CacheFirst), "cache-first");
-        assert_eq!(name_of::<InvalidFreeArg, _>(Misuse::Checked), "checked");
+        assert_eq!(name_of::<InvalidFreeArg, _>(InvalidFree::Checked), "checked");
     }
 }

@@ -5,11 +5,11 @@
 
 use serde::Deserialize;
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
-use zonal::fallback::{CpuPenalty, NodeLoad};
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::rules::watermarks::MovableMin;
 use zonal::units::PageCount;
-use zonal::watermarks::MovableMin;
 use zonal::{Config, error::ConfigError};
 use zonal_machine::MachineModel;
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use zonal::reclaim::ReclaimReason;
+use zonal::platform::reclaimer::ReclaimReason;
 
 /// What reclaim did, in pages of the lists by use. Direct includes node reclaim, as in Linux's `pgscan_direct`.
 #[derive(Default, Debug)]

@@ -11,7 +11,7 @@
 use std::cell::Cell;
 
 use zonal::Block;
-use zonal::reclaim::{ReclaimReason, ReclaimRequest};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use zonal::units::PageCount;
 
 use super::table::State;

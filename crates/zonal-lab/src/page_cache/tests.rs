@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 
 use zonal::config::NodeReclaim;
-use zonal::reclaim::{ReclaimReason, ReclaimRequest};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use zonal::{Block, Config};
 use zonal_machine::MachineModel;
@@ -79,7 +79,7 @@ fn with_cache_on(
             threads.add(1, Role::Background, Time::ZERO, work).unwrap();
         }
         sim.world.run(threads, &AtomicBool::new(false)).unwrap();
-        hands.check_books();
+        hands.check_accounting();
         let cached: u64 = (0..3).map(|place| cache.cached(place)).sum();
         assert_eq!(cached, hands.held(), "each frame is a page of the cache, and the other way round");
     });

@@ -5,7 +5,7 @@
 
 use super::canvas::{Anchor, Canvas, Chart, Font};
 use super::figures;
-use super::frame::{Head, Key, MARGIN, Mark};
+use super::frame::{Head, Key, MARGIN, Watermark};
 use super::parts::{self, Part};
 use super::scale::{self, Scale};
 use super::style;
@@ -100,10 +100,12 @@ fn seconds(run: &RunResult, top: &[What<'_>]) -> Vec<f64> {
 fn keys(top: &[What<'_>], causes: usize) -> Vec<Key> {
     let named = top.iter().zip(style::CAUSES).enumerate();
     let mut keys: Vec<Key> = named
-        .map(|(at, ((what, kind), color))| Key::new(Mark::Fill, color, format!("{} {what} ({kind})", at + 1)))
+        .map(|(at, ((what, kind), color))| {
+            Key::new(Watermark::Fill, color, format!("{} {what} ({kind})", at + 1))
+        })
         .collect();
     if causes > top.len() {
-        keys.push(Key::new(Mark::Fill, style::REST, format!("{} others", causes - top.len())));
+        keys.push(Key::new(Watermark::Fill, style::REST, format!("{} others", causes - top.len())));
     }
     keys
 }

@@ -30,7 +30,7 @@ const TICK_GAP: f64 = 4.0;
 
 /// How a legend shows what it speaks of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mark {
+pub(super) enum Watermark {
     Line,
     Dot,
     Ring,
@@ -43,13 +43,13 @@ pub(super) enum Mark {
 
 /// A line of a legend.
 pub(super) struct Key {
-    pub(super) mark: Mark,
+    pub(super) mark: Watermark,
     pub(super) color: RGBColor,
     pub(super) text: String,
 }
 
 impl Key {
-    pub(super) fn new(mark: Mark, color: RGBColor, text: impl Into<String>) -> Self {
+    pub(super) fn new(mark: Watermark, color: RGBColor, text: impl Into<String>) -> Self {
         Self { mark, color, text: text.into() }
     }
 
@@ -99,13 +99,13 @@ impl Head<'_> {
 
 fn mark(canvas: &Canvas<'_>, key: &Key, (x, y): (f64, f64)) {
     match key.mark {
-        Mark::Line => canvas.line(&[(x - 7.0, y), (x + 7.0, y)], key.color, 2.0),
-        Mark::Dot => canvas.dot((x, y), 3.0, key.color),
-        Mark::Ring => canvas.ring((x, y), 5.0, key.color),
-        Mark::Square => canvas.square((x, y), 4.5, key.color),
-        Mark::Fill => canvas.fill((x - 6.0, y - 6.0), (x + 6.0, y + 6.0), key.color),
-        Mark::Tick => canvas.line(&[(x, y - 7.0), (x, y + 7.0)], key.color, 2.5),
-        Mark::None => {}
+        Watermark::Line => canvas.line(&[(x - 7.0, y), (x + 7.0, y)], key.color, 2.0),
+        Watermark::Dot => canvas.dot((x, y), 3.0, key.color),
+        Watermark::Ring => canvas.ring((x, y), 5.0, key.color),
+        Watermark::Square => canvas.square((x, y), 4.5, key.color),
+        Watermark::Fill => canvas.fill((x - 6.0, y - 6.0), (x + 6.0, y + 6.0), key.color),
+        Watermark::Tick => canvas.line(&[(x, y - 7.0), (x, y + 7.0)], key.color, 2.5),
+        Watermark::None => {}
     }
 }
 
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_legend_wider_than_its_chart_takes_more_lines() {
         let keys: Vec<Key> =
-            (0..9).map(|at| Key::new(Mark::Line, style::INK, format!("variant {at}"))).collect();
+            (0..9).map(|at| Key::new(Watermark::Line, style::INK, format!("variant {at}"))).collect();
         let head = Head { title: "", keys: &keys, width: 300.0 };
         let places = head.places();
         assert!(places.iter().zip(&keys).all(|((x, _), key)| x + key.width() <= 300.0));

@@ -4,10 +4,10 @@
 //! pinned: what a CPU does to its own pagesets is not interrupted. Neighbours: `world.rs`.
 
 use zonal::Platform;
-use zonal::cpu_local::{CpuLocal, Head, Pinned, Quiesce};
-use zonal::home::{Home, Homes};
 use zonal::platform::ZeroedCells;
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Quiesce};
+use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
 
 use super::cells::{CellU8, CellU32, CellU64};
@@ -93,28 +93,33 @@ const PINNED: Pinned<Interrupt> = Pinned(Interrupt);
 
 impl CpuLocal<Lab> for LabCpus {
     #[inline(always)]
-    fn take_at_home<'m>(&self, lab: &Lab, homes: &Homes<'m, Lab>, step: u64) -> (&'m Home<'m, Lab>, u64) {
-        undisturbed(|| PINNED.take_at_home(lab, homes, step))
+    fn pop_current<'m>(
+        &self,
+        lab: &Lab,
+        slots: &PagesetSlots<'m, Lab>,
+        step: u64,
+    ) -> (&'m PagesetSlot<'m, Lab>, u64) {
+        undisturbed(|| PINNED.pop_current(lab, slots, step))
     }
 
     #[inline(always)]
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         lab: &Lab,
-        homes: &Homes<'m, Lab>,
-        prepare: impl FnOnce(&'m Home<'m, Lab>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Lab>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, Lab>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Lab>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Lab>, u64, u32) -> bool,
     ) -> bool {
         // What is refused may have to wait, so it comes after the section.
         let mut left = None;
         let given = undisturbed(|| {
-            PINNED.give_at_home(lab, homes, prepare, |home, step, frame| {
-                left = Some((home, step, frame));
+            PINNED.push_current(lab, slots, prepare, |slot, step, frame| {
+                left = Some((slot, step, frame));
                 false
             })
         });
         match left {
-            Some((home, step, frame)) => refused(home, step, frame),
+            Some((slot, step, frame)) => refused(slot, step, frame),
             None => given,
         }
     }

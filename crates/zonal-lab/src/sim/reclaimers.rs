@@ -4,12 +4,12 @@
 
 use std::cell::RefCell;
 
-use zonal::reclaim::ReclaimRequest;
+use zonal::platform::reclaimer::ReclaimRequest;
 use zonal::units::PageCount;
 
 use super::thread_id::ThreadId;
 
-/// A program of the simulated machine that can give frames back; as `zonal::reclaim::Reclaimer`.
+/// A program of the simulated machine that can give frames back; as `zonal::platform::reclaimer::Reclaimer`.
 pub trait ProgramReclaimer {
     /// Frames that could be given up for `request`.
     fn count(&self, request: &ReclaimRequest) -> PageCount;

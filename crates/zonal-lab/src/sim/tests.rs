@@ -215,7 +215,7 @@ fn a_lone_thread_that_never_waits_can_be_stopped() {
 #[test]
 fn a_lock_is_held_as_long_as_lists_would_take_for_the_frames_that_move() {
     use zonal::Request;
-    use zonal::pageset_tuning::PagesetTuning;
+    use zonal::rules::pageset_tuning::PagesetTuning;
     use zonal::units::PageCount;
 
     let time_of = |list_work_ns: f64, frames: usize| {
@@ -227,7 +227,7 @@ fn a_lock_is_held_as_long_as_lists_would_take_for_the_frames_that_move() {
             let work = || (0..frames).for_each(|_| _ = sim.allocator.alloc(&Request::page()));
             threads.add(0, Role::Foreground, Time::ZERO, work).unwrap();
             let ended = sim.world.run(threads, &AtomicBool::new(false)).unwrap();
-            let moved = frames as u64 + sim.allocator.books().in_pagesets.get();
+            let moved = frames as u64 + sim.allocator.accounting().in_pagesets.get();
             (last(&ended), moved as f64)
         });
         ended.unwrap()

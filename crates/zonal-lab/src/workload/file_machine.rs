@@ -8,8 +8,8 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 
+use zonal::rules::watermarks::Watermarks;
 use zonal::units::NodeId;
-use zonal::watermarks::Watermarks;
 
 use super::observer::{Observer, Seen};
 use super::program::{Unfit, check_figure};
@@ -134,7 +134,7 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
             self.observer.watch_every(world, LOOK, || self.look(&marks));
         })?;
         world.run(threads, stop)?;
-        self.hands.check_books();
+        self.hands.check_accounting();
         let mut outcome = Outcome::after(self.hands, self.ended.get());
         outcome.series = self.observer.series();
         Ok(outcome)

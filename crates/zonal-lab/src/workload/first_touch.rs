@@ -61,7 +61,7 @@ impl Program for FirstTouch {
         }
         let ids: Vec<_> = threads.ids().collect();
         let ended = world.run(threads, stop)?;
-        hands.check_books();
+        hands.check_accounting();
         let last = ended.iter().copied().max().unwrap_or_default();
         let first = ended.iter().copied().min().unwrap_or_default();
         let mut outcome = Outcome::after(hands, last);

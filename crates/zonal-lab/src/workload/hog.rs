@@ -91,7 +91,7 @@ impl Program for Hog {
         }
         let ids: Vec<_> = threads.ids().collect();
         let ended = world.run(threads, stop)?;
-        hands.check_books();
+        hands.check_accounting();
         let last = ended.iter().copied().max().unwrap_or_default();
         let mut outcome = Outcome::after(hands, last);
         let account = |id: &_| world.account_of(*id);

@@ -109,7 +109,7 @@ pub(super) fn run_watching_pagesets<'a>(
         watching.watch(hands.sim.world, until, || high_of_pagesets(hands.sim, &[cpu]));
     })?;
     let ended = hands.sim.world.run(threads, stop)?;
-    hands.check_books();
+    hands.check_accounting();
     let mut outcome = Outcome::after(hands, ended[..count].iter().copied().max().unwrap_or_default());
     outcome.series = observer.series();
     Ok(outcome)

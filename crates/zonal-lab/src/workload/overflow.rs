@@ -121,7 +121,7 @@ impl Program for Overflow {
             })?;
         }
         let ended = world.run(threads, stop)?;
-        hands.check_books();
+        hands.check_accounting();
         let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
         outcome.metric("alloc", "ns/page", stage.taken.mean_ns());
         outcome.metric("nearer", "% of pages", 100.0 - stage.taken.percent());

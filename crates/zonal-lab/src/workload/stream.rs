@@ -112,7 +112,7 @@ impl Program for Stream {
             })?;
         }
         let ended = world.run(threads, stop)?;
-        hands.check_books();
+        hands.check_accounting();
         let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
         let page_bytes = f64::from(model.page_bytes);
         for ((name, arrays), both) in KERNELS.iter().zip(gates.windows(2)) {

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use zonal::Config;
-use zonal::watermarks::WatermarkSettings;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal_linux::Pool;
 
 use cache::{BlockCache, Failure};

@@ -130,10 +130,10 @@ pub(crate) fn conclude(pool: &Pool, finished: &Finished, totals: &Totals) -> Res
     println!("{}\n", nodes_table(pool, &finished.timeline));
     print_totals(finished, totals, &events);
     let reclaimed: u64 = pool.nodes().flat_map(|node| node.reclaimed).map(PageCount::get).sum();
-    let books = pool.verify()?;
+    let accounting = pool.verify()?;
     println!(
-        "books           managed {} = free {} + in pagesets {} + allocated {}",
-        books.managed, books.free, books.in_pagesets, books.allocated
+        "accounting      managed {} = free {} + in pagesets {} + allocated {}",
+        accounting.managed, accounting.free, accounting.in_pagesets, accounting.allocated
     );
     let checks = [
         ("all contents right", finished.wrong == 0),
@@ -141,7 +141,10 @@ pub(crate) fn conclude(pool: &Pool, finished: &Finished, totals: &Totals) -> Res
         ("evictions as the pool counted them", totals.evicted == reclaimed),
         ("evicted by nobody but reclaim", reclaimed == events.background_reclaimed + events.direct_reclaimed),
         ("no panic in the reclaimer", pool.reclaimer_panics() == 0),
-        ("books balance, all frames back", books.balance() && books.allocated == PageCount::ZERO),
+        (
+            "the accounting balances, all frames are back",
+            accounting.balance() && accounting.allocated == PageCount::ZERO,
+        ),
     ];
     for (what, holds) in checks {
         println!("{:<9}{what}", if holds { "ok" } else { "WRONG" });

@@ -8,7 +8,7 @@ use std::fs;
 
 use comfy_table::{CellAlignment, Table};
 use zonal::NodeMask;
-use zonal::policy::WeightTable;
+use zonal::mempolicy::WeightTable;
 use zonal::units::{NodeId, Order, Pfn};
 use zonal_linux::{AllocFailure, Frames, Pool, PoolPolicy, PoolRequest};
 

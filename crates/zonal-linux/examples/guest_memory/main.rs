@@ -14,7 +14,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use zonal::snapshot::Books;
+use zonal::snapshot::Accounting;
 use zonal::units::PageCount;
 use zonal_linux::{HugePages, Pool, Topology};
 
@@ -77,11 +77,15 @@ fn run(options: &Options) -> Result<Vec<Check>, Box<dyn Error>> {
     checks.extend(kv_cache::run(&pool, &Serving { fills: options.fills, ..Serving::default() })?);
 
     pool.drain_pagesets();
-    let books = pool.verify()?;
-    let Books { managed, free, in_pagesets, allocated } = books;
-    println!("\nbooks: managed {managed} = free {free} + in pagesets {in_pagesets} + allocated {allocated}");
-    checks
-        .push(("all frames are back and the books balance", books.balance() && allocated == PageCount::ZERO));
+    let accounting = pool.verify()?;
+    let Accounting { managed, free, in_pagesets, allocated } = accounting;
+    println!(
+        "\naccounting: managed {managed} = free {free} + in pagesets {in_pagesets} + allocated {allocated}"
+    );
+    checks.push((
+        "all frames are back and the accounting balances",
+        accounting.balance() && allocated == PageCount::ZERO,
+    ));
     checks.push(("the largest blocks are whole again", largest_free(&pool) == before));
     Ok(checks)
 }

@@ -187,7 +187,7 @@ impl PoolMemory {
     /// Takes memory for `range`, which lies in one zone, from the kernel, where it would not come by itself, or too
     /// late: a reserve of huge pages that has run out would end the process at the first access. Does nothing
     /// for a range that cannot come online.
-    pub(crate) fn take_back(
+    pub(crate) fn mark_allocated_again(
         &self,
         range: FrameRange,
         online: impl Fn(FrameRange) -> PageCount,

@@ -9,10 +9,10 @@ use zonal::NodeMask;
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
 use zonal::error::{ConfigError, OnlineError, PolicyError};
 use zonal::machine::FrameRange;
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::policy::{Policy, WeightTable};
+use zonal::mempolicy::{Policy, WeightTable};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, NodeId, PageCount};
-use zonal::watermarks::WatermarkSettings;
 
 use super::cpu_map::ActingCpu;
 use super::handle::Pool;
@@ -97,7 +97,9 @@ impl Pool {
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
         let _alone = self.core.hotplug.lock();
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
-        memory.take_back(range, |part| allocator.online_frames(part)).map_err(OnlineMemoryError::NoMemory)?;
+        memory
+            .mark_allocated_again(range, |part| allocator.online_frames(part))
+            .map_err(OnlineMemoryError::NoMemory)?;
         Ok(allocator.online_memory(range)?)
     }
 

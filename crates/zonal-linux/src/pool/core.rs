@@ -79,7 +79,7 @@ impl PoolCore {
         let acts = if topology.is_emulated() { Acts::In(key) } else { Acts::Never };
         let detect = || if topology.has_real_cpus() { Sequences::detect() } else { Sequences::none() };
         let sequences = sequences.unwrap_or_else(detect);
-        let platform = LinuxPlatform::new(key, CpuMap::new(topology.stands_for(), acts), sequences, memory);
+        let platform = LinuxPlatform::new(key, CpuMap::new(topology.serves_for(), acts), sequences, memory);
         let mut metadata = Metadata::new(manner);
         let allocator = Allocator::new(platform, &machine, config, |request| {
             // SAFETY: the allocator is dropped before `metadata`, here if it fails and later as a

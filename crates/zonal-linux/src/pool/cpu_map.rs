@@ -35,7 +35,7 @@ pub(super) struct CpuMap {
     source: CurrentCpu,
     acts: Acts,
     /// By real CPU; never empty.
-    stands_for: Box<[CpuId]>,
+    serves_for: Box<[CpuId]>,
 }
 
 impl CpuMap {
@@ -50,22 +50,22 @@ impl CpuMap {
             }
         }
         let real = self.source.read() as usize;
-        match self.stands_for.get(real) {
+        match self.serves_for.get(real) {
             Some(&cpu) => cpu,
             None => self.came_later(real),
         }
     }
 
-    /// A map where real CPU `i` stands for `stands_for[i]`.
-    pub(super) fn new(stands_for: Vec<CpuId>, acts: Acts) -> Self {
-        assert!(!stands_for.is_empty(), "a machine without CPUs still runs on one");
-        Self { source: CurrentCpu::detect(), acts, stands_for: stands_for.into() }
+    /// A map where real CPU `i` stands for `serves_for[i]`.
+    pub(super) fn new(serves_for: Vec<CpuId>, acts: Acts) -> Self {
+        assert!(!serves_for.is_empty(), "a machine without CPUs still runs on one");
+        Self { source: CurrentCpu::detect(), acts, serves_for: serves_for.into() }
     }
 
     /// A CPU that did not exist when the pool was built shares with one that did.
     #[cold]
     fn came_later(&self, real: usize) -> CpuId {
-        self.stands_for[real % self.stands_for.len()]
+        self.serves_for[real % self.serves_for.len()]
     }
 }
 

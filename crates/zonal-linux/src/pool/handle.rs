@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use zonal::Allocator;
 use zonal::error::{AllocError, FreeBulkError, FreeError};
-use zonal::reclaim::Reclaimer;
+use zonal::platform::reclaimer::Reclaimer;
 use zonal::request::Block;
 use zonal::units::{Order, Pfn};
 
@@ -174,7 +174,7 @@ impl Pool {
     /// #![deny(unused_must_use)]
     /// # use std::sync::Arc;
     /// # use zonal_linux::Pool;
-    /// # use zonal::reclaim::Reclaimer;
+    /// # use zonal::platform::reclaimer::Reclaimer;
     /// fn serve<C: Reclaimer + Send + 'static>(pool: &Pool, cache: C) {
     ///     let registration = pool.register_reclaimer(&Arc::new(cache));
     ///     // The cache is asked for frames while requests are served here.
@@ -186,7 +186,7 @@ impl Pool {
     /// #![deny(unused_must_use)]
     /// # use std::sync::Arc;
     /// # use zonal_linux::Pool;
-    /// # use zonal::reclaim::Reclaimer;
+    /// # use zonal::platform::reclaimer::Reclaimer;
     /// fn serve<C: Reclaimer + Send + 'static>(pool: &Pool, cache: C) {
     ///     pool.register_reclaimer(&Arc::new(cache));
     /// }

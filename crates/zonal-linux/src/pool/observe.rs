@@ -6,7 +6,7 @@ use std::fmt;
 
 use zonal::machine::FrameRange;
 use zonal::snapshot::{
-    Books, Events, Locality, NodeSnapshot, PagesetSnapshot, Settings, Snapshot, ZoneSnapshot,
+    Accounting, Events, Locality, NodeSnapshot, PagesetSnapshot, Settings, Snapshot, ZoneSnapshot,
 };
 use zonal::units::{NodeId, PageCount, ZoneKind};
 use zonal::verify::VerifyError;
@@ -100,8 +100,8 @@ impl Pool {
 
     /// The equation of the whole pool: `managed = free + in_pagesets + allocated`.
     #[must_use]
-    pub fn books(&self) -> Books {
-        self.core.allocator().books()
+    pub fn accounting(&self) -> Accounting {
+        self.core.allocator().accounting()
     }
 
     /// All zones, by node and kind.
@@ -173,7 +173,7 @@ impl Pool {
     ///
     /// # Panics
     /// When called by a reclaimer: the pool cannot be still then.
-    pub fn verify(&self) -> Result<Books, VerifyError> {
+    pub fn verify(&self) -> Result<Accounting, VerifyError> {
         let platform = self.core.platform();
         assert!(!platform.is_reclaiming(), "a pool cannot be verified while it reclaims");
         let _rest = platform.presence.rest_outside_reclaimers();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use zonal::platform::reclaimer::Reclaimer;
 use zonal::platform::{FrameContents, Platform, ZeroedCells};
-use zonal::reclaim::Reclaimer;
 use zonal::units::{CpuId, Moment, NodeId};
 
 use super::cpu_map::CpuMap;

@@ -11,7 +11,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 
 use super::callback::contained;
@@ -217,7 +217,7 @@ pub(super) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zonal::reclaim::ReclaimReason;
+    use zonal::platform::reclaimer::ReclaimReason;
     use zonal::units::NodeId;
 
     struct Gives(AtomicU64);

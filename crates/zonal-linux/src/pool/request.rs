@@ -1,6 +1,6 @@
 //! The core's requests and policies, as those of a [`Pool`](crate::Pool).
 
-use zonal::policy::Policy;
+use zonal::mempolicy::Policy;
 use zonal::request::Request;
 
 use super::platform::LinuxPlatform;

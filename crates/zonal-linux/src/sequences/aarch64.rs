@@ -43,44 +43,44 @@ macro_rules! sequence {
 }
 
 /// Takes the frame on top of the stack at home; gives the place of that home and the frame, or of any
-/// home and `NOTHING`.
+/// home and `NO_FRAME`.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `homes` are the places of `count` homes by CPU, one at
+/// `area` is the offset of the registered area; `slots` are the places of `count` homes by CPU, one at
 /// least.
 #[inline(always)]
 pub(super) unsafe fn take(
     area: NonZeroIsize,
-    homes: *const AtomicU64,
+    slots: *const AtomicU64,
     count: usize,
     step: u64,
 ) -> (*const u8, u64) {
-    let (home, frame);
+    let (slot, frame);
     // SAFETY: the caller's promise; a committed take has moved the word by a step within limits.
     unsafe {
         sequence!([
             "cmp {t}, {count}"
             "b.hs 50f"
-            "ldr {home}, [{homes}, {t}, lsl #3]"
-            "ldr {head}, [{home}]"
-            "ldar {gate}, [{head}]"
+            "ldr {slot}, [{slots}, {t}, lsl #3]"
+            "ldr {head}, [{slot}]"
+            "ldar {lock_word}, [{head}]"
             "ldr {t}, [{head}, #8]"
             "add {next}, {t}, {step}"
             "ldr {other}, [{head}, #16]"
             "add {other}, {other}, {next}"
-            "tst {other}, {gate}"
+            "tst {other}, {lock_word}"
             "b.ne 50f"
-            "ldr {other}, [{home}, #8]"
+            "ldr {other}, [{slot}, #8]"
             "and {t}, {t}, #0x7ffffff"
             "ldr {t:w}, [{other}, {t}, lsl #2]"
             "str {next}, [{head}, #8]"
-        ] ["ldr {home}, [{homes}]" "mov {t}, #-1"]
-            area = in(reg) area.get(), homes = in(reg) homes, count = in(reg) count, step = in(reg) step,
-            home = out(reg) home, t = out(reg) frame, head = out(reg) _, next = out(reg) _,
-            other = out(reg) _, gate = out(reg) _,
+        ] ["ldr {slot}, [{slots}]" "mov {t}, #-1"]
+            area = in(reg) area.get(), slots = in(reg) slots, count = in(reg) count, step = in(reg) step,
+            slot = out(reg) slot, t = out(reg) frame, head = out(reg) _, next = out(reg) _,
+            other = out(reg) _, lock_word = out(reg) _,
         );
     }
-    (home, frame)
+    (slot, frame)
 }
 
 /// Puts a frame on top of the stack of `cpu`, or says what `refused` says.
@@ -102,12 +102,12 @@ pub(super) unsafe fn give(
         sequence!([
             "cmp {t:w}, {cpu:w}"
             "b.ne 50f"
-            "ldar {gate}, [{head}]"
+            "ldar {lock_word}, [{head}]"
             "ldr {next}, [{head}, #8]"
             "sub {next}, {next}, {step}"
             "ldr {t}, [{head}, #24]"
             "sub {t}, {t}, {next}"
-            "tst {t}, {gate}"
+            "tst {t}, {lock_word}"
             "b.ne 50f"
             "and {t}, {next}, #0x7ffffff"
             "str {frame:w}, [{slots}, {t}, lsl #2]"
@@ -115,19 +115,19 @@ pub(super) unsafe fn give(
         ] ["b {refused}"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
             step = in(reg) step, frame = in(reg) frame, t = out(reg) _, next = out(reg) _,
-            gate = out(reg) _, refused = label { return refused() },
+            lock_word = out(reg) _, refused = label { return refused() },
         );
     }
     true
 }
 
-/// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NOTHING`.
+/// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NO_FRAME`.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is a head.
 #[inline(always)]
 pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 {
-    let gate;
+    let lock_word;
     // SAFETY: the caller's promise.
     unsafe {
         sequence!([
@@ -139,11 +139,11 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
             "mov {shut}, #-1"
             "str {shut}, [{head}]"
         ] ["mov {t}, #-1"]
-            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) gate,
+            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) lock_word,
             shut = out(reg) _,
         );
     }
-    gate
+    lock_word
 }
 
 /// The CPU that the kernel keeps in the area, of 32 bits: extended by the load, which costs nothing.

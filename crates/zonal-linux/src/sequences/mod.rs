@@ -29,8 +29,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use zonal::Platform;
-use zonal::cpu_local::{CpuLocal, Head, NOTHING, SHUT, SHUT_REMOTELY, TryLock, VIRGIN, lock_remotely};
-use zonal::home::{Home, Homes};
+use zonal::platform::cpu_local::{
+    CpuLocal, Head, LOCKED, LOCKED_REMOTELY, NO_FRAME, TryLock, UNINIT, lock_remotely,
+};
+use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::units::CpuId;
 
 use crate::topology::affinity::CpuSet;
@@ -47,55 +49,60 @@ pub struct Sequences {
 
 /// The numbers that instructions compare with.
 const _: () =
-    assert!(NOTHING == u64::MAX && VIRGIN == 0 && SHUT == u64::MAX && SHUT_REMOTELY == u64::MAX - 1);
+    assert!(NO_FRAME == u64::MAX && UNINIT == 0 && LOCKED == u64::MAX && LOCKED_REMOTELY == u64::MAX - 1);
 
 /// Stops the build where the instructions name other places than those of the structures.
 const fn assert_layout<P: Platform>() {
     use std::mem::offset_of;
-    assert!(size_of::<Home<P>>() == 64);
-    assert!(offset_of!(Home<P>, head) == 0);
-    assert!(offset_of!(Home<P>, slots_at) == 8);
-    assert!(offset_of!(Head<P>, gate) == 0);
+    assert!(size_of::<PagesetSlot<P>>() == 64);
+    assert!(offset_of!(PagesetSlot<P>, head) == 0);
+    assert!(offset_of!(PagesetSlot<P>, slots_at) == 8);
+    assert!(offset_of!(Head<P>, lock_word) == 0);
     assert!(offset_of!(Head<P>, word) == 8);
-    assert!(offset_of!(Head<P>, take_limit) == 16);
-    assert!(offset_of!(Head<P>, give_limit) == 24);
+    assert!(offset_of!(Head<P>, pop_limit) == 16);
+    assert!(offset_of!(Head<P>, push_limit) == 24);
 }
 
 // Instructions know no cells but the processor's own.
 impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     #[inline(always)]
-    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
+    fn pop_current<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: u64,
+    ) -> (&'m PagesetSlot<'m, P>, u64) {
         const { assert_layout::<P>() };
-        let Some(area) = self.area else { return take_by_lock(platform, homes, step) };
-        let current = homes.current();
+        let Some(area) = self.area else { return take_by_lock(platform, slots, step) };
+        let current = slots.current();
         // SAFETY: `area` is that of all threads; limits keep the room below the number of slots.
-        let (home, frame) = unsafe { instructions::take(area, current.as_ptr(), current.len(), step) };
+        let (slot, frame) = unsafe { instructions::take(area, current.as_ptr(), current.len(), step) };
         // SAFETY: a sequence gives one of `current`, which are addresses of homes.
-        (unsafe { &*home.cast() }, frame)
+        (unsafe { &*slot.cast() }, frame)
     }
 
     #[inline(always)]
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         platform: &P,
-        homes: &Homes<'m, P>,
-        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, P>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
     ) -> bool {
         const { assert_layout::<P>() };
-        let Some(area) = self.area else { return give_by_lock(platform, homes, prepare, refused) };
+        let Some(area) = self.area else { return give_by_lock(platform, slots, prepare, refused) };
         // SAFETY: `area` is that of all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
         // Relaxed: it is this CPU's own; and every home is ready before others are told of it.
-        let Some(address) = homes.current().get(cpu as usize) else { return false };
+        let Some(address) = slots.current().get(cpu as usize) else { return false };
         let address = address.load(Relaxed) as usize;
         // SAFETY: the addresses are of homes that live as long as these.
-        let home: &'m Home<'m, P> = unsafe { &*std::ptr::with_exposed_provenance(address) };
-        let Some((step, frame)) = prepare(home) else { return false };
-        let head = std::ptr::from_ref(home.head).cast();
-        let refused = || refused(home, step, frame);
-        // SAFETY: as in `take_at_home`.
-        unsafe { instructions::give(area, cpu, head, home.slots_at, step, frame, refused) }
+        let slot: &'m PagesetSlot<'m, P> = unsafe { &*std::ptr::with_exposed_provenance(address) };
+        let Some((step, frame)) = prepare(slot) else { return false };
+        let head = std::ptr::from_ref(slot.head).cast();
+        let refused = || refused(slot, step, frame);
+        // SAFETY: as in `pop_current`.
+        unsafe { instructions::give(area, cpu, head, slot.slots_at, step, frame, refused) }
     }
 
     #[inline]
@@ -103,8 +110,8 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return TryLock.lock(cpu, head) };
         // SAFETY: `area` is that of all threads.
-        let gate = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
-        (gate != NOTHING).then_some(gate)
+        let lock_word = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
+        (lock_word != NO_FRAME).then_some(lock_word)
     }
 
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
@@ -118,18 +125,22 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
 // Apart, so that each caller has the instructions of one way only.
 
 #[inline(never)]
-fn take_by_lock<'m, P: Platform>(platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
-    TryLock.take_at_home(platform, homes, step)
+fn take_by_lock<'m, P: Platform>(
+    platform: &P,
+    slots: &PagesetSlots<'m, P>,
+    step: u64,
+) -> (&'m PagesetSlot<'m, P>, u64) {
+    TryLock.pop_current(platform, slots, step)
 }
 
 #[inline(never)]
 fn give_by_lock<'m, P: Platform>(
     platform: &P,
-    homes: &Homes<'m, P>,
-    prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-    refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+    slots: &PagesetSlots<'m, P>,
+    prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
+    refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
 ) -> bool {
-    TryLock.give_at_home(platform, homes, prepare, refused)
+    TryLock.push_current(platform, slots, prepare, refused)
 }
 
 impl Sequences {

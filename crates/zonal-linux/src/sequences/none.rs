@@ -4,16 +4,16 @@ use std::num::NonZeroIsize;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use zonal::cpu_local::NOTHING;
+use zonal::platform::cpu_local::NO_FRAME;
 
-/// Fails; gives the first of `homes`.
+/// Fails; gives the first of `slots`.
 ///
 /// # Safety
 /// There is one.
-pub(super) unsafe fn take(_: NonZeroIsize, homes: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
+pub(super) unsafe fn take(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
     // SAFETY: the caller's promise.
-    let first = unsafe { &*homes }.load(Relaxed); // relaxed: any will do
-    (std::ptr::with_exposed_provenance(first as usize), NOTHING)
+    let first = unsafe { &*slots }.load(Relaxed); // relaxed: any will do
+    (std::ptr::with_exposed_provenance(first as usize), NO_FRAME)
 }
 
 /// Fails.
@@ -37,7 +37,7 @@ pub(super) unsafe fn give(
 /// # Safety
 /// None needed.
 pub(super) unsafe fn lock(_: NonZeroIsize, _: u32, _: *const u8) -> u64 {
-    NOTHING
+    NO_FRAME
 }
 
 /// No CPU.

@@ -40,27 +40,27 @@ macro_rules! sequence {
 }
 
 /// Takes the frame on top of the stack at home; gives the place of that home and the frame, or of any
-/// home and `NOTHING`.
+/// home and `NO_FRAME`.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `homes` are the places of `count` homes by CPU, one at
+/// `area` is the offset of the registered area; `slots` are the places of `count` homes by CPU, one at
 /// least.
 #[inline(always)]
 pub(super) unsafe fn take(
     area: NonZeroIsize,
-    homes: *const AtomicU64,
+    slots: *const AtomicU64,
     count: usize,
     step: u64,
 ) -> (*const u8, u64) {
-    let (home, frame);
+    let (slot, frame);
     // SAFETY: the caller's promise; a committed take has moved the word by a step within limits.
     unsafe {
         sequence!([
             "mov {t:e}, fs:[{area} + 4]"
             "cmp {t}, {count_gate}"
             "jae 50f"
-            "mov {home}, [{homes} + {t} * 8]"
-            "mov {head}, [{home}]"
+            "mov {slot}, [{slots} + {t} * 8]"
+            "mov {head}, [{slot}]"
             "mov {count_gate}, [{head}]"
             "mov {t}, [{head} + 8]"
             "add {next}, {t}"
@@ -68,17 +68,17 @@ pub(super) unsafe fn take(
             "add {reach}, {next}"
             "test {count_gate}, {reach}"
             "jnz 50f"
-            "mov {reach}, [{home} + 8]"
+            "mov {reach}, [{slot} + 8]"
             "and {t:e}, 0x7ffffff"
             "mov {t:e}, [{reach} + {t} * 4]"
             "mov [{head} + 8], {next}"
-        ] ["mov {home}, [{homes}]" "mov {t}, -1" "jmp 60f"]
-            area = in(reg) area.get(), homes = in(reg) homes, count_gate = inout(reg) count => _,
-            next = inout(reg) step => _, home = out(reg) home, t = out(reg) frame, head = out(reg) _,
+        ] ["mov {slot}, [{slots}]" "mov {t}, -1" "jmp 60f"]
+            area = in(reg) area.get(), slots = in(reg) slots, count_gate = inout(reg) count => _,
+            next = inout(reg) step => _, slot = out(reg) slot, t = out(reg) frame, head = out(reg) _,
             reach = out(reg) _,
         );
     }
-    (home, frame)
+    (slot, frame)
 }
 
 /// Puts a frame on top of the stack of `cpu`, or says what `refused` says.
@@ -120,13 +120,13 @@ pub(super) unsafe fn give(
     true
 }
 
-/// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NOTHING`.
+/// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NO_FRAME`.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is a head.
 #[inline(always)]
 pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 {
-    let gate;
+    let lock_word;
     // SAFETY: the caller's promise.
     unsafe {
         sequence!([
@@ -137,10 +137,10 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
             "jae 50f"
             "mov qword ptr [{head}], -1"
         ] ["mov {t}, -1" "jmp 60f"]
-            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) gate,
+            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, t = out(reg) lock_word,
         );
     }
-    gate
+    lock_word
 }
 
 /// The CPU that the kernel keeps in the area, of 32 bits: extended by the load, which costs nothing.

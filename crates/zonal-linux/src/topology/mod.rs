@@ -170,7 +170,7 @@ impl Topology {
 
     /// By real CPU id: the CPU of this machine that it stands for. Spread evenly, and itself where
     /// this machine's CPUs are just the real ones.
-    pub(crate) fn stands_for(&self) -> Vec<CpuId> {
+    pub(crate) fn serves_for(&self) -> Vec<CpuId> {
         let real = &self.real_cpus;
         let mut own: Vec<CpuId> = self.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
         if own.len() == real.len() && own.iter().all(|cpu| real.contains(cpu)) {
@@ -238,7 +238,7 @@ mod tests {
         let live = Topology::live();
         assert!(live.nodes().iter().any(TopologyNode::has_memory));
         for cpu in &live.real_cpus {
-            assert_eq!(live.stands_for()[cpu.index()], *cpu);
+            assert_eq!(live.serves_for()[cpu.index()], *cpu);
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(first.distances, [10, 20, 30, 20]);
         let cpus: Vec<_> = fake.nodes().iter().map(|node| ids(node.cpus.clone())).collect();
         assert_eq!(cpus, [vec![0], vec![1], vec![4], vec![]]);
-        assert_eq!(ids(fake.stands_for()), [0, 1, 4, 0, 4]);
+        assert_eq!(ids(fake.serves_for()), [0, 1, 4, 0, 4]);
         assert_eq!(ring_distance(0, 512, 1024), 254);
         assert!(matches!(Topology::fake(0), Err(PoolError::FakeNodes { asked: 0, .. })));
         assert!(Topology::fake(1025).is_err());
@@ -260,9 +260,9 @@ mod tests {
     fn real_cpus_are_spread_over_emulated_ones() {
         let nodes = vec![node(0, &[0, 1, 2, 3], 1), node(1, &[4, 5, 6, 7], 1)];
         let emulated = with_real_cpus(Topology::emulated(nodes.clone()).unwrap(), &[0, 1]);
-        assert_eq!(ids(emulated.stands_for()), [0, 4]);
+        assert_eq!(ids(emulated.serves_for()), [0, 4]);
         let few = with_real_cpus(Topology::emulated(vec![node(0, &[9], 1)]).unwrap(), &[0, 1, 2]);
-        assert_eq!(ids(few.stands_for()), [9, 9, 9]);
+        assert_eq!(ids(few.serves_for()), [9, 9, 9]);
         let nobody = Topology::emulated(vec![node(0, &[], 1)]);
         assert!(matches!(nobody, Err(PoolError::NoCpu)));
     }

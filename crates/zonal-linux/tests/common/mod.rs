@@ -52,10 +52,10 @@ pub fn ledger_of(pool: &Pool) -> Ledger {
 /// No frame has an owner, and the pool says the same.
 pub fn check_all_free(ledger: &Ledger, pool: &Pool) {
     assert_eq!(ledger.owned().next(), None);
-    let books = pool.verify().unwrap();
-    assert!(books.balance() && books.allocated.get() == 0, "{books:?}");
+    let accounting = pool.verify().unwrap();
+    assert!(accounting.balance() && accounting.allocated.get() == 0, "{accounting:?}");
     // A frame that was put onto a stack twice would be found there, withheld, and counted right.
-    assert_eq!(pool.events().withheld, 0, "frames were doubled");
+    assert_eq!(pool.events().retired, 0, "frames were doubled");
 }
 
 /// Once, and again for the seconds that the environment asks for.

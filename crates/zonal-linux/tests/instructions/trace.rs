@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zonal::cpu_local::{Access, Accesses, Field, LOCK, POP, PUSH};
+use zonal::platform::cpu_local::{Access, Accesses, Field, LOCK, POP, PUSH};
 
 use crate::decode::{Action, Instruction, Memory, Register, Way};
 use crate::found::Found;

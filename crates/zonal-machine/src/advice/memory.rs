@@ -1,8 +1,8 @@
 //! Remarks on zones, watermarks, pagesets and counters.
 
-use zonal::pageset_limits::HighRule;
+use zonal::rules::pageset_limits::HighRule;
+use zonal::rules::watermarks::default_min_free;
 use zonal::units::{PageCount, ZoneKind};
-use zonal::watermarks::default_min_free;
 
 use super::{View, info, place_of, some_of, warn};
 use crate::model::ZoneModel;

@@ -1,6 +1,6 @@
 //! Remarks on nodes, distances and fallback orders.
 
-use zonal::fallback::NodeLoad;
+use zonal::rules::fallback_order::NodeLoad;
 use zonal::units::{NodeId, PageCount};
 
 use super::{View, info, some_of, warn};

@@ -13,7 +13,7 @@ mod search;
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use zonal::pageset_limits::HighRule;
+use zonal::rules::pageset_limits::HighRule;
 use zonal::units::PageCount;
 
 use crate::kernel::Rules;

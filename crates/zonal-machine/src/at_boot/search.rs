@@ -8,10 +8,10 @@
 //! up are passed over; the number of steps is bounded. Neighbours: `mod.rs` checks what is found
 //! against the rules themselves.
 
-use zonal::pageset_limits::PagesetZone;
-use zonal::threshold::stat_threshold;
+use zonal::rules::pageset_limits::PagesetZone;
+use zonal::rules::stat_threshold::stat_threshold;
+use zonal::rules::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
 use zonal::units::{PageCount, ZoneKind};
-use zonal::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
 
 use super::node_sums::{NodeSums, Range};
 use crate::kernel::Rules;

@@ -50,11 +50,11 @@ pub(super) fn under_load() -> Verdict {
 fn frames_of_a_cpu_that_is_gone(pool: &Pool, cpu: u32) -> Result<(), String> {
     pool.drain_pagesets();
     on_cpu(cpu, || take(pool, &PoolRequest::page(), 50).map(drop))?;
-    let before = pool.books().in_pagesets;
+    let before = pool.accounting().in_pagesets;
     ensure!(before.get() > 0, "nothing is in its pagesets");
     set_cpu_online(cpu, false)?;
     pool.drain_pagesets();
-    let left = pool.books().in_pagesets;
+    let left = pool.accounting().in_pagesets;
     set_cpu_online(cpu, true)?;
     ensure!(left.get() == 0, "{left} of {before} frames are left in pagesets");
     all_free(pool)

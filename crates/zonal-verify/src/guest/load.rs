@@ -42,7 +42,7 @@ pub(super) fn while_used<R>(
     });
     let (happened, used) = (happened?, used?.into_iter().sum());
     all_free(pool)?;
-    ensure!(pool.events().withheld == 0, "frames were doubled");
+    ensure!(pool.events().retired == 0, "frames were doubled");
     Ok((happened, used))
 }
 

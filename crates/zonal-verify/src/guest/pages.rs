@@ -168,8 +168,8 @@ pub(super) fn fallback_order(pool: &Pool, of: u16) -> Vec<u16> {
 
 /// Walks a pool in which nothing should be allocated.
 pub(super) fn all_free(pool: &Pool) -> Result<(), String> {
-    let books = pool.verify().map_err(text)?;
-    ensure!(books.balance(), "the accounting does not balance: {books:?}");
-    ensure!(books.allocated == PageCount::ZERO, "{} frames are still allocated", books.allocated);
+    let accounting = pool.verify().map_err(text)?;
+    ensure!(accounting.balance(), "the accounting does not balance: {accounting:?}");
+    ensure!(accounting.allocated == PageCount::ZERO, "{} frames are still allocated", accounting.allocated);
     Ok(())
 }

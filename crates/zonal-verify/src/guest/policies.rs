@@ -5,7 +5,7 @@
 
 use zonal::NodeMask;
 use zonal::error::AllocError;
-use zonal::policy::WeightTable;
+use zonal::mempolicy::WeightTable;
 use zonal::units::{NodeId, Order, Pfn};
 use zonal_linux::{HugePages, LinuxPlatform, Pool, PoolPolicy, PoolRequest};
 

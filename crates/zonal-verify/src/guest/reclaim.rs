@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use zonal::config::NodeReclaim;
-use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 use zonal_linux::{Frames, HugePages, Pool, PoolRequest};
 

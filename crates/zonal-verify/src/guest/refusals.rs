@@ -106,10 +106,10 @@ pub(super) fn without_membarrier(error: i32) -> Verdict {
                 if nodes.len() > 1 { on_their_nodes(&mut held).map(drop) } else { Ok(()) }
             })?;
         }
-        let cached = pool.books().in_pagesets;
+        let cached = pool.accounting().in_pagesets;
         ensure!(cached.get() > 0, "no frames are in pagesets after they were used on every CPU");
         pool.drain_pagesets();
-        let left = pool.books().in_pagesets;
+        let left = pool.accounting().in_pagesets;
         ensure!(left.get() == 0, "{left} frames are left in pagesets");
         all_free(&pool)?;
         policies::local()

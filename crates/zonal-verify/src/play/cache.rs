@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed}; // one thread
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-use zonal::reclaim::ReclaimRequest;
+use zonal::platform::reclaimer::ReclaimRequest;
 use zonal::request::Urgency;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 use zonal::{Allocator, Request};

@@ -4,10 +4,10 @@
 //! choice of everything. Neighbours: `operation.rs` says what an operation is, `plan.rs` what a machine is.
 
 use zonal::Config;
-use zonal::config::{Hardening, Misuse, NodeReclaim, ZonelistCache};
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZonelistCache};
 use zonal::request::{PageKind, Urgency};
-use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{MAX_ORDER_LIMIT, Order, PageCount, ZoneKind};
 
 use super::cache::Manner;
@@ -75,7 +75,7 @@ pub fn config(choices: &mut Choices<'_>) -> Config {
         tuning: choices.pick(&TUNINGS),
         zonelist_cache: choices.pick(&CACHES),
         node_reclaim: choices.pick(&NODE_RECLAIMS),
-        misuse: choices.pick(&[Misuse::Checked, Misuse::Exact]),
+        invalid_free: choices.pick(&[InvalidFree::Checked, InvalidFree::Exact]),
         counters: CounterRules {
             threshold: choices.pick(&[
                 ThresholdRule::Scaled,

@@ -4,8 +4,8 @@
 //! among blocks, CPUs, zones and ranges are taken modulo how many there are.
 
 use zonal::config::{NodeReclaim, ZonelistCache};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::{PageKind, Urgency};
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::ZoneKind;
 
 use super::cache::Manner;

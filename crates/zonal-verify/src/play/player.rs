@@ -7,9 +7,9 @@
 use zonal::error::{AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, ZoneShortage};
 use zonal::machine::FrameRange;
 use zonal::request::Block;
-use zonal::threshold::CounterRules;
+use zonal::rules::stat_threshold::CounterRules;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneId};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, Request};
 
 use super::cache::{Cache, Effects};
@@ -74,7 +74,7 @@ impl Plan {
     ) -> Result<R, ConfigError> {
         self.play(config, |world| {
             let model = Model::new(self);
-            let weights = zonal::policy::WeightTable::new();
+            let weights = zonal::mempolicy::WeightTable::new();
             let policies = Policies::new(&world.allocator, &model, &weights);
             let quarantined_max = config.hardening.quarantine.get() * self.zones.len() as u64;
             let rules = config.counters;

@@ -1,6 +1,6 @@
 //! The policies of a player: every mode over several sets of nodes.
 
-use zonal::policy::{Policy, WeightTable};
+use zonal::mempolicy::{Policy, WeightTable};
 use zonal::units::NodeId;
 use zonal::{Allocator, NodeMask};
 

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use zonal::Config;
-use zonal::parts::Part;
+use zonal::metadata::regions::Part;
 use zonal::units::{CpuId, ZoneId};
 
 use super::kept::{Kept, KeptCell, Recording, State};
@@ -205,11 +205,11 @@ impl Searcher<'_, '_, '_> {
     /// Looks at a new state.
     fn meet(&mut self) {
         self.player.check();
-        let books = self.player.world.allocator.books();
+        let accounting = self.player.world.allocator.accounting();
         let found = &mut self.found;
         found.states += 1;
-        found.in_pagesets_max = found.in_pagesets_max.max(books.in_pagesets.get());
-        found.free_min = found.free_min.min(books.free.plus(books.in_pagesets).get());
+        found.in_pagesets_max = found.in_pagesets_max.max(accounting.in_pagesets.get());
+        found.free_min = found.free_min.min(accounting.free.plus(accounting.in_pagesets).get());
         found.short_of_memory += u64::from(!self.player.model.offline().is_empty());
     }
 
@@ -298,7 +298,7 @@ fn tells_of(world: &World<'_, Kept>, by: Telling, address: usize) -> Tells {
         Part::FreeBitmap(..)
         | Part::FrameStates(_)
         | Part::OnlineCpus
-        | Part::CurrentHome(_)
+        | Part::CurrentSlot(_)
         | Part::ZonelistCache(_) => Tells::Bits(u64::MAX),
         _ => Tells::Bits(0),
     }

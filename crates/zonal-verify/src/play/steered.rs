@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use zonal::Platform;
-use zonal::cpu_local::TryLock;
+use zonal::platform::cpu_local::TryLock;
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::platform::{Atomic, RawLock};
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, PageCount};
 
 use super::cache::Cache;

@@ -7,10 +7,10 @@ use zonal::NodeMask;
 use zonal::error::{AllocError, ConfigError, FreeError, OnlineError, ZoneShortage};
 use zonal::machine::FrameRange;
 use zonal::request::{Block, PageKind, Urgency};
+use zonal::rules::stat_threshold::drift_mark;
+use zonal::rules::watermarks::{Watermark, Watermarks};
 use zonal::snapshot::ZoneSnapshot;
-use zonal::threshold::drift_mark;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
-use zonal::watermarks::{Mark, Watermarks};
 
 use super::cache::{Effects, Manner};
 use super::model::{Held, Model};
@@ -52,7 +52,7 @@ impl<C: Cells> Player<'_, '_, C> {
             Answer::Set(result) => self.judge_setting(act.operation, *result),
         }
         match act.operation {
-            Operation::Drain => assert_eq!(self.world.allocator.books().in_pagesets, PageCount::ZERO),
+            Operation::Drain => assert_eq!(self.world.allocator.accounting().in_pagesets, PageCount::ZERO),
             Operation::Check => self.check(),
             _ => {}
         }
@@ -85,7 +85,7 @@ impl<C: Cells> Player<'_, '_, C> {
         {
             let marks = marks_of(found);
             let free = found.free.plus(found.in_pagesets).plus(self.error_max(found.managed, &marks));
-            let allowed = marks.allow(free, block.order, Mark::Min, ask.urgency, found.reserve);
+            let allowed = marks.allow(free, block.order, Watermark::Min, ask.urgency, found.reserve);
             assert!(allowed, "{block:?} came from below the watermark: {found:?}");
         } else {
             assert!(
@@ -213,7 +213,7 @@ impl<C: Cells> Player<'_, '_, C> {
             let has_block = zone.free_blocks[usize::from(ask.order)..].iter().any(|&blocks| blocks > 0);
             let reserve = zone.reserve[ask.limit.index()];
             let seen = zone.free.saturating_minus(self.error_max(zone.managed, &zone.watermarks));
-            let allowed = zone.watermarks.allow(seen, order, Mark::Min, ask.urgency, reserve);
+            let allowed = zone.watermarks.allow(seen, order, Watermark::Min, ask.urgency, reserve);
             assert!(!(allowed && has_block), "{ask:?} failed beside {zone:?}");
             assert_eq!(zone.in_pagesets, PageCount::ZERO, "{ask:?} failed beside full pagesets: {zone:?}");
         }
@@ -276,11 +276,11 @@ impl<C: Cells> Player<'_, '_, C> {
     /// When anything is wrong.
     pub fn check(&self) {
         let (a, model) = (&self.world.allocator, &self.model);
-        let books = a.verify().unwrap_or_else(|error| panic!("{error}"));
-        assert!(books.balance());
-        assert_eq!((books.managed.get(), a.books()), (model.managed(), books));
+        let accounting = a.verify().unwrap_or_else(|error| panic!("{error}"));
+        assert!(accounting.balance());
+        assert_eq!((accounting.managed.get(), a.accounting()), (model.managed(), accounting));
         let allocated: PageCount = model.allocated(|_, _| true).into_iter().sum();
-        let quarantined = books.allocated.get() - allocated.get();
+        let quarantined = accounting.allocated.get() - allocated.get();
         assert!(quarantined <= self.quarantined_max, "{quarantined} frames are in nobody's hands");
         for node in a.nodes().filter(|_| self.quarantined_max == 0) {
             assert_eq!(node.allocated, model.allocated(|id, _| id == node.id), "on node {}", node.id);
@@ -301,7 +301,7 @@ impl<C: Cells> Player<'_, '_, C> {
         assert_eq!((locality.local, locality.local + locality.other), (self.model.local, served));
         assert_eq!(locality.miss, locality.foreign);
         assert!(locality.interleave_hit <= served);
-        assert_eq!((events.withheld, events.poison_found), (0, 0));
+        assert_eq!((events.retired, events.poison_found), (0, 0));
     }
 
     /// Frees everything, and brings back what memory went: all frames must be free then.
@@ -317,8 +317,8 @@ impl<C: Cells> Player<'_, '_, C> {
         }
         self.apply(Operation::Drain);
         self.check();
-        let books = self.world.allocator.books();
-        assert_eq!(books.free, books.managed);
+        let accounting = self.world.allocator.accounting();
+        assert_eq!(accounting.free, accounting.managed);
     }
 }
 

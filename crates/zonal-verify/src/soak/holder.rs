@@ -6,8 +6,8 @@ use fastrand::Rng;
 use zonal::NodeMask;
 use zonal::error::FreeError;
 use zonal::request::{Block, PageKind};
+use zonal::rules::watermarks::Urgency;
 use zonal::units::{NodeId, Order, Pfn};
-use zonal::watermarks::Urgency;
 use zonal_linux::{Pool, PoolPolicy, PoolRequest};
 
 use super::owners::Owners;

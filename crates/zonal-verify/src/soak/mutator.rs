@@ -7,9 +7,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use zonal::config::NodeReclaim;
 use zonal::machine::FrameRange;
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, PageCount, Pfn};
-use zonal::watermarks::WatermarkSettings;
 use zonal_linux::{OfflineError, Pool};
 
 use super::round::{Round, cache, pick};

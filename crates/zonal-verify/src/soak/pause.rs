@@ -4,10 +4,10 @@ use std::sync::Barrier;
 use std::thread;
 
 use fastrand::Rng;
-use zonal::config::Misuse;
+use zonal::config::InvalidFree;
 use zonal::request::Block;
+use zonal::rules::watermarks::Urgency;
 use zonal::units::Order;
-use zonal::watermarks::Urgency;
 use zonal_linux::PoolRequest;
 
 use super::holder::Holder;
@@ -32,17 +32,19 @@ pub(super) fn look(
     random: &mut Rng,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let books = round.pool.verify().map_err(|error| error.to_string())?;
+    let accounting = round.pool.verify().map_err(|error| error.to_string())?;
     tally.verified += 1;
     let held = holders.iter().map(Holder::frames).sum::<u64>() + shrinkers.held();
     tally.held_max = tally.held_max.max(held);
-    let allocated = books.allocated.get();
+    let allocated = accounting.allocated.get();
     let zones = round.pool.zones().count() as u64;
     let waiting = round.config.hardening.quarantine.get() * zones;
-    if !books.balance() || allocated < held || allocated > held + waiting {
-        return Err(format!("{held} frames are held, {waiting} may wait in quarantine; books: {books:?}"));
+    if !accounting.balance() || allocated < held || allocated > held + waiting {
+        return Err(format!(
+            "{held} frames are held, {waiting} may wait in quarantine; accounting: {accounting:?}"
+        ));
     }
-    if round.config.misuse == Misuse::Exact {
+    if round.config.invalid_free == InvalidFree::Exact {
         for _ in 0..RACES {
             let holder = random.usize(..holders.len());
             if let Some(block) = holders[holder].hand_over() {
@@ -96,12 +98,12 @@ fn take_and_free(round: &Round, order: Order) {
 
 /// When everything was given back, nothing is allocated but what waits in quarantine.
 pub(super) fn nothing_is_left(round: &Round, owners: &Owners) -> Result<(), String> {
-    let books = round.pool.verify().map_err(|error| error.to_string())?;
+    let accounting = round.pool.verify().map_err(|error| error.to_string())?;
     let zones = round.pool.zones().count() as u64;
     let waiting = round.config.hardening.quarantine.get() * zones;
     let owned = owners.ledger.owned().count();
-    if owned != 0 || books.allocated.get() > waiting || !books.balance() {
-        return Err(format!("all was given back, yet {owned} frames have owners; {books:?}"));
+    if owned != 0 || accounting.allocated.get() > waiting || !accounting.balance() {
+        return Err(format!("all was given back, yet {owned} frames have owners; {accounting:?}"));
     }
     Ok(())
 }

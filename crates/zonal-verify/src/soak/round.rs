@@ -4,9 +4,9 @@ use std::fmt;
 
 use fastrand::Rng;
 use zonal::Config;
-use zonal::config::{Hardening, Misuse, NodeReclaim, ZeroOn, ZonelistCache};
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZeroOn, ZonelistCache};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, Order, PageCount};
 use zonal_linux::{Pool, PoolError};
 
@@ -30,7 +30,7 @@ impl fmt::Display for Round {
         write!(
             f,
             "{frames} frames on {nodes} nodes, {} threads, {how}, {:?} {:?}",
-            self.threads, self.config.tuning, self.config.misuse
+            self.threads, self.config.tuning, self.config.invalid_free
         )
     }
 }
@@ -61,7 +61,7 @@ fn config(random: &mut Rng) -> Config {
     let quarantine = PageCount::new(if random.u8(..4) == 0 { random.u64(1..200) } else { 0 });
     Config {
         tuning: pick(random, &[PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed]),
-        misuse: pick(random, &[Misuse::Checked, Misuse::Exact]),
+        invalid_free: pick(random, &[InvalidFree::Checked, InvalidFree::Exact]),
         max_order: pick(random, &[Order::DEFAULT_MAX, Order::new(12).unwrap_or(Order::DEFAULT_MAX)]),
         zonelist_cache: cache(random),
         node_reclaim: pick(random, &[NodeReclaim::OFF, NodeReclaim::ON]),

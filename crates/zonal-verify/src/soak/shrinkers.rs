@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use fastrand::Rng;
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::request::Block;
 use zonal::units::{Order, PageCount};
 use zonal_linux::{Pool, PoolRequest, Registration};

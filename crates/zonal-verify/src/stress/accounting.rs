@@ -87,7 +87,7 @@ impl Accounting {
                 "after all CPUs folded their differences, totals say {totals:?} frames (user, cache, kernel), but programs have {held:?}"
             ));
         }
-        let (total, free) = (allocator.free_approximate(), allocator.books().free);
+        let (total, free) = (allocator.free_approximate(), allocator.accounting().free);
         if total != free {
             return Err(format!(
                 "after all CPUs folded their differences, a total says {total} free frames, but there are {free}"

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use zonal::policy::WeightTable;
+use zonal::mempolicy::WeightTable;
 use zonal::units::NodeId;
 use zonal_lab::sim::{Join, Role, RunError, Threads, Time};
 

@@ -35,7 +35,7 @@ impl World<'_, '_, '_, '_> {
         while self.reclaiming.get() != 0 {
             self.machine().sleep_until(self.machine().now() + MOMENT);
         }
-        self.hands.check_books();
+        self.hands.check_accounting();
         self.machine().free_of_charge(|| {
             self.demand(self.accounting.check(self.allocator()));
             self.demand(self.check_lists());

@@ -5,12 +5,12 @@
 
 use fastrand::Rng;
 use zonal::Config;
-use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
-use zonal::fallback::{CpuPenalty, NodeLoad};
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
+use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_machine::{MachineModel, NodeModel, Presence, Settings, ZoneModel};
 
@@ -126,7 +126,7 @@ fn config(random: &mut Rng, managed: u64) -> Config {
         counters,
         zonelist_cache: zonelist_cache(random),
         node_reclaim: one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
-        misuse: one_of(random, &[Misuse::Checked, Misuse::Exact]),
+        invalid_free: one_of(random, &[InvalidFree::Checked, InvalidFree::Exact]),
         ..Config::default()
     }
 }

@@ -4,8 +4,8 @@
 //! kernel's rules can explain, and that the allocator takes. Neighbours: `captured_tree.rs` ends here too.
 
 use zonal::error::AllocError;
+use zonal::rules::watermarks::MovableMin;
 use zonal::units::{Order, PageCount};
-use zonal::watermarks::MovableMin;
 use zonal::{Allocator, Config, Machine, Platform, Request};
 use zonal_machine::{KernelVersion, MachineModel, OwnedMachine, Rules, explain};
 
@@ -73,19 +73,19 @@ fn exercise(machine: &Machine<'_>, model: &MachineModel, managed: PageCount) {
 fn take_and_free_all(allocator: &Allocator<'_, impl Platform>, managed: PageCount) {
     let mut held = Vec::new();
     for order in [10, 9, 3, 0].map(|order| Order::new(order).expect("small orders there are")) {
-        let books = loop {
+        let accounting = loop {
             match allocator.alloc(&Request::new(order)) {
                 Ok(block) => held.push(block),
-                Err(AllocError::OutOfMemory(_) | AllocError::NoNodeInPolicy) => break allocator.books(),
+                Err(AllocError::OutOfMemory(_) | AllocError::NoNodeInPolicy) => break allocator.accounting(),
                 Err(other) => panic!("{other}"),
             }
         };
-        assert!(books.balance() && books.managed == managed, "{books:?}");
+        assert!(accounting.balance() && accounting.managed == managed, "{accounting:?}");
     }
     for block in held {
         allocator.free(block.first, block.order).expect("what is held can be freed");
     }
     allocator.drain_pagesets();
-    let books = allocator.verify().expect("the books are right");
-    assert_eq!((books.managed, books.free), (managed, managed));
+    let accounting = allocator.verify().expect("the accounting is right");
+    assert_eq!((accounting.managed, accounting.free), (managed, managed));
 }

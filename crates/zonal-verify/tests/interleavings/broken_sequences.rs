@@ -2,7 +2,7 @@
 //!
 //! So the model is known to see what it is there for. Neighbours: `sequences.rs` has the scenarios.
 
-use zonal::cpu_local::{Access, Accesses, Field};
+use zonal::platform::cpu_local::{Access, Accesses, Field};
 
 use crate::interleavings::restartable::{CONTRACT, Orders};
 use crate::interleavings::sequences::{

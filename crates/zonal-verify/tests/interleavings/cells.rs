@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::platform::{Atomic, RawLock};
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
 
 use crate::interleavings::checker::{Checker, SharedCell, SharedLock};

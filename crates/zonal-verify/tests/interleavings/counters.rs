@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `world.rs`.
 
-use zonal::threshold::{CounterRules, ThresholdRule};
+use zonal::rules::stat_threshold::{CounterRules, ThresholdRule};
 use zonal::units::{CpuId, NodeId};
 
 use crate::interleavings::checker::Checker;

@@ -7,8 +7,8 @@
 pub(crate) mod cells;
 pub(crate) mod checker;
 pub(crate) mod counters;
+pub(crate) mod invalid_free;
 pub(crate) mod memory;
-pub(crate) mod misuse;
 pub(crate) mod pagesets;
 pub(crate) mod reclaim;
 pub(crate) mod restartable;
@@ -45,10 +45,10 @@ macro_rules! for_all_scenarios {
             published_marks_and_wipes: zonelists, 1;
             marks_and_wipes_by_reason: zonelists, 1;
             no_wake_up_is_lost: reclaim, 1;
-            exact: misuse, 4;
-            exact_and_taken_at_once: misuse, 1;
-            checked: misuse, 3;
-            stale_free: misuse, 5;
+            exact: invalid_free, 4;
+            exact_and_taken_at_once: invalid_free, 1;
+            checked: invalid_free, 3;
+            stale_free: invalid_free, 5;
             offline_against_allocation: memory, 1;
         }
     };

@@ -3,7 +3,7 @@
 //!
 //! Neighbours: `world.rs`.
 
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Order, PageCount};
 use zonal::{Config, Request};
 

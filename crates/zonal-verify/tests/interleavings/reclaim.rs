@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use zonal::Request;
 use zonal::platform::Atomic;
-use zonal::reclaim::ReclaimRequest;
+use zonal::platform::reclaimer::ReclaimRequest;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 
 use crate::interleavings::cells::{Handle, Host};

@@ -11,10 +11,11 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use zonal::cpu_local::{
-    Access, Accesses, CpuLocal, Field, Head, LOCK, NOTHING, POP, PUSH, SHUT, SHUT_REMOTELY, lock_remotely,
+use zonal::platform::cpu_local::{
+    Access, Accesses, CpuLocal, Field, Head, LOCK, LOCKED, LOCKED_REMOTELY, NO_FRAME, POP, PUSH,
+    lock_remotely,
 };
-use zonal::home::{Home, Homes};
+use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::{Atomic, Platform, RawLock};
 use zonal::units::CpuId;
 
@@ -61,7 +62,7 @@ struct Sequence<'a, C: Checker> {
     generation: u64,
     head: &'a Head<Model<C>>,
     slots: &'a [Handle<C, u32>],
-    gate: Option<u64>,
+    lock_word: Option<u64>,
     word: Option<u64>,
     limit: Option<u64>,
     slot: u32,
@@ -81,13 +82,13 @@ impl<C: Checker> Sequence<'_, C> {
     /// The word after `step`, if all that it depends on is loaded and nothing forbids it.
     fn next(&self, step: Step) -> Result<u64, Abort> {
         let loaded = "the order of accesses is of no use: gate, word and limit decide about the slot";
-        let (gate, word, limit) =
-            (self.gate.expect(loaded), self.word.expect(loaded), self.limit.expect(loaded));
+        let (lock_word, word, limit) =
+            (self.lock_word.expect(loaded), self.word.expect(loaded), self.limit.expect(loaded));
         let (next, reach) = match step {
             Step::Pop(step) => (word.wrapping_add(step), word.wrapping_add(step).wrapping_add(limit)),
             Step::Push(step) => (word.wrapping_sub(step), limit.wrapping_sub(word.wrapping_sub(step))),
         };
-        if reach & gate == 0 { Ok(next) } else { Err(Abort) }
+        if reach & lock_word == 0 { Ok(next) } else { Err(Abort) }
     }
 
     /// The slot that `step` is about.
@@ -128,10 +129,10 @@ impl<C: Checker> Sequence<'_, C> {
                     self.store(|| slot.store(self.slot, Relaxed))?;
                 }
                 (Access::Store(_), other) => panic!("no step stores {other:?}"),
-                (_, Field::Gate) => self.gate = Some(self.head.gate.load(order)),
+                (_, Field::Gate) => self.lock_word = Some(self.head.lock_word.load(order)),
                 (_, Field::Word) => self.word = Some(self.head.word.load(order)),
-                (_, Field::TakeLimit) => self.limit = Some(self.head.take_limit.load(order)),
-                (_, Field::GiveLimit) => self.limit = Some(self.head.give_limit.load(order)),
+                (_, Field::TakeLimit) => self.limit = Some(self.head.pop_limit.load(order)),
+                (_, Field::GiveLimit) => self.limit = Some(self.head.push_limit.load(order)),
                 (_, Field::Slot) => self.slot = self.slot_of(step)?.load(order),
             }
         }
@@ -142,19 +143,19 @@ impl<C: Checker> Sequence<'_, C> {
     fn run_lock(&mut self, accesses: Accesses) -> Result<u64, Abort> {
         for &access in accesses {
             match access {
-                Access::LoadAcquire(Field::Gate) => self.gate = Some(self.head.gate.load(Acquire)),
-                Access::Load(Field::Gate) => self.gate = Some(self.head.gate.load(Relaxed)),
+                Access::LoadAcquire(Field::Gate) => self.lock_word = Some(self.head.lock_word.load(Acquire)),
+                Access::Load(Field::Gate) => self.lock_word = Some(self.head.lock_word.load(Relaxed)),
                 Access::Store(Field::Gate) => {
-                    let gate = self.gate.expect("a gate is looked at before it is shut");
-                    if gate >= SHUT_REMOTELY {
+                    let lock_word = self.lock_word.expect("a gate is looked at before it is shut");
+                    if lock_word >= LOCKED_REMOTELY {
                         return Err(Abort);
                     }
-                    self.store(|| self.head.gate.store(SHUT, Relaxed))?;
+                    self.store(|| self.head.lock_word.store(LOCKED, Relaxed))?;
                 }
                 other => panic!("no lock does {other:?}"),
             }
         }
-        self.gate.ok_or(Abort)
+        self.lock_word.ok_or(Abort)
     }
 }
 
@@ -169,34 +170,34 @@ impl<C: Checker> Restartable<C> {
     fn begin<'a>(&'a self, head: &'a Head<Model<C>>, slots: &'a [Handle<C, u32>]) -> Sequence<'a, C> {
         let cpu = &self.cpus[C::cpu() as usize];
         let generation = cpu.interrupt();
-        Sequence { cpu, generation, head, slots, gate: None, word: None, limit: None, slot: 0 }
+        Sequence { cpu, generation, head, slots, lock_word: None, word: None, limit: None, slot: 0 }
     }
 }
 
 impl<C: Checker> CpuLocal<Model<C>> for Restartable<C> {
-    fn take_at_home<'m>(
+    fn pop_current<'m>(
         &self,
         platform: &Model<C>,
-        homes: &Homes<'m, Model<C>>,
+        slots: &PagesetSlots<'m, Model<C>>,
         step: u64,
-    ) -> (&'m Home<'m, Model<C>>, u64) {
-        let Some(home) = homes.of(platform.current_cpu()) else { return (homes.nowhere(), NOTHING) };
-        let frame = self.begin(home.head, home.slots).run(self.orders.pop, Step::Pop(step));
-        (home, frame.map_or(NOTHING, u64::from))
+    ) -> (&'m PagesetSlot<'m, Model<C>>, u64) {
+        let Some(slot) = slots.of(platform.current_cpu()) else { return (slots.nowhere(), NO_FRAME) };
+        let frame = self.begin(slot.head, slot.slots).run(self.orders.pop, Step::Pop(step));
+        (slot, frame.map_or(NO_FRAME, u64::from))
     }
 
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         platform: &Model<C>,
-        homes: &Homes<'m, Model<C>>,
-        prepare: impl FnOnce(&'m Home<'m, Model<C>>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Model<C>>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, Model<C>>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Model<C>>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Model<C>>, u64, u32) -> bool,
     ) -> bool {
-        let Some(home) = homes.of(platform.current_cpu()) else { return false };
-        let Some((step, frame)) = prepare(home) else { return false };
-        let mut sequence = self.begin(home.head, home.slots);
+        let Some(slot) = slots.of(platform.current_cpu()) else { return false };
+        let Some((step, frame)) = prepare(slot) else { return false };
+        let mut sequence = self.begin(slot.head, slot.slots);
         sequence.slot = frame;
-        sequence.run(self.orders.push, Step::Push(step)).is_ok() || refused(home, step, frame)
+        sequence.run(self.orders.push, Step::Push(step)).is_ok() || refused(slot, step, frame)
     }
 
     fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {

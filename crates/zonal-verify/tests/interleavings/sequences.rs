@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use zonal::Config;
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, PageCount, Pfn};
 
 use crate::interleavings::checker::Checker;

@@ -4,9 +4,9 @@
 //! Neighbours: `cells.rs` is the platform, `world.rs` has the CPUs turn interrupts off, `restartable.rs` has
 //! the sequences.
 
-use zonal::cpu_local::{CpuLocal, Head, Pinned, Quiesce, TryLock};
-use zonal::home::{Home, Homes};
 use zonal::platform::RawLock;
+use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Quiesce, TryLock};
+use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::units::CpuId;
 
 use crate::interleavings::cells::{LockHandle, Model};
@@ -58,30 +58,30 @@ pub(crate) enum Way<C: Checker> {
 }
 
 impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
-    fn take_at_home<'m>(
+    fn pop_current<'m>(
         &self,
         platform: &Model<C>,
-        homes: &Homes<'m, Model<C>>,
+        slots: &PagesetSlots<'m, Model<C>>,
         step: u64,
-    ) -> (&'m Home<'m, Model<C>>, u64) {
+    ) -> (&'m PagesetSlot<'m, Model<C>>, u64) {
         match self {
-            Self::Locks => TryLock.take_at_home(platform, homes, step),
-            Self::Interrupts(pinned) => pinned.take_at_home(platform, homes, step),
-            Self::Sequences(sequences) => sequences.take_at_home(platform, homes, step),
+            Self::Locks => TryLock.pop_current(platform, slots, step),
+            Self::Interrupts(pinned) => pinned.pop_current(platform, slots, step),
+            Self::Sequences(sequences) => sequences.pop_current(platform, slots, step),
         }
     }
 
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         platform: &Model<C>,
-        homes: &Homes<'m, Model<C>>,
-        prepare: impl FnOnce(&'m Home<'m, Model<C>>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Model<C>>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, Model<C>>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Model<C>>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Model<C>>, u64, u32) -> bool,
     ) -> bool {
         match self {
-            Self::Locks => TryLock.give_at_home(platform, homes, prepare, refused),
-            Self::Interrupts(pinned) => pinned.give_at_home(platform, homes, prepare, refused),
-            Self::Sequences(sequences) => sequences.give_at_home(platform, homes, prepare, refused),
+            Self::Locks => TryLock.push_current(platform, slots, prepare, refused),
+            Self::Interrupts(pinned) => pinned.push_current(platform, slots, prepare, refused),
+            Self::Sequences(sequences) => sequences.push_current(platform, slots, prepare, refused),
         }
     }
 

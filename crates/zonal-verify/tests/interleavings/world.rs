@@ -7,12 +7,12 @@
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex};
 
-use zonal::cpu_local::Pinned;
 use zonal::error::AllocError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::snapshot::Books;
+use zonal::platform::cpu_local::Pinned;
+use zonal::rules::watermarks::WatermarkSettings;
+use zonal::snapshot::Accounting;
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Allocator, Block, Buffer, Config, Machine, Request};
 use zonal_testing::Ledger;
 
@@ -207,11 +207,11 @@ impl<C: Checker> World<C> {
     }
 
     /// Checks everything; the books must say what the owners have.
-    pub(crate) fn check(&self) -> Books {
-        let books = self.allocator.verify().unwrap_or_else(|fault| panic!("{fault}"));
-        assert!(books.balance(), "{books:?}");
-        assert_eq!(books.allocated.get(), self.owned().len() as u64, "{books:?}");
-        books
+    pub(crate) fn check(&self) -> Accounting {
+        let accounting = self.allocator.verify().unwrap_or_else(|fault| panic!("{fault}"));
+        assert!(accounting.balance(), "{accounting:?}");
+        assert_eq!(accounting.allocated.get(), self.owned().len() as u64, "{accounting:?}");
+        accounting
     }
 
     /// [`World::check`]; then frees all that is owned and takes all there is, twice over: nothing is
@@ -220,11 +220,11 @@ impl<C: Checker> World<C> {
         self.check();
         for _ in 0..2 {
             self.owned().into_iter().for_each(|frame| self.free(frame));
-            let books = self.check();
-            assert_eq!(books.free.plus(books.in_pagesets), books.managed);
+            let accounting = self.check();
+            assert_eq!(accounting.free.plus(accounting.in_pagesets), accounting.managed);
             let all = Request::page().urgency(zonal::request::Urgency::Reserve);
             while self.alloc(&all).is_ok() {}
-            assert_eq!(self.check().allocated, books.managed);
+            assert_eq!(self.check().allocated, accounting.managed);
         }
     }
 }

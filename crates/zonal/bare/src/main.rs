@@ -15,7 +15,7 @@ use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use zonal::cpu_local::{OneCpu, Pinned};
+use zonal::platform::cpu_local::{OneCpu, Pinned};
 use zonal::layout::BufferRequest;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::SpinLock;
@@ -80,8 +80,8 @@ fn run(boot: &mut [MaybeUninit<u8>]) -> Option<()> {
         allocator.free(first, order).ok()?;
     }
     allocator.free(held[0].0, held[0].1).err()?;
-    let books = allocator.verify().ok()?;
-    (books.managed == frames.count && books.allocated == PageCount::ZERO && books.balance()).then_some(())
+    let accounting = allocator.verify().ok()?;
+    (accounting.managed == frames.count && accounting.allocated == PageCount::ZERO && accounting.balance()).then_some(())
 }
 
 /// Called by the entry point; the program's status.

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::thread;
 
 use zonal::Platform;
-use zonal::cpu_local::{Pinned, Quiesce};
 use zonal::platform::RawLock;
+use zonal::platform::cpu_local::{Pinned, Quiesce};
 use zonal::units::{CpuId, Moment};
 
 /// What other CPUs want of one CPU. Invariant: `answered <= asked`.

@@ -62,7 +62,7 @@ fn main() -> Result<(), Failure> {
     let allocator = Allocator::new(kernel, &machine, &Config::default(), |request| boot.take(request.bytes))?;
     println!(
         "{} frames managed with {} bytes of metadata",
-        allocator.books().managed,
+        allocator.accounting().managed,
         allocator.metadata_bytes()
     );
 
@@ -143,14 +143,14 @@ fn look_after(allocator: &Allocator<'_, Kernel>, round: usize) {
 
 /// Both CPUs have given everything back.
 fn finish(allocator: &Allocator<'_, Kernel>, boot_cpu: RunningCpu) -> Result<(), Failure> {
-    let books = allocator.verify()?;
+    let accounting = allocator.verify()?;
     println!(
         "managed {} = free {} + in pagesets {} + allocated {}",
-        books.managed, books.free, books.in_pagesets, books.allocated
+        accounting.managed, accounting.free, accounting.in_pagesets, accounting.allocated
     );
     let drains: u64 = allocator.pagesets().map(|pageset| pageset.remote_drains).sum();
     println!("pagesets drained from the other CPU: {drains} times");
-    assert!(books.balance() && books.allocated == PageCount::ZERO);
+    assert!(accounting.balance() && accounting.allocated == PageCount::ZERO);
     drop(boot_cpu);
     Ok(())
 }

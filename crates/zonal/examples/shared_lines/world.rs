@@ -8,8 +8,8 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-use zonal::cpu_local::{Pinned, Quiesce};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::cpu_local::{Pinned, Quiesce};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Layout, Machine, Platform};
 

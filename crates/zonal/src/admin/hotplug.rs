@@ -11,12 +11,12 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, PageCount, Pfn};
 use crate::zone::counters::ZoneItem;
 use crate::zone::frame_states::FrameState;
-use crate::zone::free_areas::REGION_FRAMES_MIN;
-use crate::zone::{Seat, Zone};
+use crate::zone::free_areas::AREA_FRAMES_MIN;
+use crate::zone::{CpuInfo, Zone};
 
 /// Frames taken out of the buddy at a time when memory leaves, so that no lock is held for long:
 /// between multiples of this, and so each time in one region.
-const STEP: u64 = REGION_FRAMES_MIN;
+const STEP: u64 = AREA_FRAMES_MIN;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Brings a CPU online: its pagesets open, limits and thresholds follow.
@@ -25,14 +25,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// When the machine has no such CPU, or it is online.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
-        let seat = self.state.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
-        if self.state.is_online(seat) {
-            return Err(OnlineError::CpuUnchanged(cpu));
+        let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if self.state.is_online(cpu) {
+            return Err(OnlineError::CpuUnchanged(cpu.id));
         }
         // Thresholds first: the new CPU's differences must be counted in.
-        self.mark_cpu_online(cpu);
+        self.mark_cpu_online(cpu.id);
         self.apply_settings(&held);
-        self.start_pagesets(seat);
+        self.start_pagesets(cpu);
         Ok(())
     }
 
@@ -43,18 +43,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// When the machine has no such CPU, it is offline, or it is the last one.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
-        let seat = self.state.seat(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
-        if !self.state.is_online(seat) {
-            return Err(OnlineError::CpuUnchanged(cpu));
+        let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
+        if !self.state.is_online(cpu) {
+            return Err(OnlineError::CpuUnchanged(cpu.id));
         }
         if self.online_cpus(None) == 1 {
-            return Err(OnlineError::LastCpu(cpu));
+            return Err(OnlineError::LastCpu(cpu.id));
         }
-        self.state.cpus_online[cpu.index()].store(0, Relaxed); // relaxed: as in `mark_cpu_online`
+        self.state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: as in `mark_cpu_online`
         for zone in self.state.zones {
-            let guard = self.state.pageset(zone, seat);
+            let guard = self.state.pageset(zone, cpu);
             guard.close();
-            guard.trip_always();
+            guard.always_bail_out();
             guard.empty();
         }
         self.apply_settings(&held);
@@ -171,7 +171,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             contents.fill(range.start, range.count, poison);
         }
         zone.frames.add_managed(zone.offset(range.start), count);
-        let added = zone.regions.add_range(zone.offset(range.start), count);
+        let added = zone.free_areas.add_range(zone.offset(range.start), count);
         assert!(added, "frames that come online at {} are free already", range.start);
         zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes have a lock
         zone.counters().add_total(ZoneItem::Free, count as i64);
@@ -186,13 +186,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             (start as u32, stop - start)
         });
         for (step, (start, len)) in steps.clone().enumerate() {
-            if zone.regions.take_range(start, len) {
+            if zone.free_areas.alloc_range(start, len) {
                 continue;
             }
             for (start, len) in steps.clone().take(step) {
-                assert!(zone.regions.add_range(start, len), "taken frames are not free");
+                assert!(zone.free_areas.add_range(start, len), "taken frames are not free");
             }
-            let free = zone.regions.count_free(first as u32, count);
+            let free = zone.free_areas.count_free(first as u32, count);
             let in_use = PageCount::new(count.saturating_sub(free).max(1));
             return Err(OnlineError::InUse { start: range.start, in_use });
         }
@@ -202,10 +202,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Opens the pagesets of the CPU at `seat` at their lower limits.
-    fn start_pagesets(&self, seat: Seat) {
+    /// Opens the pagesets of the CPU at `cpu` at their lower limits.
+    fn start_pagesets(&self, cpu: CpuInfo) {
         for zone in self.state.zones {
-            let guard = self.state.pageset(zone, seat);
+            let guard = self.state.pageset(zone, cpu);
             guard.open();
             guard.restart_tuning();
         }

@@ -33,7 +33,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     fn shared_part(&self, address: usize) -> Option<Part> {
         let shared = self.state.shared;
-        let nowhere = core::ptr::from_ref(self.state.homes.nowhere().head).addr();
+        let nowhere = core::ptr::from_ref(self.state.slots.nowhere().head).addr();
         first([
             (holds(&shared.settings, address), Part::Settings),
             (holds(&shared.changes, address), Part::ChangeLock),
@@ -49,12 +49,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     fn local_part(&self, address: usize) -> Option<Part> {
         let cpu = |at| CpuId::new(at as u32);
-        let homes = &self.state.homes;
-        let shapes = self.state.zones.iter().any(|zone| holds(zone.regions.shape, address))
+        let slots = &self.state.slots;
+        let shapes = self.state.zones.iter().any(|zone| holds(zone.free_areas.shape, address))
             || (self.state.pagesets.iter())
                 .any(|of| holds(of.own_stacks, address) || holds(of.foreign_stacks, address));
         let views = shapes
-            || index(self.state.seats, address).is_some()
+            || index(self.state.cpus, address).is_some()
             || index(self.distances, address).is_some()
             || index(self.starts, address).is_some()
             || index(self.memory, address).is_some()
@@ -62,22 +62,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
             || index(self.state.nodes, address).is_some()
             || index(self.state.lists.lists, address).is_some()
             || index(self.state.pagesets, address).is_some()
-            || holds(homes.nowhere(), address);
+            || holds(slots.nowhere(), address);
         if views {
             return Some(Part::Views);
         }
-        let current = index(homes.current, address).map(|at| Part::CurrentHome(cpu(at)));
-        current.or_else(|| index(&homes.table[1..], address).map(|at| Part::Homes(cpu(at / homes.of_each))))
+        let current = index(slots.current, address).map(|at| Part::CurrentSlot(cpu(at)));
+        current.or_else(|| {
+            index(&slots.table[1..], address).map(|at| Part::PagesetSlots(cpu(at / slots.of_each)))
+        })
     }
 
     fn zone_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
-        let (id, regions, pagesets) = (zone.id, &zone.regions, self.state.pagesets_of(zone));
+        let (id, regions, pagesets) = (zone.id, &zone.free_areas, self.state.pagesets_of(zone));
         let parts = first([
             (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
             (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
             (holds(&zone.cells.lock, address), Part::Quarantine(id)),
             (holds(zone.cells, address), Part::ZoneNotes(id)),
-            (index(zone.marked_by, address).is_some(), Part::ZoneMarks(id)),
+            (index(zone.full_in, address).is_some(), Part::ZoneMarks(id)),
             (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
             (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
             (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
@@ -98,8 +100,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
             return Some(CpuId::new((beyond / pagesets.foreign_stacks.slots()) as u32));
         }
-        let mut seats = self.state.seats.iter().filter(|&&seat| zone.is_own(seat));
-        seats.find(|seat| seat.rank as usize == at / own).map(|seat| seat.cpu)
+        let mut cpus = self.state.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
+        cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
     }
 }
 
@@ -188,17 +190,17 @@ mod tests {
             bytes["slots"],
             zones().map(|zone| size_of_val(allocator.state.pagesets_of(zone).slots)).sum()
         );
-        assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.regions.cells)).sum());
+        assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.free_areas.cells)).sum());
         assert_eq!(bytes["pageset"], 4 * 3 * size_of::<Pageset<Native>>(), "zones times CPUs");
         assert_eq!([bytes["machine totals"], bytes["node totals"], bytes["zone totals"]], [64, 128, 256]);
         let names: Vec<&str> = bytes.into_keys().collect();
         let all = [
             "change lock",
-            "current home",
+            "current slot",
             "events",
             "frame states",
             "free bitmap",
-            "homes",
+            "slots",
             "list versions",
             "machine totals",
             "memory nodes",
@@ -240,24 +242,24 @@ mod tests {
         is(zone - 1, "zone 3 quarantine");
         let zone = &allocator.state.zones[3];
         is(at(&allocator.state.pagesets_of(zone).pagesets[2]) + 100, "zone 3 pageset of CPU 2");
-        is(at(&zone.regions.heads[0]), "zone 3 region 0 lock and counts");
-        assert!(zone.regions.heads.len() > 2);
-        let last = zone.regions.heads.len() - 1;
-        is(at(&zone.regions.heads[last]), &std::format!("zone 3 region {last} lock and counts"));
-        is(at(&zone.regions.cells[zone.regions.shape.stride - 1]), "zone 3 region 0 free bitmap");
-        is(at(&zone.regions.cells[zone.regions.shape.stride]), "zone 3 region 1 free bitmap");
-        is(at(zone.regions.cells.last().unwrap()), &std::format!("zone 3 region {last} free bitmap"));
-        for seat in allocator.state.seats.iter().filter(|seat| seat.exists()) {
-            let cpu = seat.cpu;
+        is(at(&zone.free_areas.heads[0]), "zone 3 region 0 lock and counts");
+        assert!(zone.free_areas.heads.len() > 2);
+        let last = zone.free_areas.heads.len() - 1;
+        is(at(&zone.free_areas.heads[last]), &std::format!("zone 3 region {last} lock and counts"));
+        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride - 1]), "zone 3 region 0 free bitmap");
+        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride]), "zone 3 region 1 free bitmap");
+        is(at(zone.free_areas.cells.last().unwrap()), &std::format!("zone 3 region {last} free bitmap"));
+        for info in allocator.state.cpus.iter().filter(|info| info.exists()) {
+            let cpu = info.id;
             for zone in allocator.state.zones {
-                let slots = allocator.state.pagesets_of(zone).stacks(*seat).0;
+                let slots = allocator.state.pagesets_of(zone).stacks(*info).0;
                 is(at(&slots[0]), &std::format!("zone {} slots of CPU {cpu}", zone.id));
                 is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
             }
-            is(at(&allocator.state.homes.current[cpu.index()]), &std::format!("current home of CPU {cpu}"));
+            is(at(&allocator.state.slots.current[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
             is(
-                at(&allocator.state.homes.table[1 + 4 * cpu.index() + 3]),
-                &std::format!("homes of CPU {cpu}"),
+                at(&allocator.state.slots.table[1 + 4 * cpu.index() + 3]),
+                &std::format!("pageset slots of CPU {cpu}"),
             );
         }
         is(at(allocator.state.lists.lists[0].full.wiped_at), "zonelist cache of node 0");

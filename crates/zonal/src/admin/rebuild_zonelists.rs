@@ -57,14 +57,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for (from, node) in self.state.nodes.iter().enumerate() {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
             let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
-            node.set_home(zones.clone().next().map(|listed| listed.zone));
+            node.set_preferred_zone(zones.clone().next().map(|listed| listed.zone));
             writer.write(&self.state.lists.lists[from], zones);
         }
         self.state.lists.publish(&writer);
         // Positions have moved: old marks would name other zones.
         self.state.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.state.seats.iter().filter(|seat| seat.exists()).for_each(|&seat| self.state.go_home(seat));
-        self.state.end_standing_in();
+        self.state
+            .cpus
+            .iter()
+            .filter(|cpu| cpu.exists())
+            .for_each(|&cpu| self.state.serve_from_preferred(cpu));
+        self.state.end_serving_for_others();
     }
 
     /// Zones with memory of the node at a place, as [`Self::zones_by_preference`] has them.

@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::config::{Misuse, NodeReclaim, StatInterval, ZonelistCache};
+use crate::config::{InvalidFree, NodeReclaim, StatInterval, ZonelistCache};
 use crate::error::ConfigError;
 use crate::pageset::StackShape;
 use crate::platform::lock::Held;
@@ -43,8 +43,8 @@ pub struct Settings {
     pub reclaim_distance: u8,
     /// See [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
     pub min_unmapped_percent: u8,
-    /// See [`Config::misuse`](crate::Config::misuse).
-    pub misuse: Misuse,
+    /// See [`Config::invalid_free`](crate::Config::invalid_free).
+    pub invalid_free: InvalidFree,
 }
 
 impl<P: Platform> Allocator<'_, P> {
@@ -60,7 +60,7 @@ impl<P: Platform> Allocator<'_, P> {
             node_reclaim: self.state.shared.node_reclaim(),
             reclaim_distance: self.state.shared.reclaim_distance(),
             min_unmapped_percent: self.state.shared.min_unmapped_percent(),
-            misuse: self.misuse,
+            invalid_free: self.invalid_free,
         }
     }
 
@@ -84,7 +84,7 @@ impl<P: Platform> Allocator<'_, P> {
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
         let pagesets = self.state.pagesets_of(zone);
         let cpus = match zone.own_cpus {
-            0 => self.state.seats.iter().filter(|seat| seat.exists()).count(),
+            0 => self.state.cpus.iter().filter(|cpu| cpu.exists()).count(),
             cpus => cpus,
         };
         let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
@@ -106,9 +106,9 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Drops all that scans have found out about zones: the next ones find out anew.
     fn forget_full_zones(&self) {
-        self.state.zones.iter().for_each(|zone| self.state.clear_marks(zone, OrderClasses::ALL));
+        self.state.zones.iter().for_each(|zone| self.state.clear_full_bits(zone, OrderClasses::ALL));
         self.state.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.state.call_all_home();
+        self.state.recall_all_cpus();
     }
 
     /// Switches node reclaim on or off, or changes what it may do. All marks of full zones are dropped, as

@@ -17,7 +17,7 @@ use crate::units::PageKind;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::counters::{Item, NodeItem, ZoneItem, approximate_over};
 pub use crate::zone::events::Events;
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 
 mod buddyinfo;
 mod fallback_lists;
@@ -32,7 +32,7 @@ pub use text::Snapshot;
 /// The equation every zone and the whole allocator keep:
 /// `managed = free + in_pagesets + allocated`, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Books {
+pub struct Accounting {
     /// Frames managed.
     pub managed: PageCount,
     /// Free in the buddies.
@@ -43,7 +43,7 @@ pub struct Books {
     pub allocated: PageCount,
 }
 
-impl Books {
+impl Accounting {
     /// Whether the equation holds.
     #[must_use]
     pub fn balance(&self) -> bool {
@@ -154,7 +154,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
-        zone.regions.settle();
+        zone.free_areas.settle();
         let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.max_order);
         ZoneSnapshot {
             id: zone.id,
@@ -163,14 +163,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
             span: zone.span,
             present: zone.present(),
             managed: zone.managed(),
-            free: PageCount::new(zone.regions.free_pages()),
+            free: PageCount::new(zone.free_areas.free_pages()),
             in_pagesets: self.state.pagesets_of(zone).frames(),
             watermarks: zone.watermarks(),
             reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
             pageset_limits: zone.pageset_limits(CpuLocality::Local),
             stat_threshold: zone.counters().threshold(),
             free_blocks: core::array::from_fn(|at| {
-                order(at).map_or(0, |order| zone.regions.free_blocks(order))
+                order(at).map_or(0, |order| zone.free_areas.free_blocks(order))
             }),
             locality: self.zone_locality(zone),
             counter_folds: zone.counters().folds(),
@@ -234,18 +234,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// All pagesets that are or were in use.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + use<'m, '_, P> {
         self.state.zones.iter().flat_map(|zone| {
-            let seats = self.state.seats.iter().filter(|seat| seat.exists());
-            seats.map(|&seat| self.pageset_snapshot(zone, seat))
+            let cpus = self.state.cpus.iter().filter(|cpu| cpu.exists());
+            cpus.map(|&cpu| self.pageset_snapshot(zone, cpu))
         })
     }
 
-    fn pageset_snapshot(&self, zone: &Zone<'m, P>, seat: Seat) -> PagesetSnapshot {
-        let pageset = self.state.pagesets_of(zone).of(seat);
-        let limits = zone.pageset_limits(zone.locality(seat));
+    fn pageset_snapshot(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> PagesetSnapshot {
+        let pageset = self.state.pagesets_of(zone).of(cpu);
+        let limits = zone.pageset_limits(zone.locality(cpu));
         // Relaxed: figures for people.
         PagesetSnapshot {
             zone: zone.id,
-            cpu: seat.cpu,
+            cpu: cpu.id,
             count: pageset.count(),
             high: pageset.high().max(limits.high_min),
             limits,
@@ -256,15 +256,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// The books of the whole allocator; they balance when nothing is under way.
-    pub fn books(&self) -> Books {
-        let mut books = Books::default();
+    pub fn accounting(&self) -> Accounting {
+        let mut accounting = Accounting::default();
         for zone in self.state.zones {
-            books.managed = books.managed.plus(zone.managed());
-            books.free = books.free.plus(PageCount::new(zone.regions.free_pages()));
-            books.in_pagesets = books.in_pagesets.plus(self.state.pagesets_of(zone).frames());
+            accounting.managed = accounting.managed.plus(zone.managed());
+            accounting.free = accounting.free.plus(PageCount::new(zone.free_areas.free_pages()));
+            accounting.in_pagesets = accounting.in_pagesets.plus(self.state.pagesets_of(zone).frames());
         }
-        books.allocated = (0..self.state.nodes.len()).map(|place| self.node_allocated(place)).sum();
-        books
+        accounting.allocated = (0..self.state.nodes.len()).map(|place| self.node_allocated(place)).sum();
+        accounting
     }
 
     /// Frames allocated over the machine: user, cache, kernel; wrong by at most the drift of all CPUs. At

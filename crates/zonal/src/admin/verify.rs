@@ -7,14 +7,14 @@ use core::fmt;
 use core::ops::Range;
 
 use crate::Allocator;
-use crate::admin::snapshot::Books;
+use crate::admin::snapshot::Accounting;
 use crate::buddy::verify::BuddyFault;
 use crate::pageset::CachedOrders;
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_states::FrameState;
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 
 /// What does not hold, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,17 +83,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// The first invariant that does not hold.
-    pub fn verify(&self) -> Result<Books, VerifyError> {
-        let mut sum = Books::default();
+    pub fn verify(&self) -> Result<Accounting, VerifyError> {
+        let mut sum = Accounting::default();
         for (place, node) in self.state.nodes.iter().enumerate() {
             let mut allocated = PageCount::ZERO;
             for zone in self.state.node_zones(place) {
-                let books = self.verify_zone(zone).map_err(|fault| at(zone, fault))?;
-                sum.managed = sum.managed.plus(books.managed);
-                sum.free = sum.free.plus(books.free);
-                sum.in_pagesets = sum.in_pagesets.plus(books.in_pagesets);
-                sum.allocated = sum.allocated.plus(books.allocated);
-                allocated = allocated.plus(books.allocated);
+                let accounting = self.verify_zone(zone).map_err(|fault| at(zone, fault))?;
+                sum.managed = sum.managed.plus(accounting.managed);
+                sum.free = sum.free.plus(accounting.free);
+                sum.in_pagesets = sum.in_pagesets.plus(accounting.in_pagesets);
+                sum.allocated = sum.allocated.plus(accounting.allocated);
+                allocated = allocated.plus(accounting.allocated);
             }
             let counted = self.node_allocated(place);
             if counted != allocated
@@ -124,10 +124,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Books, Fault> {
-        zone.regions.verify()?;
+    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
+        zone.free_areas.verify()?;
         let managed = zone.managed();
-        let free = PageCount::new(zone.regions.free_pages());
+        let free = PageCount::new(zone.free_areas.free_pages());
         let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
         if counter != free {
             return Err(Fault::Counter(counter, free));
@@ -141,15 +141,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if sum != managed {
             return Err(Fault::Unbalanced(managed, sum));
         }
-        Ok(Books { managed, free, in_pagesets, allocated })
+        Ok(Accounting { managed, free, in_pagesets, allocated })
     }
 
     /// Frames in pagesets; each must be managed, not allocated, not free.
     fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
         let mut total = PageCount::ZERO;
-        let used = |seat: &&Seat| seat.exists() && self.state.pagesets_of(zone).of(**seat).was_used();
-        for &seat in self.state.seats.iter().filter(used) {
-            let guard = self.state.pageset(zone, seat);
+        let used = |cpu: &&CpuInfo| cpu.exists() && self.state.pagesets_of(zone).of(**cpu).was_used();
+        for &cpu in self.state.cpus.iter().filter(used) {
+            let guard = self.state.pageset(zone, cpu);
             let mut held = PageCount::ZERO;
             for stack in CachedOrders::stacks_downwards() {
                 let order = self.state.cached.order(stack);
@@ -179,7 +179,7 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
         return Err(Fault::StrangeFrame(first));
     }
     let kept_once = zone.frames.state(frame) == FrameState::Cached(order);
-    if !kept_once || zone.regions.count_free(frame, order.pages().get()) != 0 {
+    if !kept_once || zone.free_areas.count_free(frame, order.pages().get()) != 0 {
         return Err(Fault::FrameTwice(first));
     }
     Ok(())
@@ -214,7 +214,7 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                 run.end += pages;
                 *if matches!(state, FrameState::Cached(_)) { &mut kept } else { &mut allocated } += pages;
             }
-            FrameState::NotManaged if zone.regions.count_free(frame, 1) != 0 => {
+            FrameState::NotManaged if zone.free_areas.count_free(frame, 1) != 0 => {
                 return Err(Fault::StrangeFrame(first));
             }
             FrameState::NotManaged | FrameState::Free => {}
@@ -227,10 +227,10 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
 /// Refuses frames that the buddy has.
 fn none_is_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(), Fault> {
     let start = run.start as u32;
-    if zone.regions.count_free(start, run.end - run.start) == 0 {
+    if zone.free_areas.count_free(start, run.end - run.start) == 0 {
         return Ok(());
     }
-    let first = run.map(|frame| frame as u32).find(|&frame| zone.regions.count_free(frame, 1) != 0);
+    let first = run.map(|frame| frame as u32).find(|&frame| zone.free_areas.count_free(frame, 1) != 0);
     Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
 }
 
@@ -286,8 +286,8 @@ mod tests {
         let (first, end) = (zone.offset(block.first), zone.span.count.get() as u32);
         // The neighbour of the block, in one run with it, and one far from it.
         let near = first ^ 32;
-        let far = (0..end).rev().find(|&frame| zone.regions.count_free(frame, 1) == 1).unwrap();
-        assert_eq!(zone.regions.count_free(near, 1), 1);
+        let far = (0..end).rev().find(|&frame| zone.free_areas.count_free(frame, 1) == 1).unwrap();
+        assert_eq!(zone.free_areas.count_free(near, 1), 1);
         for frame in [near, far] {
             zone.frames.set(frame, FrameState::Allocated(Order::PAGE, PageKind::User));
             let fault = allocator.verify().err().map(|error| error.fault);

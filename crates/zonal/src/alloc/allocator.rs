@@ -5,21 +5,21 @@
 
 use crate::alloc::layout::{BufferRequest, Layout};
 use crate::alloc::mempolicy::PolicyNodes;
-use crate::config::{Config, Faults, Hardening, Misuse, ZeroOn};
+use crate::config::{Config, Faults, Hardening, InvalidFree, ZeroOn};
 use crate::error::ConfigError;
 use crate::machine::{FrameRange, Machine};
-use crate::metadata::arena::{Buffer, Carver};
+use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::Homes;
+use crate::platform::pageset_slot::PagesetSlots;
 use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
 use crate::rules::stat_threshold::{CounterRules, TotalsRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use crate::zone::shared::SharedCells;
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 
 /// A NUMA-aware page-frame allocator over one machine.
@@ -39,7 +39,7 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) max_order: Order,
     pub(crate) node_load: NodeLoad,
     pub(crate) cpu_penalty: CpuPenalty,
-    pub(crate) misuse: Misuse,
+    pub(crate) invalid_free: InvalidFree,
     pub(crate) hardening: Hardening,
     pub(super) faults: Faults,
     pub(crate) counters: CounterRules,
@@ -83,30 +83,30 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(ConfigError::UnreachableCpus(cpus));
         }
         let mut metadata_bytes = 0;
-        let mut carver = |request: BufferRequest| {
+        let mut arena = |request: BufferRequest| {
             metadata_bytes += request.bytes as u64;
-            supply_carver(request, &mut supply)
+            supply_arena(request, &mut supply)
         };
         let mut requests = layout.requests::<P>();
-        let mut shared_carver = carver(requests.next().expect("the shared buffer comes first"))?;
-        let mut local_carver = carver(requests.next().expect("the local buffer comes second"))?;
-        let local = layout.carve_local(&mut local_carver);
-        let shared: &SharedCells<P> = &shared_carver.fresh::<P, SharedCells<P>>(1)[0];
-        let cpus_online = shared_carver.u32s::<P>(machine.cpu_ids());
+        let mut shared_arena = arena(requests.next().expect("the shared buffer comes first"))?;
+        let mut local_arena = arena(requests.next().expect("the local buffer comes second"))?;
+        let local = layout.build_local(&mut local_arena);
+        let shared: &SharedCells<P> = &shared_arena.fresh::<P, SharedCells<P>>(1)[0];
+        let cpus_online = shared_arena.u32s::<P>(machine.cpu_ids());
         let machine_totals =
             (config.counters.totals == TotalsRule::AndMachine).then_some(&shared.machine_totals.0);
-        let nowhere = &shared_carver.fresh::<P, Pageset<P>>(1)[0].head;
-        let mut zones = local_carver.list(machine.zones().len());
-        let mut nodes = local_carver.list(machine.nodes().len());
-        let mut lists = local_carver.list(machine.nodes().len());
-        let mut pagesets = local_carver.list(machine.zones().len());
+        let nowhere = &shared_arena.fresh::<P, Pageset<P>>(1)[0].head;
+        let mut zones = local_arena.list(machine.zones().len());
+        let mut nodes = local_arena.list(machine.nodes().len());
+        let mut lists = local_arena.list(machine.nodes().len());
+        let mut pagesets = local_arena.list(machine.zones().len());
         for (at, request) in requests.enumerate() {
-            let mut node_carver = carver(request)?;
+            let mut node_arena = arena(request)?;
             let mut sink = |zone, its_pagesets| {
                 zones.push(zone);
                 pagesets.push(its_pagesets);
             };
-            let (node, list) = layout.carve_node(&mut node_carver, at, &local, machine_totals, &mut sink);
+            let (node, list) = layout.build_node(&mut node_arena, at, &local, machine_totals, &mut sink);
             nodes.push(node);
             lists.push(list);
         }
@@ -117,8 +117,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             nodes: nodes.finish(),
             lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
             pagesets: pagesets.finish(),
-            homes: Homes::NONE,
-            seats: local.seats,
+            slots: PagesetSlots::NONE,
+            cpus: local.cpus,
             cpus_online,
             cached: CachedOrders::new(config.huge_order()),
         };
@@ -131,7 +131,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             max_order: config.max_order,
             node_load: config.node_load,
             cpu_penalty: config.cpu_penalty,
-            misuse: config.misuse,
+            invalid_free: config.invalid_free,
             hardening: config.hardening,
             faults: config.faults,
             counters: config.counters,
@@ -139,7 +139,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         };
         allocator.start(machine, config)?;
         let plain = allocator.is_plain();
-        allocator.state.make_homes(&mut local_carver, nowhere, plain);
+        allocator.state.make_slots(&mut local_arena, nowhere, plain);
         Ok(allocator)
     }
 
@@ -147,8 +147,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
         self.state.shared.configure(config);
         let held = self.state.shared.change();
-        for seat in self.state.seats.iter().filter(|seat| seat.exists()) {
-            self.mark_cpu_online(seat.cpu);
+        for cpu in self.state.cpus.iter().filter(|cpu| cpu.exists()) {
+            self.mark_cpu_online(cpu.id);
         }
         for (zone, description) in self.state.zones.iter().zip(machine.zones()) {
             description.managed.iter().for_each(|range| self.add_frames(zone, range));
@@ -195,16 +195,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// CPUs online, of the node at a place or of all.
     pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
-        let there = |seat: &&Seat| node.is_none_or(|node| usize::from(seat.node) == node);
+        let there = |cpu: &&CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
         // Relaxed: changes of CPUs are serialised by their lock.
-        let online = |seat: &&Seat| self.state.is_online(**seat);
-        self.state.seats.iter().filter(there).filter(online).count() as u32
+        let online = |cpu: &&CpuInfo| self.state.is_online(**cpu);
+        self.state.cpus.iter().filter(there).filter(online).count() as u32
     }
 
     /// The node a CPU is on.
     #[must_use]
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
-        self.state.seat(cpu).map(|seat| self.state.nodes[usize::from(seat.node)].id)
+        self.state.cpu_info(cpu).map(|cpu| self.state.nodes[usize::from(cpu.node)].id)
     }
 
     /// The range of frames that a zone spans, for the zone that holds `frame`.
@@ -214,13 +214,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 }
 
-fn supply_carver<'m>(
+fn supply_arena<'m>(
     request: BufferRequest,
     supply: &mut impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
-) -> Result<Carver<'m>, ConfigError> {
+) -> Result<Arena<'m>, ConfigError> {
     let needed = request.bytes;
     match supply(request) {
-        Some(buffer) if buffer.len() >= needed => Ok(Carver::new(buffer)),
+        Some(buffer) if buffer.len() >= needed => Ok(Arena::new(buffer)),
         other => Err(ConfigError::Buffer { needed, supplied: other.map_or(0, |buffer| buffer.len()) }),
     }
 }

@@ -22,13 +22,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// When not one frame can be had, the reason as of [`Allocator::alloc`]; and
     /// [`AllocError::NotSingle`] for a request of another order.
     pub fn alloc_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
-        if request.terms.order != Order::PAGE {
-            return Err(AllocError::NotSingle(request.terms.order));
+        if request.flags.order != Order::PAGE {
+            return Err(AllocError::NotSingle(request.flags.order));
         }
         let mut came = 0;
         while came < frames.len() {
             if request.is_plain() {
-                came += self.pop_bulk(request.terms.kind, &mut frames[came..]);
+                came += self.pop_bulk(request.flags.kind, &mut frames[came..]);
             }
             let Some(next) = frames.get_mut(came) else { break };
             match self.alloc(request) {
@@ -59,7 +59,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// As many frames as the pageset at home has.
     fn pop_bulk(&self, kind: PageKind, frames: &mut [Pfn]) -> usize {
-        let Some(guard) = self.lock_home() else { return 0 };
+        let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
         let zone = guard.zone;
         let count = guard.len(StackId::PAGES).min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
         let claim = |&frame: &u32| {
@@ -73,26 +73,28 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let moved = i64::from(count);
         guard.count_kind(kind, moved, &self.state.nodes[zone.node].counters);
         guard.count_hits(came as i64);
-        self.state.nodes[zone.node].events.add(Event::Withheld, u64::from(count) - came as u64);
-        self.let_go_home(&guard, moved);
+        self.state.nodes[zone.node].events.add(Event::Retired, u64::from(count) - came as u64);
+        self.unlock_slot(&guard, moved);
         came
     }
 
     /// As many of the first frames as the pageset at home has room for below `high`; it stops before
     /// one that is not an allocated frame of that zone.
     fn push_bulk(&self, frames: &[Pfn]) -> usize {
-        let Some(guard) = self.lock_home() else { return 0 };
+        let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
         let zone = guard.zone;
         let below_high = guard.high_now().saturating_minus(guard.count());
         // The one that reaches `high` drains.
-        let room = below_high.saturating_minus(PageCount::new(1)).get();
-        let room = room.min(u64::from(guard.room(StackId::PAGES)));
+        let free_slots = below_high.saturating_minus(PageCount::new(1)).get();
+        let free_slots = free_slots.min(u64::from(guard.free_slots(StackId::PAGES)));
         let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
-        for &first in frames.iter().take(usize::try_from(room).unwrap_or(usize::MAX)) {
+        for &first in frames.iter().take(usize::try_from(free_slots).unwrap_or(usize::MAX)) {
             if first < zone.span.start || first >= zone.span.end() {
                 break;
             }
-            let Ok(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.misuse) else { break };
+            let Ok(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
+                break;
+            };
             guard.push(StackId::PAGES, Order::PAGE, zone.offset(first));
             of_kinds[kind as usize] += 1;
             freed += 1;
@@ -100,21 +102,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for kind in PageKind::ALL {
             guard.count_kind(kind, -of_kinds[kind as usize], &self.state.nodes[zone.node].counters);
         }
-        self.let_go_home(&guard, -(freed as i64));
+        self.unlock_slot(&guard, -(freed as i64));
         freed
     }
 
     /// Locks the pageset at home, where frames need no more on their way than a check of their state,
     /// and no rule counts them one by one.
-    fn lock_home(&self) -> Option<PagesetSession<'_, 'm, P>> {
-        let seat = self.state.current_seat().filter(|_| self.is_plain())?;
-        let zone = &self.state.zones[self.state.nodes[usize::from(seat.node)].home()?];
-        let guard = self.state.own_pageset(zone, seat).filter(|guard| !guard.is_closed())?;
+    fn lock_slot_for_bulk(&self) -> Option<PagesetSession<'_, 'm, P>> {
+        let cpu = self.state.current_cpu_info().filter(|_| self.is_plain())?;
+        let zone = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
+        let guard = self.state.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
         (!self.state.shared.tuning().sees_every_free()).then_some(guard)
     }
 
     /// Tells the depth rule of frames taken, or below zero given, and sets limits.
-    fn let_go_home(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
+    fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
         if moved != 0 && self.state.shared.tuning() == PagesetTuning::Depth {
             // The first of these frees ends a period that is over, after it was counted.
             let first = moved.clamp(-1, 0);

@@ -1,6 +1,6 @@
 //! The way back: a block returns to the current CPU's pageset of its zone.
 //!
-//! Frames of the home zone go onto the stack there by [`Allocator::give_at_home`], which commits by one
+//! Frames of the home zone go onto the stack there by [`Allocator::push_current`], which commits by one
 //! store; all else goes through the pageset's lock. A free that is wrong is refused before
 //! anything changes. Neighbours: `frame_table.rs` knows who is allocated, `refill.rs` drains a pageset
 //! that is full.
@@ -12,8 +12,8 @@ use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::Home;
-use crate::platform::pageset_word::GIVE_STEPS;
+use crate::platform::pageset_slot::PagesetSlot;
+use crate::platform::pageset_word::PUSH_STEPS;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
 use crate::zone::counters::ZoneItem;
@@ -29,26 +29,27 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// what it is instead; or [`FreeError::Reentered`]. Nothing has changed.
     #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        if order == Order::PAGE && self.give_at_home(first) { Ok(()) } else { self.free_beyond(first, order) }
+        if order == Order::PAGE && self.push_current(first) { Ok(()) } else { self.free_beyond(first, order) }
     }
 
     /// A frame onto the stack at home; `false` when it is no allocated frame of that zone, or nothing can be given
     /// back now.
     #[inline(always)]
-    fn give_at_home(&self, first: Pfn) -> bool {
-        let prepare = move |home: &Home<'m, P>| {
-            let offset = first.get().wrapping_sub(home.base.get());
-            let state = home.states.get(usize::try_from(offset).ok()?)?;
-            let step = match mark_page_freed(state, self.misuse) {
-                Ok(()) => GIVE_STEPS[PageKind::User as usize],
+    fn push_current(&self, first: Pfn) -> bool {
+        let prepare = move |slot: &PagesetSlot<'m, P>| {
+            let offset = first.get().wrapping_sub(slot.base.get());
+            let state = slot.states.get(usize::try_from(offset).ok()?)?;
+            let step = match mark_page_freed(state, self.invalid_free) {
+                Ok(()) => PUSH_STEPS[PageKind::User as usize],
                 Err(found) => self.mark_other_kind_freed(state, found)?,
             };
             Some((step, offset as u32)) // zones span 2^32 frames at most
         };
-        let refused = move |home: &Home<'m, P>, step, frame| self.give_beyond(home.zone.index(), frame, step);
-        self.state.platform.cpu_local().give_at_home(
+        let refused =
+            move |slot: &PagesetSlot<'m, P>, step, frame| self.free_slow(slot.zone.index(), frame, step);
+        self.state.platform.cpu_local().push_current(
             &self.state.platform,
-            &self.state.homes,
+            &self.state.slots,
             prepare,
             refused,
         )
@@ -61,36 +62,36 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(always)]
     fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<u64> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
-        mark_freed(state, byte, CACHED_PAGE, self.misuse).ok()?;
-        Some(GIVE_STEPS[kind as usize])
+        mark_freed(state, byte, CACHED_PAGE, self.invalid_free).ok()?;
+        Some(PUSH_STEPS[kind as usize])
     }
 
     /// Gives a frame, already marked as kept, that the stack at home did not take at once. `false` when that would
     /// have to wait for the caller's own thread: the frame is allocated again.
     #[inline(never)]
-    fn give_beyond(&self, zone: usize, frame: u32, step: u64) -> bool {
-        let kind = PageKind::ALL.into_iter().find(|&kind| GIVE_STEPS[kind as usize] == step);
+    fn free_slow(&self, zone: usize, frame: u32, step: u64) -> bool {
+        let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == step);
         let kind = kind.expect("steps are of kinds");
         if self.state.platform.is_reentered() {
-            self.state.zones[zone].frames.take_back(frame, kind);
+            self.state.zones[zone].frames.mark_allocated_again(frame, kind);
             return false;
         }
         let zone = &self.state.zones[zone];
         let mut session = None;
-        if let Some(seat) = self.state.current_seat() {
-            session = match self.state.slot_of(zone, seat).map(|slot| self.state.lock_slot(slot, seat)) {
+        if let Some(cpu) = self.state.current_cpu_info() {
+            session = match self.state.slot_of(zone, cpu).map(|slot| self.state.lock_slot(slot, cpu)) {
                 Some(Some(locked)) => match locked.push_and_fold(frame, kind) {
                     Ok(()) => return true,
                     Err(session) => Some(session),
                 },
                 Some(None) => None,
-                None => self.state.own_pageset(zone, seat),
+                None => self.state.own_pageset(zone, cpu),
             };
         }
         let pushed = self.push_beyond(session.as_ref(), zone, frame, kind);
         drop(session);
         if !pushed {
-            self.give_to_buddy(zone, frame, Order::PAGE);
+            self.free_to_buddy(zone, frame, Order::PAGE);
         }
         true
     }
@@ -105,28 +106,28 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let frame = zone.offset(first);
         let kind = zone
             .frames
-            .release(frame, order, self.misuse)
+            .release(frame, order, self.invalid_free)
             .map_err(|state| self.refusal(zone, first, order, state))?;
         if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
             self.free_hardened(zone, frame, order, kind);
         } else {
-            self.give(zone, frame, order, kind);
+            self.free_block(zone, frame, order, kind);
         }
         Ok(())
     }
 
     /// Gives a block that is marked as kept back to its zone.
-    fn give(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+    fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let stack = self.state.cached.stack(order);
-        let session = match stack.and(self.state.current_seat()) {
-            Some(seat) => self.state.own_pageset(zone, seat),
+        let session = match stack.and(self.state.current_cpu_info()) {
+            Some(cpu) => self.state.own_pageset(zone, cpu),
             None => None,
         };
         let stack = stack.unwrap_or(StackId::PAGES);
         let pushed = self.push(session.as_ref(), zone, stack, frame, order, kind);
         drop(session);
         if !pushed {
-            self.give_to_buddy(zone, frame, order);
+            self.free_to_buddy(zone, frame, order);
         }
     }
 
@@ -169,15 +170,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Frees a block past the pagesets.
     #[cold]
-    fn give_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
+    fn free_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
-        if zone.frames.mark_free(frame, order) && zone.regions.give(frame, order) {
+        if zone.frames.mark_free(frame, order) && zone.free_areas.free(frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
-            self.state.clear_marks_early(zone);
+            self.state.clear_full_bits_early(zone);
         } else {
             // Freed twice by a race that plain checks cannot see: count it as allocated again.
             self.state.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
-            self.state.nodes[zone.node].events.add(Event::Withheld, pages);
+            self.state.nodes[zone.node].events.add(Event::Retired, pages);
         }
     }
 
@@ -196,12 +197,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 Entry::TooLarge => break,
                 Entry::Oldest(oldest) => self.release(zone, &oldest),
                 // Freed twice by a race that plain checks cannot see; it is in there once.
-                Entry::Withheld => {
-                    return self.state.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+                Entry::Retired => {
+                    return self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
                 }
             }
         }
-        self.give(zone, frame, order, kind);
+        self.free_block(zone, frame, order, kind);
     }
 
     /// Frees all blocks that wait in a zone's quarantine.
@@ -216,8 +217,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
         match block.kind {
-            Some(kind) => self.give(zone, block.frame, block.order, kind),
-            None => self.state.nodes[zone.node].events.add(Event::Withheld, block.order.pages().get()),
+            Some(kind) => self.free_block(zone, block.frame, block.order, kind),
+            None => self.state.nodes[zone.node].events.add(Event::Retired, block.order.pages().get()),
         }
     }
 }

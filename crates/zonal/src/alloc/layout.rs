@@ -8,8 +8,8 @@
 use crate::config::Config;
 use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
-use crate::metadata::arena::{Carver, Measure};
-use crate::pageset::slot::measure_homes;
+use crate::metadata::arena::{Arena, Measure};
+use crate::pageset::slot::measure_slots;
 use crate::pageset::{Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
@@ -21,10 +21,10 @@ use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::counters::TOTAL_CELLS;
 use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
-use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
+use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
 use crate::zone::node::{Node, NodeCells};
 use crate::zone::shared::SharedCells;
-use crate::zone::{Seat, Zone, ZoneCells};
+use crate::zone::{CpuInfo, Zone, ZoneCells};
 use crate::zonelist::Zonelist;
 
 /// Where a metadata buffer should lie.
@@ -126,9 +126,9 @@ impl<'a> Layout<'a> {
     fn local_bytes<P: Platform>(&self) -> usize {
         let (nodes, zones) = (self.machine.nodes().len(), self.machine.zones().len());
         let mut measure = Measure::default();
-        measure.add::<RegionsShape>(zones);
+        measure.add::<FreeAreasShape>(zones);
         measure.add::<StackShape>(2 * zones);
-        measure.add::<Seat>(self.machine.cpu_ids());
+        measure.add::<CpuInfo>(self.machine.cpu_ids());
         measure.add::<u8>(nodes * nodes);
         measure.add::<(Pfn, u16)>(zones);
         measure.add::<(Pfn, PageCount)>(self.machine.memory().count());
@@ -136,7 +136,7 @@ impl<'a> Layout<'a> {
         measure.add::<Node<'_, P>>(nodes);
         measure.add::<Zonelist<'_, P>>(nodes);
         measure.add::<ZonePagesets<'_, P>>(zones);
-        measure_homes::<P>(&mut measure, self.machine.cpu_ids(), zones);
+        measure_slots::<P>(&mut measure, self.machine.cpu_ids(), zones);
         measure.total()
     }
 
@@ -151,8 +151,8 @@ impl<'a> Layout<'a> {
             measure.add::<P::U64>(self.machine.nodes().len().div_ceil(64));
             measure.add::<Pageset<P>>(self.machine.cpu_ids());
             measure.add::<P::U32>(plan.quarantine);
-            measure.add::<RegionCells<P>>(plan.regions.count());
-            measure.add::<P::U64>(plan.regions.cells());
+            measure.add::<FreeAreaCells<P>>(plan.free_areas.count());
+            measure.add::<P::U64>(plan.free_areas.cells());
             measure.add::<P::U8>(plan.frames as usize);
             measure.add::<P::U64>(FrameTable::<P>::present_words(plan.frames));
             measure.add::<P::U32>(plan.slots);
@@ -187,7 +187,7 @@ impl<'a> Layout<'a> {
         } else {
             (stacks(own_depth as u32, OWN_LARGE_SLOTS), stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS))
         };
-        let regions = RegionsPlan {
+        let free_areas = FreeAreasPlan {
             frames,
             max_order: self.config.max_order,
             large: self.config.huge_order(),
@@ -197,7 +197,7 @@ impl<'a> Layout<'a> {
         ZonePlan {
             base,
             frames,
-            regions: RegionsShape::new(&regions),
+            free_areas: FreeAreasShape::new(&free_areas),
             own_cpus,
             slots: own_cpus * own.slots() + self.machine.cpu_ids() * foreign.slots(),
             own,
@@ -220,54 +220,54 @@ impl<'a> Layout<'a> {
         self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
     }
 
-    pub(super) fn carve_local<'m>(&self, carver: &mut Carver<'m>) -> LocalParts<'m> {
+    pub(super) fn build_local<'m>(&self, arena: &mut Arena<'m>) -> LocalParts<'m> {
         let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
-        let regions = carver.values(zones.len(), |at| self.plan(&zones[at]).regions);
-        let stacks = carver.values(2 * zones.len(), |at| {
+        let free_areas = arena.values(zones.len(), |at| self.plan(&zones[at]).free_areas);
+        let stacks = arena.values(2 * zones.len(), |at| {
             let plan = self.plan(&zones[at / 2]);
             if at % 2 == 0 { plan.own } else { plan.foreign }
         });
-        let seats = self.carve_seats(carver);
-        let distances = carver
-            .values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
-        let starts = carver.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
+        let cpus = self.build_cpu_infos(arena);
+        let distances =
+            arena.values(nodes.len() * nodes.len(), |at| nodes[at / nodes.len()].distances[at % nodes.len()]);
+        let starts = arena.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
         let mut memory = self.machine.memory();
-        let memory = carver.sorted(self.machine.memory().count(), |_| {
+        let memory = arena.sorted(self.machine.memory().count(), |_| {
             let range = memory.next().expect("there are as many as were counted");
             (range.start, range.count)
         });
-        LocalParts { regions, stacks, seats, distances, starts, memory }
+        LocalParts { free_areas, stacks, cpus, distances, starts, memory }
     }
 
     /// The seats of all CPU ids: one walk over the nodes.
-    fn carve_seats<'m>(&self, carver: &mut Carver<'m>) -> &'m [Seat] {
-        let absent = |id| Seat::absent(CpuId::new(id as u32));
-        let seats = carver.values_mut(self.machine.cpu_ids(), absent);
+    fn build_cpu_infos<'m>(&self, arena: &mut Arena<'m>) -> &'m [CpuInfo] {
+        let absent = |id| CpuInfo::absent(CpuId::new(id as u32));
+        let cpus = arena.values_mut(self.machine.cpu_ids(), absent);
         for (node, description) in self.machine.nodes().iter().enumerate() {
             for (rank, &cpu) in description.cpus.iter().enumerate() {
-                seats[cpu.index()] = Seat { cpu, node: node as u16, rank: rank as u32 };
+                cpus[cpu.index()] = CpuInfo { id: cpu, node: node as u16, rank: rank as u32 };
             }
         }
-        seats
+        cpus
     }
 
     /// Carves the metadata of the node at `at`, handing each zone's view to `sink`.
-    pub(super) fn carve_node<'m, P: Platform>(
+    pub(super) fn build_node<'m, P: Platform>(
         &self,
-        carver: &mut Carver<'m>,
+        arena: &mut Arena<'m>,
         at: usize,
         local: &LocalParts<'m>,
         machine_totals: Option<&'m [P::U64; TOTAL_CELLS]>,
         sink: &mut impl FnMut(Zone<'m, P>, ZonePagesets<'m, P>),
     ) -> (Node<'m, P>, Zonelist<'m, P>) {
         let description = &self.machine.nodes()[at];
-        let cells = &carver.fresh::<P, NodeCells<P>>(1)[0];
-        let events = &carver.fresh::<P, EventCells<P>>(1)[0];
-        let list = Zonelist::carve(carver, self.machine.zones().len(), self.node_ids());
+        let cells = &arena.fresh::<P, NodeCells<P>>(1)[0];
+        let events = &arena.fresh::<P, EventCells<P>>(1)[0];
+        let list = Zonelist::carve(arena, self.machine.zones().len(), self.node_ids());
         let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
         let mut zone_count = 0;
         for (id, zone) in self.machine.zones().iter().enumerate().filter(own) {
-            let (zone, pagesets) = self.carve_zone(carver, id, at, zone, local);
+            let (zone, pagesets) = self.build_zone(arena, id, at, zone, local);
             sink(zone, pagesets);
             zone_count += 1;
         }
@@ -278,9 +278,9 @@ impl<'a> Layout<'a> {
         (Node { id: description.id, first_zone, zone_count, has_cpus, cells, counters, events }, list)
     }
 
-    fn carve_zone<'m, P: Platform>(
+    fn build_zone<'m, P: Platform>(
         &self,
-        carver: &mut Carver<'m>,
+        arena: &mut Arena<'m>,
         id: usize,
         node: usize,
         zone: &ZoneDescription<'_>,
@@ -288,9 +288,9 @@ impl<'a> Layout<'a> {
     ) -> (Zone<'m, P>, ZonePagesets<'m, P>) {
         let plan = self.plan(zone);
         let next = self.machine.zones().get(id + 1);
-        let cells = &carver.fresh::<P, ZoneCells<P>>(1)[0];
-        let marked_by = carver.u64s::<P>(self.machine.nodes().len().div_ceil(64));
-        let pagesets = carver.fresh::<P, Pageset<P>>(self.machine.cpu_ids());
+        let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
+        let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
+        let pagesets = arena.fresh::<P, Pageset<P>>(self.machine.cpu_ids());
         let zone = Zone {
             id: ZoneId::from_index(id),
             node,
@@ -301,23 +301,23 @@ impl<'a> Layout<'a> {
             unmanaged: self.machine.unmanaged(id),
             base: plan.base,
             cells,
-            marked_by,
-            quarantine: carver.u32s::<P>(plan.quarantine),
-            regions: Regions::new(
-                carver.fresh::<P, RegionCells<P>>(plan.regions.count()),
-                carver.u64s::<P>(plan.regions.cells()),
-                &local.regions[id],
+            full_in,
+            quarantine: arena.u32s::<P>(plan.quarantine),
+            free_areas: FreeAreas::new(
+                arena.fresh::<P, FreeAreaCells<P>>(plan.free_areas.count()),
+                arena.u64s::<P>(plan.free_areas.cells()),
+                &local.free_areas[id],
             ),
             frames: FrameTable::new(
-                carver.u8s::<P>(plan.frames as usize),
-                carver.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
+                arena.u8s::<P>(plan.frames as usize),
+                arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
             ),
             own_cpus: plan.own_cpus,
             cpu_ids: self.machine.cpu_ids(),
         };
         let pagesets = ZonePagesets {
             pagesets,
-            slots: carver.u32s::<P>(plan.slots),
+            slots: arena.u32s::<P>(plan.slots),
             zone_node: node,
             own_cpus: plan.own_cpus,
             own_stacks: &local.stacks[2 * id],
@@ -330,9 +330,9 @@ impl<'a> Layout<'a> {
 /// The process-local tables that views point into.
 #[derive(Clone, Copy)]
 pub(super) struct LocalParts<'m> {
-    regions: &'m [RegionsShape],
+    free_areas: &'m [FreeAreasShape],
     stacks: &'m [StackShape],
-    pub(super) seats: &'m [Seat],
+    pub(super) cpus: &'m [CpuInfo],
     pub(crate) distances: &'m [u8],
     /// First frame of each zone, ascending, with the zone's index.
     pub(crate) starts: &'m [(Pfn, u16)],
@@ -345,7 +345,7 @@ pub(super) struct ZonePlan {
     pub(super) base: Pfn,
     /// Frames from the base to the end of the span.
     pub(super) frames: u64,
-    pub(super) regions: RegionsShape,
+    pub(super) free_areas: FreeAreasShape,
     own_cpus: usize,
     own: StackShape,
     foreign: StackShape,

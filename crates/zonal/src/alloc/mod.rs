@@ -1,6 +1,6 @@
 //! THE path: a block for a request.
 //!
-//! Most requests are for single frames and are served by [`Allocator::take_at_home`]: the stack of
+//! Most requests are for single frames and are served by [`Allocator::pop_current`]: the stack of
 //! the current CPU's pageset of its home zone, one store and no look at watermarks, for those
 //! are checked where free frames change: at refill. What trips there comes to
 //! [`Allocator::alloc_beyond`], which locks the pageset; everything else is a scan of a zonelist.
@@ -9,13 +9,13 @@
 
 pub(crate) mod allocator;
 mod bulk;
+mod context;
 mod failed_reclaim;
 mod free;
 mod free_refusal;
 pub mod layout;
 pub mod mempolicy;
 mod past_full;
-mod reach;
 mod reclaim;
 pub mod request;
 mod scan;
@@ -25,25 +25,25 @@ mod slow_path;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Allocator;
+use crate::alloc::context::AllocContext;
 use crate::alloc::mempolicy::RequestPolicy;
-use crate::alloc::reach::Reach;
-use crate::alloc::request::{Block, PageKind, Request, Terms};
-use crate::config::{Faults, Misuse, ZeroOn};
+use crate::alloc::request::{Block, PageKind, Request, RequestFlags};
+use crate::config::{Faults, InvalidFree, ZeroOn};
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::Home;
-use crate::platform::pageset_word::TAKE_STEPS;
+use crate::platform::pageset_slot::PagesetSlot;
+use crate::platform::pageset_word::POP_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::watermarks::{Mark, Urgency};
+use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::events::Event;
 use crate::zone::frame_states::{CACHED_PAGE, FrameState, allocated_page};
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates one block.
@@ -54,59 +54,59 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// wrong with the request. A failed request changes nothing.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        if request.terms.order == Order::PAGE
+        if request.flags.order == Order::PAGE
             && request.is_plain()
-            && let Some(block) = self.take_at_home(request.terms.kind)
+            && let Some(block) = self.pop_current(request.flags.kind)
         {
             return Ok(block);
         }
         // In parts, so that a request that is built for this call never lies in memory.
-        self.alloc_beyond(request.terms, request.policy, request.allowed)
+        self.alloc_beyond(request.flags, request.policy, request.allowed)
     }
 
     /// A frame from the stack at home, unless that trips.
     #[inline(always)]
-    fn take_at_home(&self, kind: PageKind) -> Option<Block> {
+    fn pop_current(&self, kind: PageKind) -> Option<Block> {
         let local = self.state.platform.cpu_local();
-        let (home, frame) =
-            local.take_at_home(&self.state.platform, &self.state.homes, TAKE_STEPS[kind as usize]);
-        self.claim_at_home(home, frame, kind)
+        let (slot, frame) =
+            local.pop_current(&self.state.platform, &self.state.slots, POP_STEPS[kind as usize]);
+        self.mark_popped(slot, frame, kind)
     }
 
-    /// Marks a frame that was taken as allocated; there is no state of `NOTHING`.
+    /// Marks a frame that was taken as allocated; there is no state of `NO_FRAME`.
     ///
     /// Where frees are exact no frame is ever on two stacks, and so there is nothing to check.
     #[inline(always)]
-    fn claim_at_home(&self, home: &Home<'m, P>, frame: u64, kind: PageKind) -> Option<Block> {
-        let state = home.states.get(frame as usize)?;
+    fn mark_popped(&self, slot: &PagesetSlot<'m, P>, frame: u64, kind: PageKind) -> Option<Block> {
+        let state = slot.states.get(frame as usize)?;
         // Acquire pairs with the release of the free; a store apart is enough, as in `FrameTable`.
-        if self.misuse == Misuse::Checked && state.load(Acquire) != CACHED_PAGE {
-            self.withheld_at_home(home.zone.index());
+        if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
+            self.retire_popped(slot.zone.index());
             return None;
         }
         debug_assert!(state.load(Relaxed) == CACHED_PAGE, "frame {frame} left a pageset, but was not in it");
         // Release: pairs with the acquire of the free's exchange.
         state.store(allocated_page(kind), Release);
-        let first = Pfn::new(home.base.get().wrapping_add(frame));
-        Some(Block { first, order: Order::PAGE, zone: home.zone, node: home.node })
+        let first = Pfn::new(slot.base.get().wrapping_add(frame));
+        Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })
     }
 
     /// The frame just taken is the second copy of one that was freed twice, and the first has been
     /// handed out: it stays as it is, counted as allocated, for the free that was wrong counted it down.
     #[cold]
-    fn withheld_at_home(&self, zone: usize) {
-        self.state.nodes[self.state.zones[zone].node].events.add(Event::Withheld, 1);
+    fn retire_popped(&self, zone: usize) {
+        self.state.nodes[self.state.zones[zone].node].events.add(Event::Retired, 1);
     }
 
     /// Whatever is not served at home at once.
     #[inline(never)]
     fn alloc_beyond(
         &self,
-        terms: Terms,
+        flags: RequestFlags,
         policy: Option<&dyn RequestPolicy>,
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
-        let request = &Request { terms, policy, allowed };
+        let request = &Request { flags, policy, allowed };
         if self.state.platform.is_reentered() {
             return Err(AllocError::Reentered);
         }
@@ -128,28 +128,28 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that serves instead, or of an order that is not cached from the preferred zone; `None` when there is none to
     /// be had without waiting.
     fn alloc_near(&self, request: &Request<'_>) -> Option<Block> {
-        let Terms { order, kind, .. } = request.terms;
-        let seat = self.state.current_seat()?;
-        let node = &self.state.nodes[usize::from(seat.node)];
-        let preferred = node.home()?;
-        if request.is_strict() && !self.state.zones[preferred].is_own(seat) {
+        let RequestFlags { order, kind, .. } = request.flags;
+        let cpu = self.state.current_cpu_info()?;
+        let node = &self.state.nodes[usize::from(cpu.node)];
+        let preferred = node.preferred_zone()?;
+        if request.is_strict() && !self.state.zones[preferred].is_own(cpu) {
             return None;
         }
         if order == Order::PAGE
-            && let Some(slot) = self.state.homes.of(seat.cpu)
+            && let Some(slot) = self.state.slots.of(cpu.id)
             && slot.zone.index() == preferred
             && slot.has_frames()
         {
-            return match self.state.lock_slot(slot, seat)?.pop_and_fold(kind) {
+            return match self.state.lock_slot(slot, cpu)?.pop_and_fold(kind) {
                 // None at once when it is the second copy of one that was freed twice.
-                Ok(frame) => self.claim_at_home(slot, u64::from(frame), kind),
-                Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.terms),
+                Ok(frame) => self.mark_popped(slot, u64::from(frame), kind),
+                Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.flags),
             };
         }
         let preferred = &self.state.zones[preferred];
         match self.state.cached.stack(order) {
-            Some(stack) => self.pop_near(request, stack, preferred, seat),
-            None => self.split_home(preferred, seat, &request.terms),
+            Some(stack) => self.pop_near(request, stack, preferred, cpu),
+            None => self.split_preferred(preferred, cpu, &request.flags),
         }
     }
 
@@ -160,21 +160,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         stack: StackId,
         preferred: &Zone<'m, P>,
-        seat: Seat,
+        cpu: CpuInfo,
     ) -> Option<Block> {
-        let Some(zone) = self.zone_past_full(request, stack, preferred, seat) else {
-            let session = self.state.own_pageset(preferred, seat)?;
-            return self.pop_preferred(&session, stack, &request.terms);
+        let Some(zone) = self.zone_past_full(request, stack, preferred, cpu) else {
+            let session = self.state.own_pageset(preferred, cpu)?;
+            return self.pop_preferred(&session, stack, &request.flags);
         };
-        let slot = self.state.slot_of(zone, seat).filter(|_| stack == StackId::PAGES);
+        let slot = self.state.slot_of(zone, cpu).filter(|_| stack == StackId::PAGES);
         let session = match slot {
-            Some(slot) => match self.state.lock_slot(slot, seat)?.pop_and_fold(request.terms.kind) {
-                Ok(frame) => return self.claim_at_home(slot, u64::from(frame), request.terms.kind),
+            Some(slot) => match self.state.lock_slot(slot, cpu)?.pop_and_fold(request.flags.kind) {
+                Ok(frame) => return self.mark_popped(slot, u64::from(frame), request.flags.kind),
                 Err(session) => session,
             },
-            None => self.state.own_pageset(zone, seat)?,
+            None => self.state.own_pageset(zone, cpu)?,
         };
-        self.pop_past_full(session, preferred, stack, &request.terms)
+        self.pop_past_full(session, preferred, stack, &request.flags)
     }
 
     /// A block from the pageset of the preferred zone, refilled if need be.
@@ -183,12 +183,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         &self,
         session: &PagesetSession<'_, 'm, P>,
         stack: StackId,
-        terms: &Terms,
+        flags: &RequestFlags,
     ) -> Option<Block> {
-        let kept = if session.has(stack) { self.pop(session, stack, terms.order, terms.kind) } else { None };
+        let kept = if session.has(stack) { self.pop(session, stack, flags.order, flags.kind) } else { None };
         let block = match kept {
             Some(block) => block,
-            None => self.pop_refilled(session, stack, terms)?,
+            None => self.pop_refilled(session, stack, flags)?,
         };
         session.count_hits(1);
         session.update_limits();
@@ -198,20 +198,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Whether a scan at `low` would end at the home zone, with which it begins: as long as that zone's
     /// watermark allows.
     #[inline]
-    fn home_passes(&self, zone: &Zone<'m, P>, seat: Seat, terms: &Terms) -> bool {
+    fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
         !self.state.platform.is_reclaiming()
-            && self.state.is_online(seat)
-            && zone.marks_allow(terms.order, terms.urgency, terms.zone_limit, Mark::Low)
+            && self.state.is_online(cpu)
+            && zone.watermarks_allow(flags.order, flags.urgency, flags.zone_limit, Watermark::Low)
     }
 
     /// A block of an order that is not cached, as a scan at `low` would get it from the home zone.
-    fn split_home(&self, zone: &Zone<'m, P>, seat: Seat, terms: &Terms) -> Option<Block> {
-        let order = terms.order;
-        if order > self.max_order || !self.home_passes(zone, seat, terms) {
+    fn split_preferred(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> Option<Block> {
+        let order = flags.order;
+        if order > self.max_order || !self.preferred_passes(zone, cpu, flags) {
             return None;
         }
-        let guard = self.state.own_pageset(zone, seat)?;
-        let block = self.split(zone, Some(seat), order, terms.kind)?;
+        let guard = self.state.own_pageset(zone, cpu)?;
+        let block = self.split(zone, Some(cpu), order, flags.kind)?;
         guard.add_to(|pageset| &pageset.probes, 1);
         guard.count_hits(1); // all limits stay as they are
         Some(block)
@@ -222,19 +222,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         &self,
         guard: &PagesetSession<'_, 'm, P>,
         stack: StackId,
-        terms: &Terms,
+        flags: &RequestFlags,
     ) -> Option<Block> {
         let zone = guard.zone;
-        if !self.home_passes(zone, guard.seat, terms) {
+        if !self.preferred_passes(zone, guard.cpu, flags) {
             return None;
         }
-        let spare = spare(zone, terms.zone_limit, Mark::Low);
+        let spare = spare(zone, flags.zone_limit, Watermark::Low);
         loop {
             if guard.refill(stack, spare) == 0 {
                 guard.update_limits();
                 return None;
             }
-            if let Some(block) = self.pop(guard, stack, terms.order, terms.kind) {
+            if let Some(block) = self.pop(guard, stack, flags.order, flags.kind) {
                 guard.add_to(|pageset| &pageset.probes, 1);
                 return Some(block);
             }
@@ -258,9 +258,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             match self.state.shared.tuning() {
                 PagesetTuning::Depth | PagesetTuning::DepthPublished => {
-                    guard.set_run(guard.depth().on_take(order, guard));
+                    guard.set_run(guard.depth().on_pop(order, guard));
                 }
-                PagesetTuning::Stepwise => guard.stepwise().on_take(guard),
+                PagesetTuning::Stepwise => guard.stepwise().on_pop(guard),
                 PagesetTuning::Fixed => {}
             }
             return Some(block_at(zone, frame, order));
@@ -279,7 +279,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let admitted = zone.frames.mark_allocated(frame, from, order, kind);
         if !admitted {
-            self.state.nodes[zone.node].events.add(Event::Withheld, order.pages().get());
+            self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
         }
         admitted
     }
@@ -296,38 +296,38 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// A block from `zone`, whose watermark was checked: from the pageset, refilled if need be, or
     /// straight from the buddy.
-    fn take_from(
+    fn alloc_from(
         &self,
         zone: &Zone<'m, P>,
         preferred: &Zone<'m, P>,
-        reach: &Reach<'_>,
-        mark: Mark,
+        context: &AllocContext<'_>,
+        watermark: Watermark,
     ) -> Option<Block> {
-        let Some((stack, seat)) = self.state.cached.stack(reach.order).zip(reach.seat) else {
-            return self.take_from_buddy(zone, preferred, reach);
+        let Some((stack, cpu)) = self.state.cached.stack(context.order).zip(context.cpu) else {
+            return self.alloc_from_buddy(zone, preferred, context);
         };
-        let Some(guard) = self.state.own_pageset(zone, seat) else {
-            return self.take_from_buddy(zone, preferred, reach);
+        let Some(guard) = self.state.own_pageset(zone, cpu) else {
+            return self.alloc_from_buddy(zone, preferred, context);
         };
-        let own = zone.is_own(seat);
+        let own = zone.is_own(cpu);
         let block = loop {
-            if let Some(block) = self.pop(&guard, stack, reach.order, reach.kind) {
+            if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
                 break block;
             }
-            let spare = spare(zone, reach.limit, mark);
+            let spare = spare(zone, context.limit, watermark);
             if guard.refill(stack, spare) == 0 {
                 guard.update_limits();
                 drop(guard);
-                return self.take_from_buddy(zone, preferred, reach);
+                return self.alloc_from_buddy(zone, preferred, context);
             }
         };
-        if preferred.node == zone.node && (reach.from == zone.node) == own && !reach.interleaved {
+        if preferred.node == zone.node && (context.from == zone.node) == own && !context.interleaved {
             guard.count_hits(1);
         } else {
             // Locality is counted in two places: what differs in both together stays below the threshold.
             guard.fold_all_served();
             let word = &guard.zone_diffs;
-            count_numa(zone, preferred, reach, |item| zone.counters().increment(word, item, &guard));
+            count_numa(zone, preferred, context, |item| zone.counters().increment(word, item, &guard));
         }
         guard.update_limits();
         Some(block)
@@ -335,24 +335,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// A block straight from the buddy: orders that are not cached, CPUs that are offline, and
     /// pagesets that somebody else has at the moment.
-    fn take_from_buddy(
+    fn alloc_from_buddy(
         &self,
         zone: &Zone<'_, P>,
         preferred: &Zone<'_, P>,
-        reach: &Reach<'_>,
+        context: &AllocContext<'_>,
     ) -> Option<Block> {
-        let block = self.split(zone, reach.seat, reach.order, reach.kind)?;
-        count_numa(zone, preferred, reach, |item| zone.counters().add_total(item, 1));
+        let block = self.split(zone, context.cpu, context.order, context.kind)?;
+        count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
         Some(block)
     }
 
     /// The next block of the buddy that can be claimed.
-    fn split(&self, zone: &Zone<'_, P>, seat: Option<Seat>, order: Order, kind: PageKind) -> Option<Block> {
+    fn split(&self, zone: &Zone<'_, P>, cpu: Option<CpuInfo>, order: Order, kind: PageKind) -> Option<Block> {
         loop {
             let pages = order.pages().get() as i64;
             // Under the region's lock, as in a refill.
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
-            let frame = zone.regions.take(order, zone.home(seat), leaving)?;
+            let frame = zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)?;
             self.state.nodes[zone.node].counters.add_total(kind.item(), pages);
             if self.admit(zone, frame, FrameState::Free, order, kind) {
                 return Some(block_at(zone, frame, order));
@@ -378,7 +378,7 @@ fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block 
 fn count_numa<P: Platform>(
     zone: &Zone<'_, P>,
     preferred: &Zone<'_, P>,
-    reach: &Reach<'_>,
+    context: &AllocContext<'_>,
     count: impl Fn(ZoneItem),
 ) {
     if preferred.node == zone.node {
@@ -386,8 +386,8 @@ fn count_numa<P: Platform>(
     } else {
         count(ZoneItem::NumaMiss); // the scan counts it as foreign to `preferred`
     }
-    count(if reach.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
-    if reach.interleaved && reach.target == zone.node {
+    count(if context.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+    if context.interleaved && context.target == zone.node {
         count(ZoneItem::InterleaveHit);
     }
 }
@@ -398,8 +398,8 @@ const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
 /// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at the mark of
 /// the scan, and at `min` even where the request may go further: what lies below is for requests
 /// that are urgent, and those cannot look into the pagesets of other CPUs.
-fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, mark: Mark) -> PageCount {
-    let keep = zone.watermarks().discounted(mark, Urgency::Normal).plus(zone.reserve(limit));
+fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
+    let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
     zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 

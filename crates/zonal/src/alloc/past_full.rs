@@ -7,15 +7,15 @@
 //! (docs/decisions/0003). Neighbours: `alloc.rs` comes here when the stack at home is empty.
 
 use crate::Allocator;
-use crate::alloc::request::{Block, Request, Terms};
+use crate::alloc::request::{Block, Request, RequestFlags};
 use crate::config::ZonelistCache;
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
-use crate::rules::watermarks::{Mark, Urgency};
+use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::Order;
 use crate::zone::counters::ZoneItem;
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::ScanClass;
 
@@ -31,19 +31,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         stack: StackId,
         preferred: &Zone<'m, P>,
-        seat: Seat,
+        cpu: CpuInfo,
     ) -> Option<&Zone<'m, P>> {
         // Pagesets of other nodes' CPUs hardly keep 2 MiB blocks.
         let may_pass = !request.is_strict() && stack != StackId::LARGE;
-        let instead = (may_pass && !self.state.pagesets_of(preferred).of(seat).has(stack))
-            .then(|| self.first_not_marked(request, preferred, seat))
+        let instead = (may_pass && !self.state.pagesets_of(preferred).of(cpu).has(stack))
+            .then(|| self.first_not_full(request, preferred, cpu))
             .flatten();
         if stack == StackId::PAGES
             && may_pass
-            && instead.is_none_or(|zone| !self.state.uses(zone, seat))
-            && self.state.is_away(seat)
+            && instead.is_none_or(|zone| !self.state.uses(zone, cpu))
+            && self.state.is_served_elsewhere(cpu)
         {
-            self.state.go_home(seat);
+            self.state.serve_from_preferred(cpu);
         }
         instead
     }
@@ -56,38 +56,38 @@ impl<'m, P: Platform> Allocator<'m, P> {
         session: PagesetSession<'_, 'm, P>,
         preferred: &Zone<'m, P>,
         stack: StackId,
-        terms: &Terms,
+        flags: &RequestFlags,
     ) -> Option<Block> {
-        let block = self.pop(&session, stack, terms.order, terms.kind)?;
-        let (zone, seat) = (session.zone, session.seat);
+        let block = self.pop(&session, stack, flags.order, flags.kind)?;
+        let (zone, cpu) = (session.zone, session.cpu);
         let missed = zone.node != preferred.node;
         zone.counters().update(&session.zone_diffs, &session, |counts| {
             counts.increment(if missed { ZoneItem::NumaMiss } else { ZoneItem::NumaHit });
             counts.increment(if session.is_own() { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
         });
         session.add_to(|pageset| &pageset.probes, PROBES);
-        if terms.order == Order::PAGE && self.state.shared.zonelist_cache() == ZonelistCache::On {
-            self.state.nodes[usize::from(seat.node)].note_absence();
-            session.stand_for(missed.then_some(preferred.id));
-            self.state.use_pageset(zone, &session, seat);
+        if flags.order == Order::PAGE && self.state.shared.zonelist_cache() == ZonelistCache::On {
+            self.state.nodes[usize::from(cpu.node)].note_served_elsewhere();
+            session.serve_for(missed.then_some(preferred.id));
+            self.state.use_pageset(zone, &session, cpu);
         }
         session.update_limits();
         drop(session);
         if missed {
-            self.count_foreign(preferred, Some(seat));
+            self.count_foreign(preferred, Some(cpu));
         }
         Some(block)
     }
 
-    /// The nearest zone that is not marked for this request, where `home` is marked and full.
+    /// The nearest zone that is not marked for this request, where `preferred` is marked and full.
     #[inline(never)]
-    fn first_not_marked(
+    fn first_not_full(
         &self,
         request: &Request<'_>,
-        home: &Zone<'m, P>,
-        seat: Seat,
+        preferred: &Zone<'m, P>,
+        cpu: CpuInfo,
     ) -> Option<&Zone<'m, P>> {
-        let (order, urgency, limit) = (request.terms.order, request.terms.urgency, request.terms.zone_limit);
+        let (order, urgency, limit) = (request.flags.order, request.flags.urgency, request.flags.zone_limit);
         let mode = self.state.shared.zonelist_cache();
         if mode == ZonelistCache::Off {
             return None;
@@ -95,9 +95,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let class = if mode.is_published_form() {
             ScanClass::published()
         } else {
-            ScanClass::new(order, Mark::Low, urgency, limit)
+            ScanClass::new(order, Watermark::Low, urgency, limit)
         };
-        let full = self.state.lists.full(usize::from(seat.node));
+        let full = self.state.lists.full(usize::from(cpu.node));
         let reserve = urgency == Urgency::Reserve || self.state.platform.is_reclaiming();
         if !full.is_full(class, 0)
             || reserve
@@ -108,11 +108,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         // Where frees that lift a zone above its mark drop that mark at once, drift cannot hide them:
         // the count that costs one load will do, unless it says what the exact one may not.
-        let allows = |free| home.watermarks().allow(free, order, Mark::Low, urgency, home.reserve(limit));
-        if (mode != ZonelistCache::On || allows(home.free_approximate())) && allows(home.free()) {
+        let allows = |free| {
+            preferred.watermarks().allow(free, order, Watermark::Low, urgency, preferred.reserve(limit))
+        };
+        if (mode != ZonelistCache::On || allows(preferred.free_approximate())) && allows(preferred.free()) {
             return None;
         }
-        let (_, zone) = Candidates::new(self.state.lists.read(usize::from(seat.node)), limit, None)
+        let (_, zone) = Candidates::new(self.state.lists.read(usize::from(cpu.node)), limit, None)
             .next(1, Some(full.bitmap(class)))
             .ok()??;
         Some(&self.state.zones[zone.index()])

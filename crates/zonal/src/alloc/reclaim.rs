@@ -8,7 +8,7 @@
 //! `reclaimer.rs` is what they implement, `slow_path.rs` and `scan.rs` call for reclaim.
 
 use crate::Allocator;
-use crate::alloc::reach::Reach;
+use crate::alloc::context::AllocContext;
 use crate::alloc::slow_path::{IDLE_ROUNDS, reclaim_target};
 use crate::error::OnlineError;
 use crate::machine::FrameRange;
@@ -73,7 +73,7 @@ impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
         zones
             .iter()
             .filter(|zone| zone.reclaim_begins())
-            .for_each(|zone| allocator.state.pagesets_of(zone).let_next_gives_trip());
+            .for_each(|zone| allocator.state.pagesets_of(zone).let_next_pushes_bail_out());
         Self(zones)
     }
 }
@@ -148,7 +148,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
         let zone = self.zone_around(&range)?;
         self.drain_zone(zone);
-        let free = PageCount::new(zone.regions.count_free(zone.offset(range.start), range.count.get()));
+        let free = PageCount::new(zone.free_areas.count_free(zone.offset(range.start), range.count.get()));
         let target = range.count.saturating_minus(free);
         if target == PageCount::ZERO || self.state.platform.is_reclaiming() {
             return Ok(PageCount::ZERO);
@@ -206,8 +206,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.nodes[extent.place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
             // What was freed lies in the pagesets of this CPU; watermarks look at the zones.
-            if let Some(seat) = self.state.current_seat() {
-                self.state.node_zones(extent.place).iter().for_each(|zone| self.state.drain_seat(zone, seat));
+            if let Some(cpu) = self.state.current_cpu_info() {
+                self.state.node_zones(extent.place).iter().for_each(|zone| self.state.drain_cpu(zone, cpu));
             }
         }
         freed
@@ -220,22 +220,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Whether reclaimers have frames of a node in reach to give up to direct reclaim.
-    pub(super) fn has_reclaimable(&self, reach: &Reach<'_>) -> bool {
-        let nodes = self.nodes_in_reach(reach);
-        let has = |node| self.count_reclaimable(&direct_request(reach, node)) != PageCount::ZERO;
+    pub(super) fn has_reclaimable(&self, context: &AllocContext<'_>) -> bool {
+        let nodes = self.allowed_nodes(context);
+        let has = |node| self.count_reclaimable(&direct_request(context, node)) != PageCount::ZERO;
         nodes.iter().any(has)
     }
 
     /// One round of direct reclaim for a request; returns the frames freed.
-    pub(super) fn direct_reclaim(&self, reach: &Reach<'_>) -> PageCount {
-        let (events, start) = (self.state.nodes[reach.target].events, self.state.platform.now());
-        let target = reclaim_target(reach.order);
+    pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>) -> PageCount {
+        let (events, start) = (self.state.nodes[context.target].events, self.state.platform.now());
+        let target = reclaim_target(context.order);
         let mut freed = PageCount::ZERO;
-        let in_reach = self.nodes_in_reach(reach);
+        let in_reach = self.allowed_nodes(context);
         // From the target on, so that requests of different nodes do not all start at one.
-        let places = (0..self.state.nodes.len()).map(|step| (reach.target + step) % self.state.nodes.len());
+        let places = (0..self.state.nodes.len()).map(|step| (context.target + step) % self.state.nodes.len());
         for place in places.filter(|&place| in_reach.contains(self.state.nodes[place].id)) {
-            freed = freed.plus(self.direct_reclaim_of(place, reach, target.saturating_minus(freed)));
+            freed = freed.plus(self.direct_reclaim_of(place, context, target.saturating_minus(freed)));
             if freed >= target {
                 break;
             }
@@ -247,13 +247,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Direct reclaim of up to `target` frames of the node at a place.
-    fn direct_reclaim_of(&self, place: usize, reach: &Reach<'_>, target: PageCount) -> PageCount {
+    fn direct_reclaim_of(&self, place: usize, context: &AllocContext<'_>, target: PageCount) -> PageCount {
         let node = &self.state.nodes[place];
         let mut freed = PageCount::ZERO;
-        let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| reach.allows(zone));
+        let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| context.allows(zone));
         for extent in self.extents(place).filter(helps) {
             let left = target.saturating_minus(freed);
-            let request = ReclaimRequest { target: left, ..direct_request(reach, node.id) };
+            let request = ReclaimRequest { target: left, ..direct_request(context, node.id) };
             freed = freed.plus(self.call_reclaimers(&extent, &request));
             if freed >= target {
                 break;
@@ -261,7 +261,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         if freed != PageCount::ZERO {
             node.counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
-            self.reconsider(place, reach.target);
+            self.reconsider(place, context.target);
         }
         freed
     }
@@ -277,49 +277,49 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 .state
                 .node_zones(place)
                 .iter()
-                .for_each(|zone| self.state.clear_marks(zone, OrderClasses::ALL)),
+                .for_each(|zone| self.state.clear_full_bits(zone, OrderClasses::ALL)),
         }
     }
 
     /// Node reclaim for a zone below its mark.
-    pub(super) fn node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
-        let outcome = self.try_node_reclaim(zone, reach);
+    pub(super) fn node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
+        let outcome = self.try_node_reclaim(zone, context);
         let event = match outcome {
             NodeReclaimOutcome::NoScan => Event::NodeReclaimNoScan,
             NodeReclaimOutcome::Full => Event::NodeReclaimFull,
             NodeReclaimOutcome::Nothing | NodeReclaimOutcome::Some => Event::NodeReclaimSome,
             NodeReclaimOutcome::Success => Event::NodeReclaimSuccess,
         };
-        self.state.nodes[reach.target].events.add(event, 1);
+        self.state.nodes[context.target].events.add(event, 1);
         outcome
     }
 
-    fn try_node_reclaim(&self, zone: &Zone<'m, P>, reach: &Reach<'_>) -> NodeReclaimOutcome {
+    fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
         // Even to count is a call of the reclaimer: within one of its calls, or, for a request that does not
         // wait, under a lock that it takes or in a signal handler. Linux counts first, since its counts are its
         // own: there such a request marks a zone with too little to give up (`Original`), here it does not.
-        if !reach.may_reclaim {
+        if !context.may_reclaim {
             return NodeReclaimOutcome::NoScan;
         }
         let (node, extent) = (&self.state.nodes[zone.node], self.extent_of(zone));
         let request = ReclaimRequest {
             zone: extent.alone,
-            zone_limit: reach.limit,
-            order: reach.order,
-            ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(reach.order))
+            zone_limit: context.limit,
+            order: context.order,
+            ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(context.order))
                 .under(self.state.shared.node_reclaim())
         };
         let too_few = extent.managed().get() * u64::from(self.state.shared.min_unmapped_percent()) / 100;
         if self.count_reclaimable(&request).get() <= too_few {
             return NodeReclaimOutcome::Full;
         }
-        if node.cpus_online() > 0 && reach.from != zone.node {
+        if node.cpus_online() > 0 && context.from != zone.node {
             return NodeReclaimOutcome::NoScan;
         }
         let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
         let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
-        if freed >= reach.order.pages() {
+        if freed >= context.order.pages() {
             NodeReclaimOutcome::Success
         } else if freed != PageCount::ZERO {
             NodeReclaimOutcome::Some
@@ -363,11 +363,11 @@ fn zone_alone<'m, P: Platform>(place: usize, zone: &'m Zone<'m, P>) -> Extent<'m
 }
 
 /// What direct reclaim asks of a node for a request.
-fn direct_request(reach: &Reach<'_>, node: NodeId) -> ReclaimRequest {
+fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
     ReclaimRequest {
-        zone_limit: reach.limit,
-        order: reach.order,
-        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(reach.order))
+        zone_limit: context.limit,
+        order: context.order,
+        ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.order))
     }
 }
 

@@ -30,18 +30,18 @@ const ZEROED: u8 = 8;
 
 /// What a request says of itself, without reference to anything.
 #[derive(Clone, Copy)]
-pub(super) struct Terms {
+pub(super) struct RequestFlags {
     pub(super) order: Order,
     pub(super) kind: PageKind,
     pub(super) zone_limit: ZoneKind,
     pub(super) urgency: Urgency,
-    flags: u8,
+    bits: u8,
 }
 
 /// A request for one block.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
-    pub(super) terms: Terms,
+    pub(super) flags: RequestFlags,
     pub(super) policy: Option<&'a dyn RequestPolicy>,
     pub(super) allowed: Option<&'a NodeMask>,
 }
@@ -51,8 +51,8 @@ impl<'a> Request<'a> {
     #[must_use]
     pub const fn new(order: Order) -> Self {
         let (kind, zone_limit) = (PageKind::User, ZoneKind::Movable);
-        let terms = Terms { order, kind, zone_limit, urgency: Urgency::Normal, flags: 0 };
-        Self { terms, policy: None, allowed: None }
+        let flags = RequestFlags { order, kind, zone_limit, urgency: Urgency::Normal, bits: 0 };
+        Self { flags, policy: None, allowed: None }
     }
 
     /// One frame; otherwise as [`Request::new`].
@@ -64,19 +64,19 @@ impl<'a> Request<'a> {
     /// What the frames will hold.
     #[must_use]
     pub const fn kind(self, kind: PageKind) -> Self {
-        Self { terms: Terms { kind, ..self.terms }, ..self }
+        Self { flags: RequestFlags { kind, ..self.flags }, ..self }
     }
 
     /// Highest kind of zone that can serve.
     #[must_use]
     pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
-        Self { terms: Terms { zone_limit, ..self.terms }, ..self }
+        Self { flags: RequestFlags { zone_limit, ..self.flags }, ..self }
     }
 
     /// How deep into the reserve the request may go.
     #[must_use]
     pub const fn urgency(self, urgency: Urgency) -> Self {
-        Self { terms: Terms { urgency, ..self.terms }, ..self }
+        Self { flags: RequestFlags { urgency, ..self.flags }, ..self }
     }
 
     /// Which nodes, and in which order. The local policy is what a request has without one.
@@ -117,38 +117,38 @@ impl<'a> Request<'a> {
     }
 
     const fn with(self, flag: u8) -> Self {
-        Self { terms: Terms { flags: self.terms.flags | flag, ..self.terms }, ..self }
+        Self { flags: RequestFlags { bits: self.flags.bits | flag, ..self.flags }, ..self }
     }
 
     pub(super) const fn may_wait(&self) -> bool {
-        self.terms.flags & NO_WAIT == 0
+        self.flags.bits & NO_WAIT == 0
     }
 
     pub(super) const fn may_retry(&self) -> bool {
-        self.terms.flags & NO_RETRY == 0
+        self.flags.bits & NO_RETRY == 0
     }
 
     pub(super) const fn is_strict(&self) -> bool {
-        self.terms.flags & THIS_NODE != 0
+        self.flags.bits & THIS_NODE != 0
     }
 
     pub(super) const fn is_zeroed(&self) -> bool {
-        self.terms.flags & ZEROED != 0
+        self.flags.bits & ZEROED != 0
     }
 
     /// Whether the home of the requester may serve it without a look at anything else.
     #[inline(always)]
     pub(super) const fn is_plain(&self) -> bool {
-        self.terms.flags & THIS_NODE == 0 && self.may_pop()
+        self.flags.bits & THIS_NODE == 0 && self.may_pop()
     }
 
     /// Whether the first zone of the requester's node may serve it, if that is of the node itself
     /// where the request is strict.
     #[inline(always)]
     pub(super) const fn may_pop(&self) -> bool {
-        self.terms.flags & ZEROED == 0
+        self.flags.bits & ZEROED == 0
             && self.policy.is_none()
             && self.allowed.is_none()
-            && matches!(self.terms.zone_limit, ZoneKind::Movable)
+            && matches!(self.flags.zone_limit, ZoneKind::Movable)
     }
 }

@@ -10,22 +10,22 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
+use crate::alloc::context::AllocContext;
 use crate::alloc::failed_reclaim::{FailedReclaim, Past};
-use crate::alloc::reach::Reach;
 use crate::alloc::reclaim::NodeReclaimOutcome;
 use crate::alloc::request::Block;
 use crate::alloc::slow_path::IDLE_ROUNDS;
 use crate::config::ZonelistCache;
-use crate::pageset::full_zones::note_marked;
+use crate::pageset::full_zones::note_full;
 use crate::pageset::session::PagesetSession;
 use crate::platform::{Atomic, Platform};
-use crate::rules::watermarks::{Mark, Urgency};
+use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::{Event, EventCells};
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::candidates::{Candidates, NodeFilter};
-use crate::zonelist::full_cache::{FullMarks, ScanClass};
+use crate::zonelist::full_cache::{FullBits, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask};
 
 /// How often a scan starts again because the lists were rebuilt twice under it.
@@ -50,10 +50,10 @@ enum CacheUse {
 
 struct Scan<'s, 'm, P: Platform> {
     allocator: &'s Allocator<'m, P>,
-    reach: &'s Reach<'s>,
-    mark: Mark,
+    context: &'s AllocContext<'s>,
+    watermark: Watermark,
     candidates: Candidates<'s, 'm, P>,
-    full: &'s FullMarks<'m, P>,
+    full: &'s FullBits<'m, P>,
     events: &'s EventCells<P>,
     mode: ZonelistCache,
     class: ScanClass,
@@ -67,20 +67,20 @@ struct Scan<'s, 'm, P: Platform> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Walks the request's list at `mark`.
-    pub(super) fn scan(&self, reach: &Reach<'_>, mark: Mark) -> Option<Block> {
-        self.scan_by(reach, mark, Past::Heeded).0
+    /// Walks the request's list at `watermark`.
+    pub(super) fn scan(&self, context: &AllocContext<'_>, watermark: Watermark) -> Option<Block> {
+        self.scan_by(context, watermark, Past::Heeded).0
     }
 
     /// Walks the request's list before the request fails: regardless of marks, and again as long as node
     /// reclaim frees frames, so that the zonelist cache never decides whether a request succeeds. As
     /// published it is one more scan.
-    pub(super) fn scan_last(&self, reach: &Reach<'_>) -> Option<Block> {
+    pub(super) fn scan_last(&self, context: &AllocContext<'_>) -> Option<Block> {
         if self.state.shared.zonelist_cache().is_published_form() {
-            return self.scan(reach, Mark::Min);
+            return self.scan(context, Watermark::Min);
         }
         for _ in 0..LAST_SCANS {
-            let (found, freed) = self.scan_by(reach, Mark::Min, Past::Ignored);
+            let (found, freed) = self.scan_by(context, Watermark::Min, Past::Ignored);
             if found.is_some() || !freed {
                 return found;
             }
@@ -89,13 +89,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// A walk, and whether node reclaim freed something on it.
-    fn scan_by(&self, reach: &Reach<'_>, mark: Mark, past: Past) -> (Option<Block>, bool) {
+    fn scan_by(&self, context: &AllocContext<'_>, watermark: Watermark, past: Past) -> (Option<Block>, bool) {
         let mut freed = false;
         for _ in 0..RESTARTS {
             let mut listed = None;
-            let mut scan = Scan::new(self, reach, mark, past, &mut listed);
+            let mut scan = Scan::new(self, context, watermark, past, &mut listed);
             let found = scan.run();
-            self.count_probes(reach, scan.probes);
+            self.count_probes(context, scan.probes);
             freed |= scan.freed;
             if let Ok(found) = found {
                 return (found, freed);
@@ -105,23 +105,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Counts zones looked at: on the CPU, for a cell of the node is shared by all who scan.
-    fn count_probes(&self, reach: &Reach<'_>, probes: u64) {
-        match self.home_pageset(reach) {
+    fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
+        match self.preferred_pageset(context) {
             Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
-            None => self.state.nodes[reach.target].events.add(Event::Probes, probes),
+            None => self.state.nodes[context.target].events.add(Event::Probes, probes),
         }
     }
 
     /// The current CPU's pageset of its home zone, unless somebody has it.
-    fn home_pageset(&self, reach: &Reach<'_>) -> Option<PagesetSession<'_, 'm, P>> {
-        let seat = reach.seat?;
-        self.state.own_pageset(&self.state.zones[self.state.nodes[reach.from].home()?], seat)
+    fn preferred_pageset(&self, context: &AllocContext<'_>) -> Option<PagesetSession<'_, 'm, P>> {
+        let cpu = context.cpu?;
+        self.state.own_pageset(&self.state.zones[self.state.nodes[context.from].preferred_zone()?], cpu)
     }
 
     /// Counts a block that `preferred` should have served, as a difference on the CPU where that can
     /// be.
-    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, seat: Option<Seat>) {
-        match seat.and_then(|seat| self.state.own_pageset(preferred, seat)) {
+    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
+        match cpu.and_then(|cpu| self.state.own_pageset(preferred, cpu)) {
             Some(guard) => {
                 preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);
             }
@@ -131,36 +131,36 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
-    /// A scan at `mark`; `listed` is room for the positions of allowed nodes.
+    /// A scan at `watermark`; `listed` is room for the positions of allowed nodes.
     fn new(
         allocator: &'s Allocator<'m, P>,
-        reach: &'s Reach<'s>,
-        mark: Mark,
+        context: &'s AllocContext<'s>,
+        watermark: Watermark,
         past: Past,
         listed: &'s mut Option<PositionMask>,
     ) -> Self {
-        let node = &allocator.state.nodes[reach.target];
+        let node = &allocator.state.nodes[context.target];
         let mode = allocator.state.shared.zonelist_cache();
         let off = mode == ZonelistCache::Off
             || !allocator.has_fallback()
-            || reach.strict
-            || reach.urgency == Urgency::Reserve
-            || (reach.is_bound() && !mode.serves_bound());
+            || context.strict
+            || context.urgency == Urgency::Reserve
+            || (context.is_bound() && !mode.serves_bound());
         let class = if mode.is_published_form() {
             ScanClass::published()
         } else {
-            ScanClass::new(reach.order, mark, reach.urgency, reach.limit)
+            ScanClass::new(context.order, watermark, context.urgency, context.limit)
         };
         Self {
             allocator,
-            reach,
-            mark,
+            context,
+            watermark,
             candidates: Candidates::new(
-                allocator.state.lists.read(reach.target),
-                reach.limit,
-                reach.nodes().map(|nodes| NodeFilter::new(nodes, listed)),
+                allocator.state.lists.read(context.target),
+                context.limit,
+                context.nodes().map(|nodes| NodeFilter::new(nodes, listed)),
             ),
-            full: allocator.state.lists.full(reach.target),
+            full: allocator.state.lists.full(context.target),
             events: node.events,
             mode,
             class,
@@ -195,7 +195,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             let marked = (self.cache == CacheUse::Active).then(|| self.full.bitmap(self.class));
             let Some((position, zone)) = self.candidates.next(from, marked)? else { return Ok(None) };
             let zone = &self.allocator.state.zones[zone.index()];
-            if self.reach.strict && zone.node != self.reach.target {
+            if self.context.strict && zone.node != self.context.target {
                 return Ok(None); // a node's own zones come first in its list
             }
             let found = self.try_zone(zone, position);
@@ -208,9 +208,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Whether the first zone within the request's limit is of a node that its cpuset leaves out.
     fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
-        let Some(cpuset) = self.reach.cpuset else { return Ok(false) };
-        let list = self.allocator.state.lists.read(self.reach.target);
-        let mut all = Candidates::new(list, self.reach.limit, None);
+        let Some(cpuset) = self.context.cpuset else { return Ok(false) };
+        let list = self.allocator.state.lists.read(self.context.target);
+        let mut all = Candidates::new(list, self.context.limit, None);
         let first = all.next(0, None)?;
         Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.state.zones[zone.index()].node_id)))
     }
@@ -219,7 +219,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         self.preferred.get_or_insert(zone);
         self.probes += 1;
-        let taken = self.try_take(zone);
+        let taken = self.try_alloc(zone);
         if taken.is_some() {
             return taken;
         }
@@ -236,7 +236,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// What is done about a zone that failed: node reclaim where that may help, else a mark.
     fn reclaim_or_mark(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if !self.may_reclaim(zone) || self.passes(zone) {
-            self.mark_full(zone, position);
+            self.set_full_bit(zone, position);
             return None;
         }
         if self.cache == CacheUse::Active && self.full.is_full(self.class, position) {
@@ -248,49 +248,49 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Node reclaim, and another look at the watermark after it.
     fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if self.recently_failed(zone) {
-            self.mark_full(zone, position);
+            self.set_full_bit(zone, position);
             return None;
         }
-        let outcome = self.allocator.node_reclaim(zone, self.reach);
+        let outcome = self.allocator.node_reclaim(zone, self.context);
         self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
             // Skipped, not marked: direct reclaim may find what node reclaim may not touch. That was
             // part of M3's first change.
             if outcome == NodeReclaimOutcome::Full && self.mode.marks_unreclaimable() {
-                self.mark_full(zone, position);
+                self.set_full_bit(zone, position);
             }
             return None;
         }
         // What was freed may lie in any part.
-        let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_take(part));
+        let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
         if taken.is_none() {
-            let lasting = self.mark == Mark::Min || outcome != NodeReclaimOutcome::Success;
+            let lasting = self.watermark == Watermark::Min || outcome != NodeReclaimOutcome::Success;
             if self.mode == ZonelistCache::On && lasting {
                 self.note_failed_reclaim(zone, outcome);
             }
             if self.mode.is_published_form() || lasting {
-                self.mark_full(zone, position);
+                self.set_full_bit(zone, position);
             }
         }
         taken
     }
 
-    fn try_take(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
+    fn try_alloc(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
         let preferred = self.preferred.unwrap_or(zone);
         if !self.passes(zone) {
             return None;
         }
-        let block = self.allocator.take_from(zone, preferred, self.reach, self.mark)?;
+        let block = self.allocator.alloc_from(zone, preferred, self.context, self.watermark)?;
         if zone.node != preferred.node {
-            self.allocator.count_foreign(preferred, self.reach.seat);
+            self.allocator.count_foreign(preferred, self.context.cpu);
         }
         Some(block)
     }
 
     fn passes(&self, zone: &Zone<'_, P>) -> bool {
-        let Reach { order, urgency, limit, seat, .. } = *self.reach;
-        zone.marks_allow(order, urgency, limit, self.mark)
-            && (order == Order::PAGE || zone.regions.has_block(order, zone.home(seat)))
+        let AllocContext { order, urgency, limit, cpu, .. } = *self.context;
+        zone.watermarks_allow(order, urgency, limit, self.watermark)
+            && (order == Order::PAGE || zone.free_areas.has_block(order, zone.preferred_area(cpu)))
     }
 
     /// Whether node reclaim is on and near enough for `zone`; not before the last part of the node's
@@ -314,15 +314,15 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         }
     }
 
-    fn mark_full(&self, zone: &Zone<'_, P>, position: usize) {
+    fn set_full_bit(&self, zone: &Zone<'_, P>, position: usize) {
         if self.cache == CacheUse::None {
             return;
         }
         let is_new = if self.mode.is_published_form() {
-            self.full.mark_published(position)
+            self.full.set_published(position)
         } else {
-            self.allocator.state.note_mark(zone, self.class, self.reach.target);
-            self.full.mark(self.class, position)
+            self.allocator.state.note_full_bit(zone, self.class, self.context.target);
+            self.full.set_bound(self.class, position)
         };
         if is_new {
             self.events.add(Event::Marks, 1);
@@ -336,7 +336,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             && self.cache != CacheUse::None
             && failed_reclaim(zone, self.class.order_class()).binds(
                 self.allocator.state.platform.now(),
-                self.reach.limit,
+                self.context.limit,
                 self.past,
             )
     }
@@ -345,7 +345,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// as a whole need not be repeated for the lower zones that the scan comes to next.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
         let now = self.allocator.state.platform.now();
-        let failure = FailedReclaim::new(now, self.reach.limit);
+        let failure = FailedReclaim::new(now, self.context.limit);
         let failure = if outcome == NodeReclaimOutcome::Nothing { failure } else { failure.but_freed() };
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.allocator.state.node_zones(zone.node).iter().filter(lower) {
@@ -354,7 +354,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
                     zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
                 }
             }
-            note_marked(zone, self.class.bound_orders());
+            note_full(zone, self.class.bound_orders());
         }
     }
 }

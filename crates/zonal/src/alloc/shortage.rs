@@ -4,22 +4,22 @@
 //! has the rule that the verdicts follow, `error/shortage.rs` the figures.
 
 use crate::Allocator;
+use crate::alloc::context::AllocContext;
 use crate::alloc::mempolicy::Turn;
-use crate::alloc::reach::Reach;
 use crate::alloc::request::Request;
 use crate::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use crate::platform::Platform;
-use crate::rules::watermarks::{Mark, Urgency};
+use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount};
 use crate::zone::Zone;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// The zones in reach of a request that failed.
-    pub(super) fn sum_up(&self, reach: &Reach<'_>) -> Shortage {
+    pub(super) fn sum_up(&self, context: &AllocContext<'_>) -> Shortage {
         let none = PageCount::ZERO;
         let mut sum = Shortage {
-            order: reach.order,
-            node: self.state.nodes[reach.target].id,
+            order: context.order,
+            node: self.state.nodes[context.target].id,
             zones: 0,
             verdicts: VerdictCounts::default(),
             largest: None,
@@ -30,11 +30,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             in_pagesets: none,
         };
         for zone in self.state.zones {
-            if !reach.allows(zone) {
+            if !context.allows(zone) {
                 sum.verdicts.not_allowed += 1;
                 continue;
             }
-            let zone = zone_shortage(zone, self.state.pagesets_of(zone).frames(), reach);
+            let zone = zone_shortage(zone, self.state.pagesets_of(zone).frames(), context);
             sum.zones += 1;
             sum.verdicts.add(zone.verdict);
             sum.largest = sum.largest.max(zone.largest);
@@ -58,26 +58,30 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut sink: impl FnMut(ZoneShortage),
     ) -> Result<(), AllocError> {
-        let reach = self.resolve_in_turn(request, Turn::Last)?;
-        let zones = self.state.zones.iter().filter(|zone| reach.allows(zone));
-        zones.for_each(|zone| sink(zone_shortage(zone, self.state.pagesets_of(zone).frames(), &reach)));
+        let context = self.resolve_in_turn(request, Turn::Last)?;
+        let zones = self.state.zones.iter().filter(|zone| context.allows(zone));
+        zones.for_each(|zone| sink(zone_shortage(zone, self.state.pagesets_of(zone).frames(), &context)));
         Ok(())
     }
 }
 
-fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, in_pagesets: PageCount, reach: &Reach<'_>) -> ZoneShortage {
-    let marks = zone.watermarks();
-    let largest = zone.regions.largest_order();
+fn zone_shortage<P: Platform>(
+    zone: &Zone<'_, P>,
+    in_pagesets: PageCount,
+    context: &AllocContext<'_>,
+) -> ZoneShortage {
+    let watermarks = zone.watermarks();
+    let largest = zone.free_areas.largest_order();
     ZoneShortage {
         node: zone.node_id,
         kind: zone.kind,
-        verdict: judge(zone, reach, largest),
+        verdict: judge(zone, context, largest),
         largest,
-        free: PageCount::new(zone.regions.free_pages()),
-        min: marks.min,
-        low: marks.low,
-        high: marks.high,
-        reserve: zone.reserve(reach.limit),
+        free: PageCount::new(zone.free_areas.free_pages()),
+        min: watermarks.min,
+        low: watermarks.low,
+        high: watermarks.high,
+        reserve: zone.reserve(context.limit),
         in_pagesets,
         managed: zone.managed(),
     }
@@ -86,22 +90,22 @@ fn zone_shortage<P: Platform>(zone: &Zone<'_, P>, in_pagesets: PageCount, reach:
 /// What stands between a zone and a request, by the rule and with the count of free frames that its watermark
 /// check has ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)); `largest` is the order of the
 /// zone's largest free block.
-fn judge<P: Platform>(zone: &Zone<'_, P>, reach: &Reach<'_>, largest: Option<Order>) -> Verdict {
+fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>, largest: Option<Order>) -> Verdict {
     if zone.managed() == PageCount::ZERO {
         return Verdict::NoMemory;
     }
-    let free = zone.free_beside(reach.order, reach.limit);
-    let min = zone.watermarks().discounted(Mark::Min, reach.urgency);
+    let free = zone.free_beside(context.order, context.limit);
+    let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
     // More than `min` must be left beside all frames of the block but one.
-    let needed = min.plus(reach.order.pages());
-    let beside_reserve = needed.plus(zone.reserve(reach.limit));
-    let heeds_marks = reach.urgency != Urgency::Reserve;
+    let needed = min.plus(context.order.pages());
+    let beside_reserve = needed.plus(zone.reserve(context.limit));
+    let heeds_marks = context.urgency != Urgency::Reserve;
     let short_by = beside_reserve.saturating_minus(free);
     if heeds_marks && free < needed {
         Verdict::BelowMin { short_by }
     } else if heeds_marks && free < beside_reserve {
         Verdict::Reserved { short_by }
-    } else if largest.is_none_or(|largest| largest < reach.order) {
+    } else if largest.is_none_or(|largest| largest < context.order) {
         Verdict::NoBlock
     } else {
         Verdict::WouldServe

@@ -5,12 +5,12 @@
 //! bounded. Neighbours: `scan.rs`, `reclaim.rs`, `shortage.rs`.
 
 use crate::Allocator;
-use crate::alloc::reach::Reach;
+use crate::alloc::context::AllocContext;
 use crate::alloc::request::{Block, Request};
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::rules::watermarks::Mark;
+use crate::rules::watermarks::Watermark;
 use crate::units::{Order, PageCount};
 use crate::zone::Zone;
 use crate::zone::events::Event;
@@ -27,22 +27,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Everything but the home pageset.
     #[cold]
     pub(super) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        let reach = self.resolve(request)?;
-        match self.find(&reach) {
+        let context = self.resolve(request)?;
+        match self.find(&context) {
             Some(block) => {
                 if self.zeroes(request) {
                     self.zero(block);
                 }
                 Ok(block)
             }
-            None => Err(self.failure(&reach)),
+            None => Err(self.failure(&context)),
         }
     }
 
     /// Counts a request that fails and says how its zones stand.
-    fn failure(&self, reach: &Reach<'_>) -> AllocError {
-        self.state.nodes[reach.target].events.add(Event::Failures, 1);
-        AllocError::OutOfMemory(self.sum_up(reach))
+    fn failure(&self, context: &AllocContext<'_>) -> AllocError {
+        self.state.nodes[context.target].events.add(Event::Failures, 1);
+        AllocError::OutOfMemory(self.sum_up(context))
     }
 
     /// Whether the next request is one to be refused on purpose.
@@ -57,45 +57,45 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Err(self.failure(&self.resolve(request)?))
     }
 
-    fn find(&self, reach: &Reach<'_>) -> Option<Block> {
-        if let Some(block) = self.scan(reach, Mark::Low) {
+    fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
+        if let Some(block) = self.scan(context, Watermark::Low) {
             return Some(block);
         }
-        self.wake_background(reach);
-        if let Some(block) = self.scan(reach, Mark::Min) {
+        self.wake_background(context);
+        if let Some(block) = self.scan(context, Watermark::Min) {
             return Some(block);
         }
-        if reach.may_reclaim
-            && let Some(block) = self.reclaim_and_scan(reach)
+        if context.may_reclaim
+            && let Some(block) = self.reclaim_and_scan(context)
         {
             return Some(block);
         }
-        self.drain_in_reach(reach);
-        self.scan_last(reach)
+        self.drain_allowed(context);
+        self.scan_last(context)
     }
 
-    fn wake_background(&self, reach: &Reach<'_>) {
-        let nodes = self.nodes_in_reach(reach);
+    fn wake_background(&self, context: &AllocContext<'_>) {
+        let nodes = self.allowed_nodes(context);
         for node in self.state.nodes.iter().filter(|node| nodes.contains(node.id)) {
             if node.want_background() {
-                self.state.nodes[reach.target].events.add(Event::BackgroundWakes, 1);
+                self.state.nodes[context.target].events.add(Event::BackgroundWakes, 1);
                 self.state.platform.wake_background_reclaim(node.id);
             }
         }
     }
 
     /// Rounds of direct reclaim, each followed by a scan (M3: with marks reconsidered).
-    fn reclaim_and_scan(&self, reach: &Reach<'_>) -> Option<Block> {
+    fn reclaim_and_scan(&self, context: &AllocContext<'_>) -> Option<Block> {
         let mut idle = 0;
         for round in 1..=ROUNDS {
-            let freed = self.direct_reclaim(reach);
+            let freed = self.direct_reclaim(context);
             idle = if freed == PageCount::ZERO { idle + 1 } else { 0 };
-            if let Some(block) = self.scan(reach, Mark::Min) {
+            if let Some(block) = self.scan(context, Watermark::Min) {
                 return Some(block);
             }
-            let costly = reach.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
-            let hopeless = idle > 0 && !self.has_reclaimable(reach);
-            if !reach.may_retry || costly || hopeless || idle >= IDLE_ROUNDS {
+            let costly = context.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
+            let hopeless = idle > 0 && !self.has_reclaimable(context);
+            if !context.may_retry || costly || hopeless || idle >= IDLE_ROUNDS {
                 break;
             }
             if idle > 0 {
@@ -106,8 +106,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Gives back what all CPUs keep of the zones in reach.
-    fn drain_in_reach(&self, reach: &Reach<'_>) {
-        for zone in self.state.zones.iter().filter(|zone| reach.allows(zone)) {
+    fn drain_allowed(&self, context: &AllocContext<'_>) {
+        for zone in self.state.zones.iter().filter(|zone| context.allows(zone)) {
             self.drain_zone(zone);
         }
     }
@@ -115,17 +115,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Gives back what all CPUs keep of a zone.
     pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
         self.flush_quarantine(zone);
-        self.state
-            .seats
-            .iter()
-            .filter(|seat| seat.exists())
-            .for_each(|&seat| self.state.drain_seat(zone, seat));
+        self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.drain_cpu(zone, cpu));
     }
 
     /// Nodes that have a zone in reach.
-    pub(super) fn nodes_in_reach(&self, reach: &Reach<'_>) -> NodeMask {
+    pub(super) fn allowed_nodes(&self, context: &AllocContext<'_>) -> NodeMask {
         let zones =
-            self.state.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && reach.allows(zone));
+            self.state.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && context.allows(zone));
         zones.map(|zone| zone.node_id).collect()
     }
 

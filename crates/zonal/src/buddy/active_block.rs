@@ -100,10 +100,10 @@ impl<P: Platform> Buddy<'_, P> {
     /// Takes a whole word: out of the open block, or of the lowest of the smallest blocks of
     /// `orders`, which are all of words at least. That block is open then.
     #[inline]
-    pub(super) fn take_unit(&self, orders: u64) -> usize {
+    pub(super) fn alloc_unit(&self, orders: u64) -> usize {
         let open = self.open();
         if open.units == 0 {
-            return self.take_unit_of_new(open, orders);
+            return self.alloc_unit_of_new(open, orders);
         }
         let at = open.units.trailing_zeros();
         self.set_open(open, Open { units: open.units & (open.units - 1), ..open });
@@ -111,7 +111,7 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     #[inline(never)]
-    fn take_unit_of_new(&self, none: Open, orders: u64) -> usize {
+    fn alloc_unit_of_new(&self, none: Open, orders: u64) -> usize {
         let from = orders.trailing_zeros();
         let order = from.min(WORD_BITS_LOG2 + UNITS_LOG2_MAX);
         let (first, log2) = (self.carve(from, order, orders) as usize / WORD_BITS, order - WORD_BITS_LOG2);
@@ -121,10 +121,10 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Frees a word of 64 frames of which nothing is free.
     #[inline]
-    pub(super) fn give_unit(&self, unit: usize) {
+    pub(super) fn free_unit(&self, unit: usize) {
         let open = self.open();
         if !open.holds(unit) {
-            return self.give_unit_elsewhere(unit);
+            return self.free_unit_elsewhere(unit);
         }
         let units = open.units | 1 << (unit - open.first);
         if units == open.all() {
@@ -137,7 +137,7 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Opens the block around a unit if it is all in use, else frees the unit by itself.
     #[inline(never)]
-    fn give_unit_elsewhere(&self, unit: usize) {
+    fn free_unit_elsewhere(&self, unit: usize) {
         self.settle();
         let log2 = UNITS_LOG2_MAX.min(u32::from(self.shape().max_order().get()) - WORD_BITS_LOG2);
         let first = unit >> log2 << log2;

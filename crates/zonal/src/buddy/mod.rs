@@ -121,7 +121,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// lowest, and of that the lowest part. Gives its first frame.
     #[inline]
     #[must_use]
-    pub(crate) fn take(&self, _held: &Held<'_, P::Lock>, order: Order) -> Option<u32> {
+    pub(crate) fn alloc(&self, _held: &Held<'_, P::Lock>, order: Order) -> Option<u32> {
         let order = u32::from(order.get());
         let mut orders = self.orders();
         // What is open counts where no fragment of a word will do.
@@ -144,7 +144,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// a word that `most` leaves room for: up to 63 frames more than wanted. `sink` gets the first
     /// frame of each word and the frames taken from it, one bit each.
     #[inline]
-    pub(crate) fn take_pages(
+    pub(crate) fn alloc_pages(
         &self,
         _held: &Held<'_, P::Lock>,
         want: u32,
@@ -158,7 +158,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
             if orders == 0 {
                 break;
             }
-            let (word, frames) = self.take_word(orders, most - taken);
+            let (word, frames) = self.alloc_word(orders, most - taken);
             taken += count_of(frames);
             sink((word * WORD_BITS) as u32, frames);
         }
@@ -170,9 +170,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// when one of its frames is free or it is no aligned block within the span.
     #[inline]
     #[must_use]
-    pub(crate) fn give(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
+    pub(crate) fn free(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
         let within = self.shape.has_block(frame, order);
-        let given = within && self.give_block(frame, u32::from(order.get()));
+        let given = within && self.free_block(frame, u32::from(order.get()));
         if given {
             self.add_free_pages(order.pages().get());
         }
@@ -183,17 +183,17 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// them. Refused, with `false` and no change, when one of them is free or outside the span.
     #[inline]
     #[must_use]
-    pub(crate) fn give_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
+    pub(crate) fn free_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
         let last = u64::from(first) + u64::from(u64::BITS - frames.leading_zeros());
         if !(first as usize).is_multiple_of(WORD_BITS) || last > self.shape.frames() || frames == 0 {
             return frames == 0;
         }
         let given = if frames & (frames - 1) == 0 {
-            self.give_in_word(first + frames.trailing_zeros(), 0)
+            self.free_in_word(first + frames.trailing_zeros(), 0)
         } else if frames == !0 && self.shape.top() > 0 {
-            self.give_whole(first as usize / WORD_BITS)
+            self.free_whole(first as usize / WORD_BITS)
         } else {
-            self.give_some(first as usize / WORD_BITS, frames)
+            self.free_some(first as usize / WORD_BITS, frames)
         };
         if given {
             self.add_free_pages(u64::from(count_of(frames)));
@@ -284,38 +284,38 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (chunk << BASE) as u32
     }
 
-    /// Takes at most `room` frames, at least one, of the first word of the smallest, lowest free
+    /// Takes at most `free_slots` frames, at least one, of the first word of the smallest, lowest free
     /// block, where there are blocks of `orders`. Gives the word and the frames.
     #[inline]
-    fn take_word(&self, orders: u64, room: u32) -> (usize, u64) {
+    fn alloc_word(&self, orders: u64, free_slots: u32) -> (usize, u64) {
         let from = orders.trailing_zeros();
         if self.shape.place_of(from).0 > 0 {
-            let word = self.take_unit(orders);
-            if room < u64::BITS {
-                self.change(0, word, 0, !ones(room.into()));
+            let word = self.alloc_unit(orders);
+            if free_slots < u64::BITS {
+                self.change(0, word, 0, !ones(free_slots.into()));
             }
-            return (word, ones(room.into()));
+            return (word, ones(free_slots.into()));
         }
         let (word, bits, _) = self.lowest_in_words(from);
-        let all = room >= u64::BITS || bits.count_ones() <= room;
-        let frames = if all { bits } else { from_smallest(bits, room, self.shape.last(0)) };
+        let all = free_slots >= u64::BITS || bits.count_ones() <= free_slots;
+        let frames = if all { bits } else { from_smallest(bits, free_slots, self.shape.last(0)) };
         self.change(0, word, bits, bits & !frames);
         (word, frames)
     }
 
     /// Frees a block within the span, of which nothing may be free.
     #[inline]
-    fn give_block(&self, frame: u32, order: u32) -> bool {
+    fn free_block(&self, frame: u32, order: u32) -> bool {
         match self.shape.place_of(order).0 {
-            0 => self.give_in_word(frame, order),
-            1 => self.give_in_chunk(frame, order),
-            _ => self.give_chunks(frame, order),
+            0 => self.free_in_word(frame, order),
+            1 => self.free_in_chunk(frame, order),
+            _ => self.free_chunks(frame, order),
         }
     }
 
-    /// [`Self::give_block`] of an order of level 0.
+    /// [`Self::free_block`] of an order of level 0.
     #[inline]
-    fn give_in_word(&self, frame: u32, order: u32) -> bool {
+    fn free_in_word(&self, frame: u32, order: u32) -> bool {
         let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
         let (bits, given) = (self.word(0, word).load(Relaxed), RUNS[order as usize] << bit);
         if bits & given != 0 || (bits == 0 && self.is_covered(0, word)) {
@@ -325,7 +325,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         if run.order == WORD_BITS_LOG2 && self.shape.top() > 0 {
             self.word(0, word).store(0, Relaxed);
             self.set_orders(run.orders);
-            self.give_unit(word);
+            self.free_unit(word);
         } else {
             self.word(0, word).store(bits | given, Relaxed);
             self.set_orders(run.orders | 1 << run.order);
@@ -335,22 +335,22 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// [`Self::give_block`] of one word of 64.
+    /// [`Self::free_block`] of one word of 64.
     #[inline]
-    fn give_whole(&self, word: usize) -> bool {
+    fn free_whole(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
         if used {
-            self.give_unit(word);
+            self.free_unit(word);
         }
         used
     }
 
-    /// [`Self::give_block`] of an order of level 1.
+    /// [`Self::free_block`] of an order of level 1.
     #[inline]
-    fn give_in_chunk(&self, frame: u32, order: u32) -> bool {
+    fn free_in_chunk(&self, frame: u32, order: u32) -> bool {
         let first = frame as usize / WORD_BITS;
         if order == WORD_BITS_LOG2 {
-            return self.give_whole(first);
+            return self.free_whole(first);
         }
         self.settle_around(first, order);
         let (chunk, bit) = (first / WORD_BITS, first as u32 % WORD_BITS as u32);
@@ -407,9 +407,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
         run
     }
 
-    /// [`Self::give_block`] of an order of level 2.
+    /// [`Self::free_block`] of an order of level 2.
     #[cold]
-    fn give_chunks(&self, frame: u32, order: u32) -> bool {
+    fn free_chunks(&self, frame: u32, order: u32) -> bool {
         let chunk = frame as usize >> (2 * WORD_BITS_LOG2);
         let chunks = chunk..chunk + (1 << (order - 2 * WORD_BITS_LOG2));
         self.settle();
@@ -441,14 +441,14 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Frees some frames of a word, of which none may be free.
-    fn give_some(&self, word: usize, frames: u64) -> bool {
+    fn free_some(&self, word: usize, frames: u64) -> bool {
         let bits = self.word(0, word).load(Relaxed);
         if bits & frames != 0 || (bits == 0 && self.is_covered(0, word)) {
             return false;
         }
         if bits | frames == !0 && self.shape.top() > 0 {
             self.change(0, word, bits, 0);
-            self.give_unit(word);
+            self.free_unit(word);
         } else {
             self.change(0, word, bits, bits | frames);
         }

@@ -164,7 +164,7 @@ impl Pair {
             self.zone.counts.has_block(order(order_wanted)),
             self.naive.smallest(order_wanted.into()).is_some()
         );
-        let frame = self.zone.buddy().take(&held, order(order_wanted)).map(u64::from);
+        let frame = self.zone.buddy().alloc(&held, order(order_wanted)).map(u64::from);
         assert_eq!(frame, self.naive.take(order_wanted.into()));
         self.taken.extend(frame.map(|frame| (frame, order_wanted)));
     }
@@ -176,8 +176,8 @@ impl Pair {
         let at = self.random.below(self.taken.len() as u64) as usize;
         let (frame, block_order) = self.taken.swap_remove(at);
         let held = Held::wait(&self.zone.lock);
-        assert!(self.zone.buddy().give(&held, frame as u32, order(block_order)));
-        assert!(!self.zone.buddy().give(&held, frame as u32, order(block_order)), "given twice");
+        assert!(self.zone.buddy().free(&held, frame as u32, order(block_order)));
+        assert!(!self.zone.buddy().free(&held, frame as u32, order(block_order)), "given twice");
         self.naive.give(frame, block_order.into());
     }
 
@@ -189,16 +189,16 @@ impl Pair {
         let clear = end <= self.frames() && (frame..end).all(|frame| !self.naive.is_free(frame));
         if !clear {
             let held = Held::wait(&self.zone.lock);
-            assert!(!self.zone.buddy().give(&held, frame as u32, order(block_order)));
+            assert!(!self.zone.buddy().free(&held, frame as u32, order(block_order)));
         }
     }
 
-    fn take_pages(&mut self) {
-        let (want, room) = (1 + self.random.below(200) as u32, self.random.below(70) as u32);
-        let most = (want + room).saturating_sub(20).max(1);
+    fn alloc_pages(&mut self) {
+        let (want, free_slots) = (1 + self.random.below(200) as u32, self.random.below(70) as u32);
+        let most = (want + free_slots).saturating_sub(20).max(1);
         let mut words = Vec::new();
         let held = Held::wait(&self.zone.lock);
-        let taken = self.zone.buddy().take_pages(&held, want, most, &mut |first, mask| {
+        let taken = self.zone.buddy().alloc_pages(&held, want, most, &mut |first, mask| {
             words.push((u64::from(first), mask));
         });
         drop(held);
@@ -225,7 +225,7 @@ impl Pair {
     }
 
     /// Gives back all single frames of one word, or some of them.
-    fn give_word(&mut self) {
+    fn free_word(&mut self) {
         let Some(&(frame, _)) = self.taken.iter().find(|block| block.1 == 0) else { return };
         let (word, some) = (frame / 64 * 64, self.random.bits() | self.random.bits());
         let given = |&(frame, order): &(u64, u8)| {
@@ -235,8 +235,8 @@ impl Pair {
         self.taken.retain(|block| !given(block));
         let held = Held::wait(&self.zone.lock);
         let buddy = self.zone.buddy();
-        assert!(buddy.give_word(&held, word as u32, mask));
-        assert!(mask == 0 || !buddy.give_word(&held, word as u32, mask), "given twice");
+        assert!(buddy.free_word(&held, word as u32, mask));
+        assert!(mask == 0 || !buddy.free_word(&held, word as u32, mask), "given twice");
         (0..64).filter(|bit| mask >> bit & 1 == 1).for_each(|bit| self.naive.give(word + bit, 0));
     }
 
@@ -254,11 +254,11 @@ impl Pair {
         }
     }
 
-    fn take_range(&mut self) {
+    fn alloc_range(&mut self) {
         let (start, count) = self.a_range();
         let held = Held::wait(&self.zone.lock);
         let free = (start..start + count).all(|frame| self.naive.is_free(frame));
-        assert_eq!(self.zone.buddy().take_range(&held, start as u32, count), free);
+        assert_eq!(self.zone.buddy().alloc_range(&held, start as u32, count), free);
         drop(held);
         if free {
             (start..start + count).for_each(|frame| self.naive.remove(frame));
@@ -290,9 +290,9 @@ impl Pair {
         match self.random.below(16) {
             0..=3 => self.take(),
             4..=7 => self.give(),
-            8..=9 => self.take_pages(),
-            10..=12 => self.give_word(),
-            13 => self.take_range(),
+            8..=9 => self.alloc_pages(),
+            10..=12 => self.free_word(),
+            13 => self.alloc_range(),
             14 => self.give_anything(),
             _ => self.look(),
         }
@@ -361,14 +361,14 @@ fn bulk_takes_split_the_largest_blocks() {
         let mut pair = Pair::new(1 << 18, max_order, seed);
         pair.add_range(0, 1 << 18);
         for round in 0..40 {
-            pair.take_pages();
-            pair.give_word();
+            pair.alloc_pages();
+            pair.free_word();
             if round % 10 == 0 {
                 pair.check();
             }
         }
         while !pair.taken.is_empty() {
-            pair.give_word();
+            pair.free_word();
         }
         pair.check();
     }
@@ -390,7 +390,7 @@ fn every_state_of_a_16_frame_zone() {
     let (mut seen, mut todo) = (HashSet::from([0_u128]), Vec::from([(0_u128, start)]));
     while let Some((taken, cells)) = todo.pop() {
         let free = cells[word_at] as u16;
-        let mut reach = |taken: u128| {
+        let mut context = |taken: u128| {
             if seen.insert(taken) {
                 assert_eq!(buddy.verify(&held), Ok(()));
                 todo.push((taken, save()));
@@ -399,18 +399,18 @@ fn every_state_of_a_16_frame_zone() {
         for k in 0..=4_u8 {
             load(&cells);
             let expected = lowest_best_fit(free, k);
-            assert_eq!(buddy.take(&held, order(k)), expected, "order {k} of {free:#b}");
-            expected.iter().for_each(|frame| reach(taken | u128::from(k + 1) << (frame * 5)));
+            assert_eq!(buddy.alloc(&held, order(k)), expected, "order {k} of {free:#b}");
+            expected.iter().for_each(|frame| context(taken | u128::from(k + 1) << (frame * 5)));
         }
         for frame in 0..16 {
             let block = (taken >> (frame * 5) & 31) as u8;
             if block > 0 {
                 load(&cells);
-                assert!(buddy.give(&held, frame, order(block - 1)));
+                assert!(buddy.free(&held, frame, order(block - 1)));
                 let now_free = zone.cells[word_at].load(Relaxed) as u16;
                 let freed = ((1_u32 << (1 << (block - 1))) - 1) << frame;
                 assert_eq!(u32::from(now_free), u32::from(free) | freed);
-                reach(taken & !(31 << (frame * 5)));
+                context(taken & !(31 << (frame * 5)));
             }
         }
     }
@@ -464,16 +464,16 @@ fn refusals_change_nothing() {
     pair.add_range(0, 150);
     let held = Held::wait(&pair.zone.lock);
     let buddy = pair.zone.buddy();
-    assert!(!buddy.give(&held, 149, order(0)), "free already");
-    assert!(!buddy.give(&held, 151, order(1)), "misaligned");
-    assert!(!buddy.give(&held, 192, order(4)), "beyond the span");
-    assert!(!buddy.give(&held, 128, order(6)), "half free, half beyond");
-    assert!(!buddy.give_word(&held, 192, 1 << 8), "beyond the span");
-    assert!(!buddy.give_word(&held, 64, 1), "free as part of a larger block");
-    assert!(!buddy.give_word(&held, 65, 1), "no word begins there");
+    assert!(!buddy.free(&held, 149, order(0)), "free already");
+    assert!(!buddy.free(&held, 151, order(1)), "misaligned");
+    assert!(!buddy.free(&held, 192, order(4)), "beyond the span");
+    assert!(!buddy.free(&held, 128, order(6)), "half free, half beyond");
+    assert!(!buddy.free_word(&held, 192, 1 << 8), "beyond the span");
+    assert!(!buddy.free_word(&held, 64, 1), "free as part of a larger block");
+    assert!(!buddy.free_word(&held, 65, 1), "no word begins there");
     assert!(!buddy.add_range(&held, 149, 2));
-    assert!(!buddy.take_range(&held, 149, 2));
-    assert_eq!(buddy.take(&held, order(11)), None);
+    assert!(!buddy.alloc_range(&held, 149, 2));
+    assert_eq!(buddy.alloc(&held, order(11)), None);
     drop(held);
     pair.check();
     pair.check_blocks();

@@ -73,12 +73,12 @@ impl Measure {
 }
 
 /// Carves slices out of one buffer, from its start.
-pub(crate) struct Carver<'m> {
+pub(crate) struct Arena<'m> {
     rest: &'m mut [MaybeUninit<u8>],
     zeroed: bool,
 }
 
-impl<'m> Carver<'m> {
+impl<'m> Arena<'m> {
     pub(crate) fn new(buffer: Buffer<'m>) -> Self {
         Self { rest: buffer.bytes, zeroed: buffer.zeroed }
     }
@@ -122,14 +122,14 @@ impl<'m> Carver<'m> {
         self.values_mut(len, value)
     }
 
-    /// As [`Carver::values`], in ascending order.
+    /// As [`Arena::values`], in ascending order.
     pub(crate) fn sorted<T: Copy + Ord>(&mut self, len: usize, value: impl FnMut(usize) -> T) -> &'m [T] {
         let values = self.values_mut(len, value);
         values.sort_unstable();
         values
     }
 
-    /// As [`Carver::values`], to be changed before they are shown.
+    /// As [`Arena::values`], to be changed before they are shown.
     pub(crate) fn values_mut<T: Copy>(
         &mut self,
         len: usize,

@@ -28,9 +28,9 @@ pub enum Part {
     /// What this process knows of zones, nodes and CPUs; written at start only.
     Views,
     /// Which of its pagesets a CPU uses for single frames now.
-    CurrentHome(CpuId),
+    CurrentSlot(CpuId),
     /// What single frames need of each pageset of a CPU; written at start only.
-    Homes(CpuId),
+    PagesetSlots(CpuId),
     /// A node's threshold, home zone and number of CPUs: read on many paths, written by changes.
     NodeRules(NodeId),
     /// Totals of what a node counts, written by folds.
@@ -78,8 +78,8 @@ impl Part {
             Self::OnlineCpus => "online CPUs",
             Self::Nowhere => "nowhere",
             Self::Views => "views",
-            Self::CurrentHome(_) => "current home",
-            Self::Homes(_) => "homes",
+            Self::CurrentSlot(_) => "current slot",
+            Self::PagesetSlots(_) => "pageset slots",
             Self::NodeRules(_) => "node rules",
             Self::NodeTotals(_) => "node totals",
             Self::NodeNotes(_) => "node notes",
@@ -111,7 +111,7 @@ impl fmt::Display for Part {
             | Self::OnlineCpus
             | Self::Nowhere
             | Self::Views => f.write_str(self.name()),
-            Self::CurrentHome(cpu) | Self::Homes(cpu) => write!(f, "{} of CPU {cpu}", self.name()),
+            Self::CurrentSlot(cpu) | Self::PagesetSlots(cpu) => write!(f, "{} of CPU {cpu}", self.name()),
             Self::NodeRules(node) => write!(f, "node {node} rules"),
             Self::NodeTotals(node) => write!(f, "node {node} totals"),
             Self::NodeNotes(node) => write!(f, "node {node} notes"),

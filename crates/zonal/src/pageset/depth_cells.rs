@@ -47,10 +47,10 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Self(cells)
     }
 
-    /// [`DepthState::on_take`]; says whether allocation is now deeper than ever in its period.
+    /// [`DepthState::on_pop`]; says whether allocation is now deeper than ever in its period.
     #[inline]
-    pub(crate) fn on_take(&self, order: Order, _guard: &impl CpuGuard) -> Run {
-        let before = self.moved_to(self.depths(POSITION).after_take(pages(order)));
+    pub(crate) fn on_pop(&self, order: Order, _guard: &impl CpuGuard) -> Run {
+        let before = self.moved_to(self.depths(POSITION).after_pop(pages(order)));
         if self.depths(DEEPEST).alloc > before.alloc { Run::Climb } else { Run::None }
     }
 
@@ -58,7 +58,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     /// direction stayed within what [`DepthCells::leeway`] allowed.
     pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
         let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
-        let moved = if frames > 0 { position.after_take(pages) } else { position.after_give(pages) };
+        let moved = if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) };
         self.moved_to(moved);
     }
 
@@ -70,11 +70,11 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Leeway { takes: left(deepest.alloc, position.alloc), gives: left(deepest.free, position.free) }
     }
 
-    /// The first half of [`DepthState::on_give`]; says whether freeing is now deeper than ever in its
+    /// The first half of [`DepthState::on_push`]; says whether freeing is now deeper than ever in its
     /// period. [`Self::end_period`] is the other half.
     #[inline]
-    pub(super) fn on_give(&self, order: Order, _guard: &impl CpuGuard) -> Run {
-        let before = self.moved_to(self.depths(POSITION).after_give(pages(order)));
+    pub(super) fn on_push(&self, order: Order, _guard: &impl CpuGuard) -> Run {
+        let before = self.moved_to(self.depths(POSITION).after_push(pages(order)));
         if self.depths(DEEPEST).free > before.free { Run::Dive } else { Run::None }
     }
 
@@ -174,12 +174,12 @@ mod tests {
             }
             // Long waves, so that depths become larger than single steps.
             if random.index(100) < if (now / SECOND_NS).is_multiple_of(2) { 70 } else { 30 } {
-                plain.on_take(order);
-                cells.on_take(order, &Unshared);
+                plain.on_pop(order);
+                cells.on_pop(order, &Unshared);
             } else {
                 let moment = Moment::from_ns(now);
-                cells.on_give(order, &Unshared);
-                let high = plain.on_give(order, moment, limits());
+                cells.on_push(order, &Unshared);
+                let high = plain.on_push(order, moment, limits());
                 assert_eq!(cells.end_period(moment, limits), high);
                 highs += usize::from(high.is_some_and(|high| high > limits().min()));
             }
@@ -197,9 +197,9 @@ mod tests {
         let mark = u64::MAX / 3;
         let cells = [0, 0, mark, BEGUN_NS].map(AtomicU64::new);
         let view = DepthCells::<Native>::new(&cells);
-        view.on_take(Order::PAGE, &Unshared);
+        view.on_pop(Order::PAGE, &Unshared);
         let no_limits = || unreachable!("limits are for the end of a period");
-        view.on_give(Order::PAGE, &Unshared);
+        view.on_push(Order::PAGE, &Unshared);
         assert_eq!(view.end_period(Moment::from_ns(BEGUN_NS + SECOND_NS), no_limits), None);
         assert_eq!(cells[AVERAGE].load(Relaxed), mark);
         assert_eq!(cells[START].load(Relaxed), BEGUN_NS);

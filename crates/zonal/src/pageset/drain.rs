@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::rules::pageset_tuning::{PagesetTuning, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 
 /// How often a drain of another CPU's pageset is tried before that pageset is left alone.
 const DRAIN_TRIES: u32 = 32;
@@ -22,17 +22,17 @@ const FRAMES_MAX: u64 = 512;
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Puts a block onto its stack, drains when there is too much; `false` when there is no room.
     pub(crate) fn add(&self, stack: StackId, frame: u32, order: Order) -> bool {
-        if self.room(stack) == 0 && !self.make_room(stack) {
+        if self.free_slots(stack) == 0 && !self.make_room(stack) {
             return false;
         }
         self.push(stack, order, frame);
         match self.state.shared.tuning() {
             PagesetTuning::Depth | PagesetTuning::DepthPublished => {
-                self.set_run(self.depth().on_give(order, self));
+                self.set_run(self.depth().on_push(order, self));
                 self.end_period();
             }
             PagesetTuning::Stepwise => {
-                self.stepwise().on_give(order, self.zone_limits().batch, self);
+                self.stepwise().on_push(order, self.zone_limits().batch, self);
             }
             PagesetTuning::Fixed => {}
         }
@@ -51,7 +51,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let size =
             if self.state.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
         self.drain(stack, size.min(PageCount::new(half)));
-        self.room(stack) > 0
+        self.free_slots(stack) > 0
     }
 
     /// Drains a pageset that has reached `high`, or has none yet.
@@ -102,7 +102,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             }
         }
         self.note_shortness();
-        self.state.clear_marks_early(self.zone);
+        self.state.clear_full_bits_early(self.zone);
     }
 
     /// One batch of blocks from the top of `stack`; gives the frames that left the pageset.
@@ -116,23 +116,23 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let moved = u64::from(blocks) << order.get();
         let refused = refused << order.get();
         self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, (moved - refused) as i64, self);
-        self.count_withheld(refused);
+        self.count_retired(refused);
         self.bump(|pageset| &pageset.drains);
         PageCount::new(moved)
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Empties the pageset of the CPU at `seat`. Waits for it a little, but not for long: its holder
+    /// Empties the pageset of the CPU at `cpu`. Waits for it a little, but not for long: its holder
     /// may be the very context that this one has interrupted.
-    pub(crate) fn drain_seat(&self, zone: &Zone<'m, P>, seat: Seat) {
-        if self.pagesets_of(zone).of(seat).count() == PageCount::ZERO {
+    pub(crate) fn drain_cpu(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+        if self.pagesets_of(zone).of(cpu).count() == PageCount::ZERO {
             return;
         }
         for round in 0..DRAIN_TRIES {
-            if let Some(guard) = self.try_pageset(zone, seat) {
+            if let Some(guard) = self.try_pageset(zone, cpu) {
                 guard.drain(StackId::PAGES, guard.count());
-                if seat.cpu != self.platform.current_cpu() {
+                if cpu.id != self.platform.current_cpu() {
                     guard.bump(|pageset| &pageset.remote_drains);
                 }
                 guard.update_limits();
@@ -150,11 +150,11 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
     {
         guard.drop_frames(count);
         let gone = zone.frames.mark_word_free(word, !0);
-        return u64::from(gone.count_zeros()) + zone.regions.give_word(word, gone);
+        return u64::from(gone.count_zeros()) + zone.free_areas.free_word(word, gone);
     }
     let (mut batch, mut strange) = (WordBatch::new(), 0);
-    let twice = batch.add(guard.pop_frames(count).filter(let_go(zone, Order::PAGE, &mut strange)));
-    u64::from(twice) + strange + zone.regions.give_batch(&batch)
+    let twice = batch.add(guard.pop_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
+    u64::from(twice) + strange + zone.free_areas.free_batch(&batch)
 }
 
 /// Gives back the uppermost blocks of a larger order; gives how many were refused.
@@ -167,12 +167,17 @@ fn drain_blocks<P: Platform>(
 ) -> u64 {
     let mut strange = 0;
     let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-    let twice = zone.regions.give_blocks(order, popped.filter(let_go(zone, order, &mut strange)));
+    let twice =
+        zone.free_areas.free_blocks_back(order, popped.filter(mark_free_blocks(zone, order, &mut strange)));
     twice + strange
 }
 
 /// Marks blocks on their way to the buddy; holds back those that were not kept, and counts them.
-fn let_go<P: Platform>(zone: &Zone<'_, P>, order: Order, strange: &mut u64) -> impl FnMut(&u32) -> bool {
+fn mark_free_blocks<P: Platform>(
+    zone: &Zone<'_, P>,
+    order: Order,
+    strange: &mut u64,
+) -> impl FnMut(&u32) -> bool {
     move |&frame| {
         let lets = zone.frames.mark_free(frame, order);
         *strange += u64::from(!lets);

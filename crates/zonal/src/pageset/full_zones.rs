@@ -14,24 +14,24 @@ use crate::zone::order_classes::OrderClasses;
 use crate::zonelist::full_cache::ScanClass;
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Remembers in which node's cache a zone was marked, for [`Self::clear_marks_early`].
-    pub(crate) fn note_mark(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
+    /// Remembers in which node's cache a zone was marked, for [`Self::clear_full_bits_early`].
+    pub(crate) fn note_full_bit(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
         // Relaxed throughout: marks are hints, and so is the memory of them.
         let bit = 1 << (target % 64);
-        if zone.marked_by[target / 64].load(Relaxed) & bit == 0 {
-            zone.marked_by[target / 64].fetch_or(bit, Relaxed);
+        if zone.full_in[target / 64].load(Relaxed) & bit == 0 {
+            zone.full_in[target / 64].fetch_or(bit, Relaxed);
         }
-        note_marked(zone, class.bound_orders());
+        note_full(zone, class.bound_orders());
     }
 
     /// Drops the marks of a zone that frees have lifted above `low`, for the orders of which there
     /// are blocks. Called where frames come back in batches; ours.
     #[inline]
-    pub(crate) fn clear_marks_early(&self, zone: &Zone<'_, P>) {
+    pub(crate) fn clear_full_bits_early(&self, zone: &Zone<'_, P>) {
         // Relaxed: marks are hints.
         let marked = OrderClasses::from_word(zone.cells.marked.load(Relaxed));
         if !marked.is_empty() && zone.free() > zone.watermarks().low {
-            self.clear_marks(zone, marked.intersection(self.servable(zone)));
+            self.clear_full_bits(zone, marked.intersection(self.servable(zone)));
         }
     }
 
@@ -39,18 +39,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// requests can use.
     fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
         let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
-        OrderClasses::of(usual.into_iter().filter(|&order| zone.regions.has_block(order, 0)))
+        OrderClasses::of(usual.into_iter().filter(|&order| zone.free_areas.has_block(order, 0)))
     }
 
     /// Drops the marks of a zone in all caches that bind scans of `orders`.
-    pub(crate) fn clear_marks(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
+    pub(crate) fn clear_full_bits(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
         if orders.is_empty() {
             return;
         }
         // Relaxed throughout: marks are hints, and so is the memory of them.
         orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
         let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
-        for (at, word) in zone.marked_by.iter().enumerate() {
+        for (at, word) in zone.full_in.iter().enumerate() {
             let mut targets = word.load(Relaxed);
             if left == 0 && targets != 0 {
                 word.fetch_and(!targets, Relaxed);
@@ -62,7 +62,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                     self.lists.full(place).clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
                 }
-                self.call_home(place);
+                self.recall_cpus(place);
                 targets &= targets - 1;
             }
         }
@@ -70,7 +70,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 /// Notes the order classes for which `zone` is marked somewhere.
-pub(crate) fn note_marked<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
+pub(crate) fn note_full<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
     // Relaxed: a hint. Read before it is written to leave the line shared.
     if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
         zone.cells.marked.fetch_or(orders.word(), Relaxed);

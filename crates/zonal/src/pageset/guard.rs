@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::depth_cells::Run;
 use crate::pageset::stepwise_cell::StepwiseCell;
 use crate::pageset::{CLOSED, Pageset, StackId, StackShape, WATCHED};
-use crate::platform::pageset_slot::VIRGIN;
-use crate::platform::pageset_word::{HOME_LANE, Limits, Word};
+use crate::platform::pageset_slot::UNINIT;
+use crate::platform::pageset_word::{Limits, SERVED_LANE, Word};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
@@ -29,7 +29,7 @@ impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
 impl<P: Platform> Drop for PagesetGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        self.pageset.settled.store(u64::from(self.word().room()), Relaxed);
+        self.pageset.settled.store(u64::from(self.word().free_slots()), Relaxed);
         self.pageset.head.open();
     }
 }
@@ -45,18 +45,18 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
 
 // Every access is relaxed: the lock that the guard stands for orders them.
 impl<'a, P: Platform> PagesetGuard<'a, P> {
-    /// The guard of a head that was just locked and whose gate was `gate` before.
+    /// The guard of a head that was just locked and whose gate was `lock_word` before.
     #[inline]
     pub(super) fn new(
         pageset: &'a Pageset<P>,
         (slots, shape): (&'a [P::U32], &'a StackShape),
-        gate: u64,
+        lock_word: u64,
     ) -> Self {
         let guard = Self { pageset, slots, shape, run: Cell::new(Run::None) };
-        if gate == VIRGIN {
+        if lock_word == UNINIT {
             guard.begin();
         }
-        let moved = i64::from(guard.word().room()) - pageset.settled.load(Relaxed) as i64;
+        let moved = i64::from(guard.word().free_slots()) - pageset.settled.load(Relaxed) as i64;
         if moved != 0 {
             guard.depth().moved(moved, &guard);
         }
@@ -70,7 +70,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_word(Word::empty(capacity));
         self.pageset.capacity.store(capacity, Relaxed);
         self.pageset.settled.store(u64::from(capacity), Relaxed);
-        self.trip_always();
+        self.always_bail_out();
     }
 
     /// The word.
@@ -87,14 +87,14 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Sets how far takes and gives may go without the lock.
     #[inline]
-    pub(super) fn set_limits(&self, take_limit: u64, give_limit: u64) {
-        self.pageset.head.take_limit.store(take_limit, Relaxed);
-        self.pageset.head.give_limit.store(give_limit, Relaxed);
+    pub(super) fn set_limits(&self, pop_limit: u64, push_limit: u64) {
+        self.pageset.head.pop_limit.store(pop_limit, Relaxed);
+        self.pageset.head.push_limit.store(push_limit, Relaxed);
     }
 
     /// Lets every take and give trip.
-    pub(crate) fn trip_always(&self) {
-        self.set_limits(Limits::TAKE_NONE, Limits::GIVE_NONE);
+    pub(crate) fn always_bail_out(&self) {
+        self.set_limits(Limits::POP_NONE, Limits::PUSH_NONE);
     }
 
     /// What the holder's last step was part of.
@@ -114,11 +114,11 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     pub(crate) fn pop(&self, stack: StackId, order: Order) -> Option<u32> {
         if stack == StackId::PAGES {
             let word = self.word();
-            if word.room() == self.shape.depth(stack) {
+            if word.free_slots() == self.shape.depth(stack) {
                 return None;
             }
-            self.set_word(word.with_room(word.room() + 1));
-            return Some(self.slots[word.room() as usize].load(Relaxed));
+            self.set_word(word.with_free_slots(word.free_slots() + 1));
+            return Some(self.slots[word.free_slots() as usize].load(Relaxed));
         }
         let len = self.pageset.lens[stack.0].load(Relaxed);
         if len == 0 {
@@ -133,9 +133,9 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     #[inline]
     pub(crate) fn push(&self, stack: StackId, order: Order, frame: u32) {
         if stack == StackId::PAGES {
-            let room = self.word().room() - 1;
-            self.slots[room as usize].store(frame, Relaxed);
-            self.set_word(self.word().with_room(room));
+            let free_slots = self.word().free_slots() - 1;
+            self.slots[free_slots as usize].store(frame, Relaxed);
+            self.set_word(self.word().with_free_slots(free_slots));
             return;
         }
         let len = self.pageset.lens[stack.0].load(Relaxed);
@@ -155,7 +155,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     #[inline]
     pub(crate) fn len(&self, stack: StackId) -> u32 {
         if stack == StackId::PAGES {
-            self.shape.depth(stack) - self.word().room()
+            self.shape.depth(stack) - self.word().free_slots()
         } else {
             self.pageset.lens[stack.0].load(Relaxed)
         }
@@ -163,19 +163,19 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// The blocks on `stack`, for the consistency walk.
     pub(crate) fn blocks(&self, stack: StackId) -> impl Iterator<Item = u32> + '_ {
-        let first = if stack == StackId::PAGES { self.word().room() } else { 0 };
+        let first = if stack == StackId::PAGES { self.word().free_slots() } else { 0 };
         (0..self.len(stack)).map(move |at| self.slots[self.shape.slot(stack, first + at)].load(Relaxed))
     }
 
     /// Blocks that `stack` has room for; none when the pageset is not open.
     #[inline]
-    pub(crate) fn room(&self, stack: StackId) -> u32 {
+    pub(crate) fn free_slots(&self, stack: StackId) -> u32 {
         if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
     }
 
     /// Room of the stack of single frames at which the pageset holds just `count` frames; below
     /// zero when that exceeds the stack.
-    pub(super) fn room_at(&self, count: PageCount) -> i64 {
+    pub(super) fn free_slots_at(&self, count: PageCount) -> i64 {
         let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
         i64::from(self.shape.depth(StackId::PAGES)) - singles
     }
@@ -191,9 +191,9 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Changes the difference of the blocks served from home to what `leave` makes of it.
     #[inline]
-    pub(super) fn count_home(&self, leave: impl FnOnce(i64) -> i64) {
+    pub(super) fn count_served(&self, leave: impl FnOnce(i64) -> i64) {
         let word = self.word();
-        self.set_word(word.with_difference(HOME_LANE, leave(word.difference(HOME_LANE))));
+        self.set_word(word.with_difference(SERVED_LANE, leave(word.difference(SERVED_LANE))));
     }
 
     /// Gives the difference of frames allocated as `kind`, and makes it zero.
@@ -202,8 +202,8 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Gives the difference of blocks served from home, and makes it zero.
-    pub(super) fn clear_home(&self) -> i64 {
-        self.clear(HOME_LANE)
+    pub(super) fn clear_served(&self) -> i64 {
+        self.clear(SERVED_LANE)
     }
 
     fn clear(&self, lane: usize) -> i64 {

@@ -24,11 +24,11 @@ mod upkeep;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_slot::{Head, VIRGIN};
+use crate::platform::pageset_slot::{Head, UNINIT};
 use crate::platform::pageset_word::{Limits, Word};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount};
-use crate::zone::Seat;
+use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
 
@@ -135,21 +135,21 @@ pub(crate) struct ZonePagesets<'m, P: Platform> {
 copy_view!(ZonePagesets);
 
 impl<'m, P: Platform> ZonePagesets<'m, P> {
-    /// The pageset of the CPU at `seat`.
+    /// The pageset of the CPU at `cpu`.
     #[inline]
-    pub(crate) fn of(&self, seat: Seat) -> &'m Pageset<P> {
-        &self.pagesets[seat.cpu.index()]
+    pub(crate) fn of(&self, cpu: CpuInfo) -> &'m Pageset<P> {
+        &self.pagesets[cpu.id.index()]
     }
 
-    /// Slots of the pageset of the CPU at `seat`, and how its stacks share them.
+    /// Slots of the pageset of the CPU at `cpu`, and how its stacks share them.
     #[inline]
-    pub(crate) fn stacks(&self, seat: Seat) -> (&'m [P::U32], &'m StackShape) {
+    pub(crate) fn stacks(&self, cpu: CpuInfo) -> (&'m [P::U32], &'m StackShape) {
         let own = self.own_stacks.slots();
-        if usize::from(seat.node) == self.zone_node {
-            (&self.slots[seat.rank as usize * own..][..own], self.own_stacks)
+        if usize::from(cpu.node) == self.zone_node {
+            (&self.slots[cpu.rank as usize * own..][..own], self.own_stacks)
         } else {
             let foreign = self.foreign_stacks.slots();
-            let start = self.own_cpus * own + seat.cpu.index() * foreign;
+            let start = self.own_cpus * own + cpu.id.index() * foreign;
             (&self.slots[start..][..foreign], self.foreign_stacks)
         }
     }
@@ -160,10 +160,10 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 
     /// Has the next free on every CPU look at the limits anew.
-    pub(crate) fn let_next_gives_trip(&self) {
+    pub(crate) fn let_next_pushes_bail_out(&self) {
         // All of them: one that holds little now may be free to grow deep.
         let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
-        used.for_each(Pageset::let_next_give_trip);
+        used.for_each(Pageset::let_next_push_bail_out);
     }
 }
 
@@ -173,7 +173,7 @@ const WATCHED: u64 = 2;
 all_zero! {
     /// State of one pageset. All zero is an empty pageset, open and never used.
     ///
-    /// Invariants, while nobody has it locked: the stack of single frames is `slots[room..]` of the
+    /// Invariants, while nobody has it locked: the stack of single frames is `slots[free_slots..]` of the
     /// first `depth` slots, the one to take next first, and that of each larger order is the first `len`
     /// of its slots, the one to take next last; `large` = frames on the latter; `high` is 0 before first
     /// use, or within the zone's limits; `settled` = room when the depth rule was last told of it. A closed
@@ -192,7 +192,7 @@ all_zero! {
         depth: [u64; DEPTH_CELLS],
         stepwise: u64,
         /// 1 + the zone that this one stands for (`served.rs`); 0 = its own.
-        stands_for: u64,
+        serves_for: u64,
         /// [`CLOSED`] while the CPU is offline, [`WATCHED`] while each free looks whether the period is over.
         flags: u64,
         /// What the last tick saw, and for how many ticks nothing changed.
@@ -218,7 +218,7 @@ impl<P: Platform> Pageset<P> {
 
     /// Frames held, as of some moment.
     pub(crate) fn count(&self) -> PageCount {
-        let singles = self.capacity.load(Relaxed).saturating_sub(self.word().room());
+        let singles = self.capacity.load(Relaxed).saturating_sub(self.word().free_slots());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
     }
 
@@ -226,14 +226,14 @@ impl<P: Platform> Pageset<P> {
     #[inline]
     pub(crate) fn has(&self, stack: StackId) -> bool {
         match stack {
-            StackId::PAGES => self.word().room() < self.capacity.load(Relaxed),
+            StackId::PAGES => self.word().free_slots() < self.capacity.load(Relaxed),
             StackId(at) => self.lens[at].load(Relaxed) != 0,
         }
     }
 
     /// Whether it was ever locked.
     pub(crate) fn was_used(&self) -> bool {
-        self.head.gate.load(Relaxed) != VIRGIN
+        self.head.lock_word.load(Relaxed) != UNINIT
     }
 
     /// The tuning state of the depth rule.
@@ -261,7 +261,7 @@ impl<P: Platform> Pageset<P> {
 impl<P: Platform> Pageset<P> {
     /// Lets the next give look at the limits anew. A hint: it is lost when the pageset's holder is just
     /// setting limits.
-    fn let_next_give_trip(&self) {
-        self.head.give_limit.store(Limits::GIVE_NONE, Relaxed); // relaxed: a hint
+    fn let_next_push_bail_out(&self) {
+        self.head.push_limit.store(Limits::PUSH_NONE, Relaxed); // relaxed: a hint
     }
 }

@@ -27,12 +27,12 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// no pageset holds what urgent requests should find. Gives how many blocks came.
     #[cold]
     pub(crate) fn refill(&self, stack: StackId, spare: PageCount) -> u32 {
-        let home = self.zone.home(Some(self.seat));
+        let preferred = self.zone.preferred_area(Some(self.cpu));
         let order = self.state.cached.order(stack);
         self.set_first_high();
         let spare = spare.min(self.refill_most());
         let size = self.refill_size(order).min(spare);
-        let blocks = (blocks_of(size, order) as u32).min(self.room(stack));
+        let blocks = (blocks_of(size, order) as u32).min(self.free_slots(stack));
         if blocks == 0 {
             return 0;
         }
@@ -41,13 +41,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         while left > 0 {
             let kept_before = self.len(stack);
             let came = if order == Order::PAGE {
-                let most = self.room(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
-                refill_frames(self.zone, self, home, left.min(BATCH_MAX as u32)..=most)
+                let most = self.free_slots(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
+                refill_frames(self.zone, self, preferred, left.min(BATCH_MAX as u32)..=most)
             } else {
-                refill_blocks(self.zone, self, stack, order, home, left.min(BATCH_MAX as u32))
+                refill_blocks(self.zone, self, stack, order, preferred, left.min(BATCH_MAX as u32))
             };
-            let withheld = came - (self.len(stack) - kept_before);
-            self.count_withheld(u64::from(withheld) << order.get());
+            let retired = came - (self.len(stack) - kept_before);
+            self.count_retired(u64::from(retired) << order.get());
             self.bump(|pageset| &pageset.refills);
             if came == 0 {
                 break;
@@ -90,10 +90,10 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Frames that came back twice through misuse are counted as allocated again: the free that
     /// was wrong counted them down.
-    pub(super) fn count_withheld(&self, frames: u64) {
+    pub(super) fn count_retired(&self, frames: u64) {
         if frames != 0 {
             self.count_kind(PageKind::User, frames as i64, &self.state.nodes[self.zone.node].counters);
-            self.state.nodes[self.zone.node].events.add(Event::Withheld, frames);
+            self.state.nodes[self.zone.node].events.add(Event::Retired, frames);
         }
     }
 
@@ -106,7 +106,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if batches % LOOK_EVERY == 0 || (stepwise && !self.zone.is_short(Shortness::HugeBlocks)) {
             let huge = self.state.cached.order(StackId::LARGE).get();
             let enough = ((self.zone.managed().get() >> huge) / 64) << huge;
-            if self.zone.regions.has_in_large(enough) {
+            if self.zone.free_areas.has_in_large(enough) {
                 self.zone.note_plenty(Shortness::HugeBlocks);
             } else {
                 self.zone.note_shortage(Shortness::HugeBlocks);
@@ -125,7 +125,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 fn refill_frames<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
-    home: usize,
+    preferred: usize,
     range: RangeInclusive<u32>,
 ) -> u32 {
     // Most often one whole word is all that comes.
@@ -134,7 +134,8 @@ fn refill_frames<P: Platform>(
         None => first = Some((word, frames)),
         Some(_) => others.get_or_insert_with(WordBatch::new).push(word, frames),
     };
-    let came = zone.regions.take_pages(home, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
+    let came =
+        zone.free_areas.alloc_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
     // Pushed from the top down, so that frames are handed out in ascending order.
     let others = others.iter().flat_map(|others| others.iter().rev());
     for (word, frames) in others.chain(first) {
@@ -149,7 +150,7 @@ fn refill_blocks<P: Platform>(
     guard: &PagesetGuard<'_, P>,
     stack: StackId,
     order: Order,
-    home: usize,
+    preferred: usize,
     want: u32,
 ) -> u32 {
     let mut keep = |frame| {
@@ -157,7 +158,7 @@ fn refill_blocks<P: Platform>(
             guard.push(stack, order, frame);
         }
     };
-    zone.regions.take_blocks(order, home, want, &mut keep, &mut leaving(zone, guard, order))
+    zone.free_areas.alloc_blocks(order, preferred, want, &mut keep, &mut leaving(zone, guard, order))
 }
 
 /// Counts blocks that leave a region: before its lock goes, so that no check takes frames for free

@@ -16,9 +16,9 @@ impl<P: Platform> PagesetGuard<'_, P> {
     #[inline]
     pub(super) fn push_word(&self, first: u32, frames: u64) {
         let word = self.word();
-        let room = word.room() - frames.count_ones();
-        let slots = &self.page_slots()[room as usize..word.room() as usize];
-        self.set_word(word.with_room(room));
+        let free_slots = word.free_slots() - frames.count_ones();
+        let slots = &self.page_slots()[free_slots as usize..word.free_slots() as usize];
+        self.set_word(word.with_free_slots(free_slots));
         if frames == !0 {
             // By eights, for a loop without counting: most words are whole.
             for (eight, slots) in slots.as_chunks::<8>().0.iter().enumerate() {
@@ -39,7 +39,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// in whatever sequence.
     #[inline]
     pub(super) fn whole_word_on_top(&self) -> Option<u32> {
-        let slots = self.page_slots()[self.word().room() as usize..].get(..64)?;
+        let slots = self.page_slots()[self.word().free_slots() as usize..].get(..64)?;
         let top = slots[0].load(Relaxed);
         if (slots[63].load(Relaxed) ^ top) >= 64 {
             return None; // so it is with most stacks of scattered frames
@@ -59,9 +59,9 @@ impl<P: Platform> PagesetGuard<'_, P> {
     #[inline]
     pub(crate) fn pop_frames(&self, count: u32) -> impl Iterator<Item = u32> + '_ {
         let word = self.word();
-        let (room, after) = (word.room(), word.room() + count);
-        let slots = &self.page_slots()[room as usize..after as usize];
-        self.set_word(word.with_room(after));
+        let (free_slots, after) = (word.free_slots(), word.free_slots() + count);
+        let slots = &self.page_slots()[free_slots as usize..after as usize];
+        self.set_word(word.with_free_slots(after));
         slots.iter().map(|slot| slot.load(Relaxed))
     }
 
@@ -69,18 +69,18 @@ impl<P: Platform> PagesetGuard<'_, P> {
     #[inline]
     pub(super) fn drop_frames(&self, count: u32) {
         let word = self.word();
-        self.set_word(word.with_room(word.room() + count));
+        self.set_word(word.with_free_slots(word.free_slots() + count));
     }
 
     /// How many single frames to take off the stack, `count` at least, so that the next to take as many
     /// finds a whole word on top if frames go on to be given one after the other, up or down, as the
     /// last two were. `count` if they were not, or are too few.
     pub(super) fn until_whole_words(&self, count: u64) -> u64 {
-        let (room, len) = (self.word().room() as usize, u64::from(self.len(StackId::PAGES)));
+        let (free_slots, len) = (self.word().free_slots() as usize, u64::from(self.len(StackId::PAGES)));
         if count <= u64::from(u64::BITS) / 2 || len <= count {
             return count;
         }
-        let [last, before] = [0, 1].map(|at| self.page_slots()[room + at].load(Relaxed));
+        let [last, before] = [0, 1].map(|at| self.page_slots()[free_slots + at].load(Relaxed));
         let phase = match last.wrapping_sub(before) {
             1 => 63 - last % 64,
             u32::MAX => last % 64,
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::pageset::{Pageset, StackShape};
     use crate::platform::cells::AllZero;
-    use crate::platform::cpu_local::VIRGIN;
+    use crate::platform::cpu_local::UNINIT;
     use crate::testing::Native;
     use core::sync::atomic::AtomicU32;
     use std::vec::Vec;
@@ -105,7 +105,7 @@ mod tests {
         let pageset = Pageset::<Native>::all_zero();
         let shape = StackShape::new([256, 0, 0, 0, 0]);
         let slots: Vec<AtomicU32> = (0..shape.slots()).map(|_| AtomicU32::new(0)).collect();
-        work(&PagesetGuard::new(&pageset, (&slots, &shape), VIRGIN))
+        work(&PagesetGuard::new(&pageset, (&slots, &shape), UNINIT))
     }
 
     fn stack_of(guard: &PagesetGuard<'_, Native>) -> Vec<u32> {

@@ -7,12 +7,12 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::node_mask::NodeMask;
 use crate::pageset::{CachedOrders, ZonePagesets};
-use crate::platform::pageset_slot::Homes;
+use crate::platform::pageset_slot::PagesetSlots;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, ZoneKind};
 use crate::zone::node::Node;
 use crate::zone::shared::SharedCells;
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 
 /// The machine as the allocator holds it, and the platform that it runs on.
@@ -24,9 +24,9 @@ pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) lists: Zonelists<'m, P>,
     /// By zone.
     pub(crate) pagesets: &'m [ZonePagesets<'m, P>],
-    pub(crate) homes: Homes<'m, P>,
+    pub(crate) slots: PagesetSlots<'m, P>,
     /// By CPU id.
-    pub(crate) seats: &'m [Seat],
+    pub(crate) cpus: &'m [CpuInfo],
     /// By CPU id: 1 while the CPU is online.
     pub(crate) cpus_online: &'m [P::U32],
     pub(crate) cached: CachedOrders,
@@ -35,14 +35,14 @@ pub(crate) struct MachineState<'m, P: Platform> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// The seat of the CPU that runs the caller, if the machine knows that CPU.
     #[inline]
-    pub(crate) fn current_seat(&self) -> Option<Seat> {
-        self.seat(self.platform.current_cpu())
+    pub(crate) fn current_cpu_info(&self) -> Option<CpuInfo> {
+        self.cpu_info(self.platform.current_cpu())
     }
 
     /// The seat of a CPU, if the machine has it.
     #[inline]
-    pub(crate) fn seat(&self, cpu: CpuId) -> Option<Seat> {
-        self.seats.get(cpu.index()).copied().filter(Seat::exists)
+    pub(crate) fn cpu_info(&self, cpu: CpuId) -> Option<CpuInfo> {
+        self.cpus.get(cpu.index()).copied().filter(CpuInfo::exists)
     }
 
     /// The pagesets of a zone.
@@ -51,9 +51,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         &self.pagesets[zone.id.index()]
     }
 
-    /// Whether the CPU at `seat` is online.
-    pub(crate) fn is_online(&self, seat: Seat) -> bool {
-        self.cpus_online[seat.cpu.index()].load(Relaxed) != 0 // relaxed: pagesets are closed exactly
+    /// Whether the CPU at `cpu` is online.
+    pub(crate) fn is_online(&self, cpu: CpuInfo) -> bool {
+        self.cpus_online[cpu.id.index()].load(Relaxed) != 0 // relaxed: pagesets are closed exactly
     }
 
     /// The zones of the node at a place.
@@ -70,10 +70,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Pagesets that were ever used; the others are as they would be after any change.
-    pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, Seat)> {
-        let seats = self.seats.iter().copied().filter(Seat::exists);
-        let pairs = seats.flat_map(|seat| self.zones.iter().map(move |zone| (zone, seat)));
-        pairs.filter(|(zone, seat)| self.pagesets_of(zone).of(*seat).was_used())
+    pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, CpuInfo)> {
+        let cpus = self.cpus.iter().copied().filter(CpuInfo::exists);
+        let pairs = cpus.flat_map(|cpu| self.zones.iter().map(move |zone| (zone, cpu)));
+        pairs.filter(|(zone, cpu)| self.pagesets_of(zone).of(*cpu).was_used())
     }
 
     /// Nodes that have memory online.

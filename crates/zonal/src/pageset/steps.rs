@@ -9,33 +9,35 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::{Home, OPEN};
-use crate::platform::pageset_word::{GIVE_STEPS, GUARDS, HOME_LANE, ROOM_GUARD, TAKE_STEPS, Word, room_of};
+use crate::platform::pageset_slot::{OPEN, PagesetSlot};
+use crate::platform::pageset_word::{
+    FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, SERVED_LANE, Word, free_slots_of,
+};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::PageKind;
-use crate::zone::Seat;
+use crate::zone::CpuInfo;
 
 /// The pageset that a CPU uses now, locked, before anything but its word is looked at.
 #[must_use]
 pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
     state: &'a MachineState<'m, P>,
-    slot: &'m Home<'m, P>,
-    seat: Seat,
+    slot: &'m PagesetSlot<'m, P>,
+    cpu: CpuInfo,
     /// The gate as it was.
-    gate: u64,
+    lock_word: u64,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Locks the pageset that the caller's CPU, at `seat`, uses now, unless it is locked.
+    /// Locks the pageset that the caller's CPU, at `cpu`, uses now, unless it is locked.
     #[inline]
     pub(crate) fn lock_slot<'a>(
         &'a self,
-        slot: &'m Home<'m, P>,
-        seat: Seat,
+        slot: &'m PagesetSlot<'m, P>,
+        cpu: CpuInfo,
     ) -> Option<LockedSlot<'a, 'm, P>> {
-        let gate = self.platform.cpu_local().lock(seat.cpu, slot.head)?;
-        Some(LockedSlot { state: self, slot, seat, gate })
+        let lock_word = self.platform.cpu_local().lock(cpu.id, slot.head)?;
+        Some(LockedSlot { state: self, slot, cpu, lock_word })
     }
 }
 
@@ -49,11 +51,11 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     pub(crate) fn pop_and_fold(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
         let word = head.word.load(Relaxed);
-        let next = word.wrapping_add(TAKE_STEPS[kind as usize]);
-        if self.gate != OPEN || next.wrapping_add(head.take_limit.load(Relaxed)) & ROOM_GUARD != 0 {
+        let next = word.wrapping_add(POP_STEPS[kind as usize]);
+        if self.lock_word != OPEN || next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0 {
             return Err(self.session());
         }
-        let frame = self.slot.slots[room_of(word)].load(Relaxed);
+        let frame = self.slot.slots[free_slots_of(word)].load(Relaxed);
         head.word.store(self.folded(Word::from_bits(next), kind, 1).bits(), Relaxed);
         head.open();
         Ok(frame)
@@ -67,26 +69,31 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     #[inline(always)]
     pub(crate) fn push_and_fold(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
-        let next = head.word.load(Relaxed).wrapping_sub(GIVE_STEPS[kind as usize]);
-        let trips = head.give_limit.load(Relaxed).wrapping_sub(next) & ROOM_GUARD != 0;
-        if self.gate != OPEN || trips || self.is_period_over() {
+        let next = head.word.load(Relaxed).wrapping_sub(PUSH_STEPS[kind as usize]);
+        let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;
+        if self.lock_word != OPEN || trips || self.is_period_over() {
             return Err(self.session());
         }
-        self.slot.slots[room_of(next)].store(frame, Relaxed);
+        self.slot.slots[free_slots_of(next)].store(frame, Relaxed);
         head.word.store(self.folded(Word::from_bits(next), kind, -1).bits(), Relaxed);
         head.open();
         Ok(())
     }
 
     fn is_period_over(&self) -> bool {
-        let pageset = self.state.pagesets[self.slot.zone.index()].of(self.seat);
+        let pageset = self.state.pagesets[self.slot.zone.index()].of(self.cpu);
         self.state.shared.tuning() == PagesetTuning::Depth
             && pageset.depth().is_period_over(self.state.platform.now())
     }
 
     #[cold]
     fn session(self) -> PagesetSession<'a, 'm, P> {
-        PagesetSession::of_locked(self.state, &self.state.zones[self.slot.zone.index()], self.seat, self.gate)
+        PagesetSession::of_locked(
+            self.state,
+            &self.state.zones[self.slot.zone.index()],
+            self.cpu,
+            self.lock_word,
+        )
     }
 
     /// `word` after a step of `amount`, with what is beyond the thresholds moved to the totals.
@@ -98,13 +105,13 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         let left = counters.kept_of(difference, amount);
         counters.fold_difference(&[kind.item()], difference - left);
         let word = word.with_difference(kind as usize, left);
-        let served = word.difference(HOME_LANE);
-        if amount < 0 || word.bits().wrapping_add(self.slot.head.take_limit.load(Relaxed)) & GUARDS == 0 {
+        let served = word.difference(SERVED_LANE);
+        if amount < 0 || word.bits().wrapping_add(self.slot.head.pop_limit.load(Relaxed)) & GUARDS == 0 {
             return word;
         }
         let left = -zone.counters().overstep();
-        let pageset = self.state.pagesets[zone.id.index()].of(self.seat);
-        self.state.fold_served(zone, pageset, self.seat, served - left);
-        word.with_difference(HOME_LANE, left)
+        let pageset = self.state.pagesets[zone.id.index()].of(self.cpu);
+        self.state.fold_served(zone, pageset, self.cpu, served - left);
+        word.with_difference(SERVED_LANE, left)
     }
 }

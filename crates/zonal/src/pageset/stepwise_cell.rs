@@ -21,16 +21,16 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
         Self(cell)
     }
 
-    /// [`StepwiseState::on_take`].
+    /// [`StepwiseState::on_pop`].
     #[inline]
-    pub(crate) fn on_take(&self, guard: &impl CpuGuard) {
-        self.update(guard, StepwiseState::on_take);
+    pub(crate) fn on_pop(&self, guard: &impl CpuGuard) {
+        self.update(guard, StepwiseState::on_pop);
     }
 
-    /// [`StepwiseState::on_give`].
+    /// [`StepwiseState::on_push`].
     #[inline]
-    pub(super) fn on_give(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
-        self.update(guard, |state| state.on_give(order, batch));
+    pub(super) fn on_push(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
+        self.update(guard, |state| state.on_push(order, batch));
     }
 
     /// [`StepwiseState::refill`].
@@ -94,12 +94,12 @@ mod tests {
             let level = [ZoneLevel::Above, ZoneLevel::Below][random.index(2)];
             match random.index(4) {
                 0 => {
-                    cell.on_take(&Unshared);
-                    plain.on_take();
+                    cell.on_pop(&Unshared);
+                    plain.on_pop();
                 }
                 1 => {
-                    cell.on_give(Order::PAGE, pageset.batch, &Unshared);
-                    plain.on_give(Order::PAGE, pageset.batch);
+                    cell.on_push(Order::PAGE, pageset.batch, &Unshared);
+                    plain.on_push(Order::PAGE, pageset.batch);
                 }
                 2 => assert_eq!(
                     cell.refill(&pageset, Order::PAGE, level, &Unshared),

@@ -48,7 +48,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let activity = if self.seen.load(Relaxed) == seen(self) { Activity::Idle } else { Activity::Used };
         let idle = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8).after_tick(activity);
         self.idle_ticks.store(u64::from(idle.get()), Relaxed);
-        let locality = self.zone.locality(self.seat);
+        let locality = self.zone.locality(self.cpu);
         idle.surplus(locality, self.count(), self.high_limits())
     }
 

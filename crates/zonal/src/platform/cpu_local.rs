@@ -10,20 +10,22 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-pub use crate::platform::pageset_slot::{Head, Home, Homes, NOTHING, OPEN, SHUT, SHUT_REMOTELY, VIRGIN};
+pub use crate::platform::pageset_slot::{
+    Head, LOCKED, LOCKED_REMOTELY, NO_FRAME, OPEN, PagesetSlot, PagesetSlots, UNINIT,
+};
 use crate::platform::{Atomic, Platform};
 use crate::units::CpuId;
 
 /// What a sequence loads or stores of a pageset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Field {
-    /// [`Head::gate`].
+    /// [`Head::lock_word`].
     Gate,
     /// [`Head::word`].
     Word,
-    /// [`Head::take_limit`].
+    /// [`Head::pop_limit`].
     TakeLimit,
-    /// [`Head::give_limit`].
+    /// [`Head::push_limit`].
     GiveLimit,
     /// The slot of the frame that is popped or pushed.
     Slot,
@@ -43,7 +45,7 @@ pub enum Access {
 /// The accesses of a sequence, first to last.
 pub type Accesses = &'static [Access];
 
-/// Pops a frame: [`CpuLocal::take_at_home`]. The sequence gives up before it loads the slot if the limit is
+/// Pops a frame: [`CpuLocal::pop_current`]. The sequence gives up before it loads the slot if the limit is
 /// exceeded.
 pub const POP: Accesses = &[
     Access::LoadAcquire(Field::Gate),
@@ -53,7 +55,7 @@ pub const POP: Accesses = &[
     Access::Store(Field::Word),
 ];
 
-/// Pushes a frame: [`CpuLocal::give_at_home`]. The sequence gives up before it stores into the slot if the
+/// Pushes a frame: [`CpuLocal::push_current`]. The sequence gives up before it stores into the slot if the
 /// limit is exceeded.
 pub const PUSH: Accesses = &[
     Access::LoadAcquire(Field::Gate),
@@ -73,18 +75,23 @@ pub const LOCK: Accesses = &[Access::LoadAcquire(Field::Gate), Access::Store(Fie
 /// [`Head`] says what that takes. Failing is always right.
 pub trait CpuLocal<P: Platform>: Send + Sync {
     /// Takes the frame on top of the stack at the home that the caller's CPU uses; gives that home and
-    /// the frame. [`NOTHING`], with any home, when the take trips or is disturbed.
-    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64);
+    /// the frame. [`NO_FRAME`], with any home, when the take trips or is disturbed.
+    fn pop_current<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: u64,
+    ) -> (&'m PagesetSlot<'m, P>, u64);
 
     /// Puts a frame on top of the stack at the home that the caller's CPU uses. `prepare` sees that home
     /// and gives step and frame, or `None` to leave it. `refused` gets what the stack did not take, because the
     /// give trips or is disturbed, and says whether it took it. Says whether the frame was taken, by either.
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         platform: &P,
-        homes: &Homes<'m, P>,
-        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, P>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
     ) -> bool;
 
     /// Locks a head of `cpu`, on which the caller was a moment ago; gives the gate as it was, or `None` when
@@ -108,33 +115,38 @@ pub struct TryLock;
 
 impl<P: Platform> CpuLocal<P> for TryLock {
     #[inline(always)]
-    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
+    fn pop_current<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: u64,
+    ) -> (&'m PagesetSlot<'m, P>, u64) {
         let cpu = platform.current_cpu();
-        let Some(home) = homes.of(cpu) else { return (homes.nowhere(), NOTHING) };
-        let frame = under_lock(self, cpu, home, |head| head.take(home.slots, step, OPEN));
-        (home, frame.unwrap_or(NOTHING))
+        let Some(slot) = slots.of(cpu) else { return (slots.nowhere(), NO_FRAME) };
+        let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, OPEN));
+        (slot, frame.unwrap_or(NO_FRAME))
     }
 
     #[inline(always)]
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         platform: &P,
-        homes: &Homes<'m, P>,
-        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, P>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
     ) -> bool {
         let cpu = platform.current_cpu();
-        let Some(home) = homes.of(cpu) else { return false };
-        let Some((step, frame)) = prepare(home) else { return false };
-        let given = under_lock(self, cpu, home, |head| head.give(home.slots, step, frame, OPEN));
-        given == Some(true) || refused(home, step, frame)
+        let Some(slot) = slots.of(cpu) else { return false };
+        let Some((step, frame)) = prepare(slot) else { return false };
+        let given = under_lock(self, cpu, slot, |head| head.push(slot.slots, step, frame, OPEN));
+        given == Some(true) || refused(slot, step, frame)
     }
 
     #[inline(always)]
     fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<u64> {
         // Acquire pairs with the release in `Head::open`. A gate that was shut stays so.
-        let gate = head.gate.swap(SHUT, Acquire);
-        (gate != SHUT).then_some(gate)
+        let lock_word = head.lock_word.swap(LOCKED, Acquire);
+        (lock_word != LOCKED).then_some(lock_word)
     }
 
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
@@ -146,12 +158,12 @@ impl<P: Platform> CpuLocal<P> for TryLock {
 fn under_lock<P: Platform, R>(
     local: &TryLock,
     cpu: CpuId,
-    home: &Home<'_, P>,
+    slot: &PagesetSlot<'_, P>,
     work: impl FnOnce(&Head<P>) -> R,
 ) -> Option<R> {
-    let gate = local.lock(cpu, home.head)?;
-    let result = (gate == OPEN).then(|| work(home.head));
-    home.head.gate.store(gate, Release); // pairs with the acquire of `lock`
+    let lock_word = local.lock(cpu, slot.head)?;
+    let result = (lock_word == OPEN).then(|| work(slot.head));
+    slot.head.lock_word.store(lock_word, Release); // pairs with the acquire of `lock`
     result
 }
 
@@ -219,34 +231,40 @@ pub struct Pinned<Q: Quiesce = OneCpu>(pub Q);
 // Acquire loads of gates pair with the release in `Head::open`, perhaps on another CPU.
 impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     #[inline(always)]
-    fn take_at_home<'m>(&self, platform: &P, homes: &Homes<'m, P>, step: u64) -> (&'m Home<'m, P>, u64) {
+    fn pop_current<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: u64,
+    ) -> (&'m PagesetSlot<'m, P>, u64) {
         let cpu = platform.current_cpu();
-        let Some(home) = homes.of(cpu) else { return (homes.nowhere(), NOTHING) };
-        (home, home.head.take(home.slots, step, home.head.gate.load(Acquire)))
+        let Some(slot) = slots.of(cpu) else { return (slots.nowhere(), NO_FRAME) };
+        (slot, slot.head.pop(slot.slots, step, slot.head.lock_word.load(Acquire)))
     }
 
     #[inline(always)]
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         platform: &P,
-        homes: &Homes<'m, P>,
-        prepare: impl FnOnce(&'m Home<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, P>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, P>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
     ) -> bool {
         let cpu = platform.current_cpu();
-        let Some(home) = homes.of(cpu) else { return false };
-        let Some((step, frame)) = prepare(home) else { return false };
-        home.head.give(home.slots, step, frame, home.head.gate.load(Acquire)) || refused(home, step, frame)
+        let Some(slot) = slots.of(cpu) else { return false };
+        let Some((step, frame)) = prepare(slot) else { return false };
+        slot.head.push(slot.slots, step, frame, slot.head.lock_word.load(Acquire))
+            || refused(slot, step, frame)
     }
 
     #[inline(always)]
     fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<u64> {
-        let gate = head.gate.load(Acquire);
-        if gate >= SHUT_REMOTELY {
+        let lock_word = head.lock_word.load(Acquire);
+        if lock_word >= LOCKED_REMOTELY {
             return None;
         }
-        head.gate.store(SHUT, Relaxed); // nothing else runs on this CPU; others quiesce it
-        Some(gate)
+        head.lock_word.store(LOCKED, Relaxed); // nothing else runs on this CPU; others quiesce it
+        Some(lock_word)
     }
 
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
@@ -268,20 +286,20 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
 pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<u64> {
     // One at a time: two who shut the gate could not tell each other's mark from their own.
     // Acquire pairs with the release below.
-    if head.visitor().swap(1, Acquire) != 0 {
+    if head.remote_lock().swap(1, Acquire) != 0 {
         return None;
     }
-    let gate = head.gate.load(Relaxed); // relaxed: the exchange decides
-    let shut = gate < SHUT_REMOTELY
+    let lock_word = head.lock_word.load(Relaxed); // relaxed: the exchange decides
+    let shut = lock_word < LOCKED_REMOTELY
         // AcqRel: sees what the last holder wrote, and comes before what `quiesce` makes others see.
-        && head.gate.compare_exchange(gate, SHUT_REMOTELY, AcqRel, Relaxed).is_ok()
+        && head.lock_word.compare_exchange(lock_word, LOCKED_REMOTELY, AcqRel, Relaxed).is_ok()
         && if quiesce() {
-            head.gate.load(Acquire) == SHUT_REMOTELY // else the head's own CPU came first
+            head.lock_word.load(Acquire) == LOCKED_REMOTELY // else the head's own CPU came first
         } else {
             // Nothing was done; the head's own CPU may have come meanwhile. Relaxed: nothing was written.
-            let _ = head.gate.compare_exchange(SHUT_REMOTELY, gate, Relaxed, Relaxed);
+            let _ = head.lock_word.compare_exchange(LOCKED_REMOTELY, lock_word, Relaxed, Relaxed);
             false
         };
-    head.visitor().store(0, Release); // pairs with the acquire above
-    shut.then_some(gate)
+    head.remote_lock().store(0, Release); // pairs with the acquire above
+    shut.then_some(lock_word)
 }

@@ -141,7 +141,7 @@ impl RawLock for SpinLock {
 /// It names its platform, so that the promise of one platform says nothing about another:
 ///
 /// ```compile_fail,E0308
-/// use zonal::cpu_local::TryLock;
+/// use zonal::platform::cpu_local::TryLock;
 /// use zonal::platform::{Platform, SpinLock, ZeroedCells};
 ///
 /// /// Takes its promise from `P` instead of making it.

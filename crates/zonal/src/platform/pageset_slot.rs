@@ -1,82 +1,82 @@
 //! What the fast path needs of the pageset that a CPU uses now, as plain data.
 //!
-//! A [`Head`] is what decides about the stack of single frames of one pageset; a [`Home`] stands beside it what else
-//! a take or a give needs, on one cache line; [`Homes`] says for each CPU which of its pagesets single frames come from
+//! A [`Head`] is what decides about the stack of single frames of one pageset; a [`PagesetSlot`] stands beside it what else
+//! a take or a give needs, on one cache line; [`PagesetSlots`] says for each CPU which of its pagesets single frames come from
 //! and go to. A stale answer is as good as one of a moment earlier, because it names a pageset of the same CPU.
 //! Neighbours: `cpu_local.rs` operates on these, `pageset/slot.rs` chooses, `pageset_word.rs` is the word.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{GUARDS, room_of};
+use crate::platform::pageset_word::{GUARDS, free_slots_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId};
 
 /// Gate of a head that was never used.
-pub const VIRGIN: u64 = 0;
+pub const UNINIT: u64 = 0;
 /// Gate of a head that is not locked.
 pub const OPEN: u64 = GUARDS;
 /// Gate of a head that was locked on its own CPU.
-pub const SHUT: u64 = u64::MAX;
+pub const LOCKED: u64 = u64::MAX;
 /// Gate of a head that was locked from another CPU.
-pub const SHUT_REMOTELY: u64 = u64::MAX - 1;
+pub const LOCKED_REMOTELY: u64 = u64::MAX - 1;
 /// What a take that tripped or was disturbed gives, above every frame.
-pub const NOTHING: u64 = u64::MAX;
+pub const NO_FRAME: u64 = u64::MAX;
 
 all_zero! {
     /// What decides about the stack of single frames of one pageset.
     ///
-    /// With `room` = the lowest 27 bits of the word, the frames lie in `slots[room..]`, the next one to
+    /// With `free_slots` = the lowest 27 bits of the word, the frames lie in `slots[free_slots..]`, the next one to
     /// take first. Offsets of the fields, for restartable sequences: they stand in the order given,
     /// eight bytes apart where the platform's cells are plain integers.
     #[repr(C)]
     pub struct Head<P> {
-        /// [`VIRGIN`], [`OPEN`], [`SHUT`] or [`SHUT_REMOTELY`].
-        pub gate: u64,
+        /// [`UNINIT`], [`OPEN`], [`LOCKED`] or [`LOCKED_REMOTELY`].
+        pub lock_word: u64,
         /// What a take and a give change.
         pub word: u64,
-        /// A take to the word `next` trips when `(next + take_limit) & gate != 0`, wrapping.
-        pub take_limit: u64,
-        /// A give to the word `next` trips when `(give_limit - next) & gate != 0`, wrapping.
-        pub give_limit: u64,
+        /// A take to the word `next` trips when `(next + pop_limit) & lock_word != 0`, wrapping.
+        pub pop_limit: u64,
+        /// A give to the word `next` trips when `(push_limit - next) & lock_word != 0`, wrapping.
+        pub push_limit: u64,
         /// 1 while somebody is about to shut the gate from another CPU.
-        visitor: u64,
+        remote_lock: u64,
     }
 }
 
 impl<P: Platform> Head<P> {
     /// 1 while somebody is about to shut the gate from another CPU.
-    pub(super) const fn visitor(&self) -> &P::U64 {
-        &self.visitor
+    pub(super) const fn remote_lock(&self) -> &P::U64 {
+        &self.remote_lock
     }
 
     /// Opens a locked head.
     #[inline(always)]
     pub(crate) fn open(&self) {
-        self.gate.store(OPEN, Release); // pairs with the acquire of the next to use or lock it
+        self.lock_word.store(OPEN, Release); // pairs with the acquire of the next to use or lock it
     }
 
     // Loads of the word and the limits are relaxed: the gate orders them.
 
     #[inline(always)]
-    pub(super) fn take(&self, slots: &[P::U32], step: u64, gate: u64) -> u64 {
+    pub(super) fn pop(&self, slots: &[P::U32], step: u64, lock_word: u64) -> u64 {
         let word = self.word.load(Relaxed);
         let next = word.wrapping_add(step);
-        if next.wrapping_add(self.take_limit.load(Relaxed)) & gate != 0 {
-            return NOTHING;
+        if next.wrapping_add(self.pop_limit.load(Relaxed)) & lock_word != 0 {
+            return NO_FRAME;
         }
-        let frame = slots[room_of(word)].load(Relaxed);
+        let frame = slots[free_slots_of(word)].load(Relaxed);
         self.word.store(next, Release); // for those who look at how full it is
         u64::from(frame)
     }
 
     #[inline(always)]
-    pub(super) fn give(&self, slots: &[P::U32], step: u64, frame: u32, gate: u64) -> bool {
+    pub(super) fn push(&self, slots: &[P::U32], step: u64, frame: u32, lock_word: u64) -> bool {
         let next = self.word.load(Relaxed).wrapping_sub(step);
-        if self.give_limit.load(Relaxed).wrapping_sub(next) & gate != 0 {
+        if self.push_limit.load(Relaxed).wrapping_sub(next) & lock_word != 0 {
             return false;
         }
-        slots[room_of(next)].store(frame, Relaxed);
+        slots[free_slots_of(next)].store(frame, Relaxed);
         self.word.store(next, Release); // as in `take`
         true
     }
@@ -84,7 +84,7 @@ impl<P: Platform> Head<P> {
 
 /// A CPU's pageset of one zone. For restartable sequences: `head` comes first, then `slots_at`.
 #[repr(C, align(64))]
-pub struct Home<'m, P: Platform> {
+pub struct PagesetSlot<'m, P: Platform> {
     /// What decides about the stack.
     pub head: &'m Head<P>,
     /// Address of the first of `slots`.
@@ -98,13 +98,13 @@ pub struct Home<'m, P: Platform> {
     pub(crate) node: NodeId,
 }
 
-copy_view!(Home);
+copy_view!(PagesetSlot);
 
-impl<P: Platform> Home<'_, P> {
+impl<P: Platform> PagesetSlot<'_, P> {
     /// Whether the stack has a frame, as of some moment.
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
-        room_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: a look
+        free_slots_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: a look
     }
 }
 
@@ -112,22 +112,22 @@ impl<P: Platform> Home<'_, P> {
 ///
 /// Invariant: `current` holds addresses of homes in `table`, each of the CPU it stands for and of
 /// a head that was used before.
-pub struct Homes<'m, P: Platform> {
+pub struct PagesetSlots<'m, P: Platform> {
     /// The first leads nowhere: all takes and gives trip there.
-    pub(crate) table: &'m [Home<'m, P>],
+    pub(crate) table: &'m [PagesetSlot<'m, P>],
     /// By CPU id.
     pub(crate) current: &'m [P::U64],
     /// Homes of each CPU: one for each zone, or just one.
     pub(crate) of_each: usize,
 }
 
-copy_view!(Homes);
+copy_view!(PagesetSlots);
 
-impl<'m, P: Platform> Homes<'m, P> {
+impl<'m, P: Platform> PagesetSlots<'m, P> {
     /// Before they are made.
     pub(crate) const NONE: Self = Self { table: &[], current: &[], of_each: 0 };
 
-    /// By CPU id, for restartable sequences: the address of the [`Home`] that the CPU uses now. There
+    /// By CPU id, for restartable sequences: the address of the [`PagesetSlot`] that the CPU uses now. There
     /// is one at least.
     #[inline(always)]
     pub fn current(&self) -> &'m [P::U64] {
@@ -136,26 +136,26 @@ impl<'m, P: Platform> Homes<'m, P> {
 
     /// The home that a CPU uses now; `None` for one that the machine does not have.
     #[inline(always)]
-    pub fn of(&self, cpu: CpuId) -> Option<&'m Home<'m, P>> {
+    pub fn of(&self, cpu: CpuId) -> Option<&'m PagesetSlot<'m, P>> {
         let address = self.current.get(cpu.index())?.load(Acquire) as usize; // pairs with `set`
-        self.table.get(address.wrapping_sub(self.table.as_ptr().addr()) / size_of::<Home<'m, P>>())
+        self.table.get(address.wrapping_sub(self.table.as_ptr().addr()) / size_of::<PagesetSlot<'m, P>>())
     }
 
     /// A home where everything trips.
     #[inline(always)]
-    pub fn nowhere(&self) -> &'m Home<'m, P> {
+    pub fn nowhere(&self) -> &'m PagesetSlot<'m, P> {
         &self.table[0]
     }
 
     /// The home of a CPU for a zone, where there is one.
-    pub(crate) fn at(&self, cpu: CpuId, zone: ZoneId) -> Option<&'m Home<'m, P>> {
+    pub(crate) fn at(&self, cpu: CpuId, zone: ZoneId) -> Option<&'m PagesetSlot<'m, P>> {
         let at = if self.of_each == 1 { 0 } else { zone.index() };
-        let home = self.table.get(1 + cpu.index() * self.of_each + at)?;
-        (home.slots_at != 0 && home.zone == zone).then_some(home)
+        let slot = self.table.get(1 + cpu.index() * self.of_each + at)?;
+        (slot.slots_at != 0 && slot.zone == zone).then_some(slot)
     }
 
-    pub(crate) fn set(&self, cpu: CpuId, home: &'m Home<'m, P>) {
-        let (cell, address) = (&self.current[cpu.index()], core::ptr::from_ref(home).expose_provenance());
+    pub(crate) fn set(&self, cpu: CpuId, slot: &'m PagesetSlot<'m, P>) {
+        let (cell, address) = (&self.current[cpu.index()], core::ptr::from_ref(slot).expose_provenance());
         // Read before it is written to leave the line shared. Release: the head was used before.
         if cell.load(Relaxed) != address as u64 {
             cell.store(address as u64, Release);

@@ -17,14 +17,14 @@ use crate::units::PageKind;
 /// Bits of the room.
 const ROOM_BITS: u32 = 27;
 /// Largest value of the room.
-const ROOM_MAX: u32 = (1 << ROOM_BITS) - 1;
+const FREE_SLOTS_MAX: u32 = (1 << ROOM_BITS) - 1;
 /// Most slots that a stack can have. One less than the field holds: a take from an empty stack is
-/// computed before it is refused, and must not carry into the guard bit, which [`Limits::TAKE_NONE`]
+/// computed before it is refused, and must not carry into the guard bit, which [`Limits::POP_NONE`]
 /// would then clear.
-pub(crate) const SLOTS_MAX: u32 = ROOM_MAX - 1;
+pub(crate) const SLOTS_MAX: u32 = FREE_SLOTS_MAX - 1;
 const LANE_BITS: u32 = 8;
 /// Lane of the blocks served from home; those before it are of the page kinds.
-pub(crate) const HOME_LANE: usize = PageKind::COUNT;
+pub(crate) const SERVED_LANE: usize = PageKind::COUNT;
 /// Number of lanes.
 const LANES: usize = PageKind::COUNT + 1;
 /// What a difference of zero is kept as.
@@ -48,11 +48,11 @@ const KIND_LANES: u64 = {
 };
 
 /// The guard bit of the room.
-pub(crate) const ROOM_GUARD: u64 = 1 << ROOM_BITS;
+pub(crate) const FREE_SLOTS_GUARD: u64 = 1 << ROOM_BITS;
 
 /// The guard bits.
 pub(crate) const GUARDS: u64 = {
-    let mut guards = ROOM_GUARD;
+    let mut guards = FREE_SLOTS_GUARD;
     let mut lane = 0;
     while lane < LANES {
         guards |= 1 << (shift(lane) + LANE_BITS);
@@ -63,24 +63,24 @@ pub(crate) const GUARDS: u64 = {
 const _: () = assert!(shift(LANES - 1) + LANE_BITS == 63);
 
 /// What the take of one frame adds to the word, by page kind.
-pub(crate) const TAKE_STEPS: [u64; PageKind::COUNT] = {
-    let mut steps = GIVE_STEPS;
+pub(crate) const POP_STEPS: [u64; PageKind::COUNT] = {
+    let mut steps = PUSH_STEPS;
     let mut kind = 0;
     while kind < PageKind::COUNT {
-        steps[kind] += 1 << shift(HOME_LANE);
+        steps[kind] += 1 << shift(SERVED_LANE);
         kind += 1;
     }
     steps
 };
 
 /// What the give of one frame subtracts from the word, by page kind.
-pub(crate) const GIVE_STEPS: [u64; PageKind::COUNT] =
+pub(crate) const PUSH_STEPS: [u64; PageKind::COUNT] =
     [1 | 1 << shift(0), 1 | 1 << shift(1), 1 | 1 << shift(2)];
 
 /// Room in a word.
 #[inline(always)]
-pub(crate) const fn room_of(word: u64) -> usize {
-    (word & ROOM_MAX as u64) as usize
+pub(crate) const fn free_slots_of(word: u64) -> usize {
+    (word & FREE_SLOTS_MAX as u64) as usize
 }
 
 /// A word in use. Invariant: guards are zero, lanes hold -128..=127.
@@ -111,14 +111,14 @@ impl Word {
     }
 
     /// Empty slots.
-    pub(crate) const fn room(self) -> u32 {
-        room_of(self.0) as u32
+    pub(crate) const fn free_slots(self) -> u32 {
+        free_slots_of(self.0) as u32
     }
 
     /// The word with another room.
-    pub(crate) const fn with_room(self, room: u32) -> Self {
-        debug_assert!(room <= ROOM_MAX);
-        Self(self.0 & !(ROOM_MAX as u64) | room as u64)
+    pub(crate) const fn with_free_slots(self, free_slots: u32) -> Self {
+        debug_assert!(free_slots <= FREE_SLOTS_MAX);
+        Self(self.0 & !(FREE_SLOTS_MAX as u64) | free_slots as u64)
     }
 
     /// The difference in a lane.
@@ -135,7 +135,7 @@ impl Word {
 
     /// Whether all differences are zero.
     pub(crate) const fn is_clean(self) -> bool {
-        let rooms = ROOM_MAX as u64;
+        let rooms = FREE_SLOTS_MAX as u64;
         self.0 & !rooms == Self::empty(0).0
     }
 }
@@ -145,32 +145,33 @@ impl Word {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Largest room that a take may leave.
-    pub(crate) room_most: u32,
+    pub(crate) free_slots_max: u32,
     /// Smallest room that a give may leave.
-    pub(crate) room_least: u32,
+    pub(crate) free_slots_min: u32,
     /// Largest size of the differences by page kind.
     pub(crate) kinds: u8,
     /// Largest difference of the blocks served from home.
-    pub(crate) home: u8,
+    pub(crate) served: u8,
 }
 
 impl Limits {
     /// The limit of takes that no take keeps.
-    pub(crate) const TAKE_NONE: u64 = ROOM_GUARD;
+    pub(crate) const POP_NONE: u64 = FREE_SLOTS_GUARD;
     /// The limit of gives that no give keeps.
-    pub(crate) const GIVE_NONE: u64 = 2 * ROOM_GUARD - 1;
+    pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 1;
 
     /// What is added to the word after a take: a guard shows when a field is above its limit.
-    pub(crate) const fn for_takes(self) -> u64 {
-        let most = KIND_LANES * self.kinds as u64 + ((self.home as u64) << shift(HOME_LANE));
-        (ROOM_MAX - self.room_most) as u64 | ((KIND_LANES | 1 << shift(HOME_LANE)) * (LANE_MAX - BIAS) - most)
+    pub(crate) const fn for_pops(self) -> u64 {
+        let most = KIND_LANES * self.kinds as u64 + ((self.served as u64) << shift(SERVED_LANE));
+        (FREE_SLOTS_MAX - self.free_slots_max) as u64
+            | ((KIND_LANES | 1 << shift(SERVED_LANE)) * (LANE_MAX - BIAS) - most)
     }
 
     /// What the word after a give is subtracted from: a guard shows when a field is below its limit.
-    pub(crate) const fn for_gives(self) -> u64 {
+    pub(crate) const fn for_pushes(self) -> u64 {
         // The last lane does not change by gives: its guard never shows.
-        let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) + (LANE_MAX << shift(HOME_LANE));
-        (ROOM_MAX as u64 + self.room_least as u64) | shows
+        let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) + (LANE_MAX << shift(SERVED_LANE));
+        (FREE_SLOTS_MAX as u64 + self.free_slots_min as u64) | shows
     }
 }
 
@@ -186,9 +187,9 @@ mod tests {
         for _ in 0..10_000 {
             let lane = random.index(LANES);
             differences[lane] = random.below(251) as i64 - 125;
-            let room = random.below(1 << ROOM_BITS) as u32;
-            word = word.with_difference(lane, differences[lane]).with_room(room);
-            assert_eq!(word.room(), room);
+            let free_slots = random.below(1 << ROOM_BITS) as u32;
+            word = word.with_difference(lane, differences[lane]).with_free_slots(free_slots);
+            assert_eq!(word.free_slots(), free_slots);
             assert_eq!(core::array::from_fn(|lane| word.difference(lane)), differences);
             assert_eq!(word.is_clean(), differences == [0; LANES]);
             assert_eq!(word.bits() & GUARDS, 0);
@@ -198,11 +199,11 @@ mod tests {
     #[test]
     fn an_empty_stack_of_most_slots_gives_nothing() {
         let word = Word::empty(SLOTS_MAX);
-        let limits = Limits { room_most: SLOTS_MAX, room_least: 0, kinds: 125, home: 125 };
-        for step in TAKE_STEPS {
+        let limits = Limits { free_slots_max: SLOTS_MAX, free_slots_min: 0, kinds: 125, served: 125 };
+        for step in POP_STEPS {
             let next = word.bits().wrapping_add(step);
-            assert_ne!(next.wrapping_add(limits.for_takes()) & GUARDS, 0);
-            assert_ne!(next.wrapping_add(Limits::TAKE_NONE) & GUARDS, 0);
+            assert_ne!(next.wrapping_add(limits.for_pops()) & GUARDS, 0);
+            assert_ne!(next.wrapping_add(Limits::POP_NONE) & GUARDS, 0);
         }
     }
 
@@ -211,42 +212,43 @@ mod tests {
     fn guards_show_what_is_beyond_a_limit() {
         let mut random = Random::new(11);
         for _ in 0..20_000 {
-            let room_most = random.below(1 << ROOM_BITS) as u32;
+            let free_slots_max = random.below(1 << ROOM_BITS) as u32;
             let limits = Limits {
-                room_most,
-                room_least: random.below(u64::from(room_most) + 1) as u32,
+                free_slots_max,
+                free_slots_min: random.below(u64::from(free_slots_max) + 1) as u32,
                 kinds: random.below(126) as u8,
-                home: random.below(126) as u8,
+                served: random.below(126) as u8,
             };
             let kind = random.index(PageKind::COUNT);
             let near =
                 |random: &mut Random, limit: i64| (limit + random.below(5) as i64 - 2).clamp(-126, 126);
             let mut word = Word::empty(0);
-            for lane in 0..HOME_LANE {
+            for lane in 0..SERVED_LANE {
                 let within = i64::from(limits.kinds);
                 let sign = if random.below(2) == 0 { 1 } else { -1 };
                 word = word.with_difference(lane, near(&mut random, sign * within).clamp(-within, within));
             }
             word = word.with_difference(
-                HOME_LANE,
-                near(&mut random, i64::from(limits.home)).min(i64::from(limits.home)),
+                SERVED_LANE,
+                near(&mut random, i64::from(limits.served)).min(i64::from(limits.served)),
             );
-            let edge = if random.below(2) == 0 { limits.room_most } else { limits.room_least };
-            let room = (i64::from(edge) + random.below(5) as i64 - 2).clamp(0, i64::from(SLOTS_MAX)) as u32;
-            word = word.with_room(room);
+            let edge = if random.below(2) == 0 { limits.free_slots_max } else { limits.free_slots_min };
+            let free_slots =
+                (i64::from(edge) + random.below(5) as i64 - 2).clamp(0, i64::from(SLOTS_MAX)) as u32;
+            word = word.with_free_slots(free_slots);
 
-            let beyond = room + 1 > limits.room_most
+            let beyond = free_slots + 1 > limits.free_slots_max
                 || word.difference(kind) + 1 > i64::from(limits.kinds)
-                || word.difference(HOME_LANE) + 1 > i64::from(limits.home);
-            let next = word.bits().wrapping_add(TAKE_STEPS[kind]);
-            assert_eq!(next.wrapping_add(limits.for_takes()) & GUARDS != 0, beyond, "{limits:?} {word:?}");
-            assert_ne!(next.wrapping_add(Limits::TAKE_NONE) & GUARDS, 0);
+                || word.difference(SERVED_LANE) + 1 > i64::from(limits.served);
+            let next = word.bits().wrapping_add(POP_STEPS[kind]);
+            assert_eq!(next.wrapping_add(limits.for_pops()) & GUARDS != 0, beyond, "{limits:?} {word:?}");
+            assert_ne!(next.wrapping_add(Limits::POP_NONE) & GUARDS, 0);
 
-            let beyond = i64::from(room) - 1 < i64::from(limits.room_least)
+            let beyond = i64::from(free_slots) - 1 < i64::from(limits.free_slots_min)
                 || word.difference(kind) - 1 < -i64::from(limits.kinds);
-            let next = word.bits().wrapping_sub(GIVE_STEPS[kind]);
-            assert_eq!(limits.for_gives().wrapping_sub(next) & GUARDS != 0, beyond, "{limits:?} {word:?}");
-            assert_ne!(Limits::GIVE_NONE.wrapping_sub(next) & GUARDS, 0);
+            let next = word.bits().wrapping_sub(PUSH_STEPS[kind]);
+            assert_eq!(limits.for_pushes().wrapping_sub(next) & GUARDS != 0, beyond, "{limits:?} {word:?}");
+            assert_ne!(Limits::PUSH_NONE.wrapping_sub(next) & GUARDS, 0);
         }
     }
 }

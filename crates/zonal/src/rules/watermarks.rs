@@ -117,8 +117,8 @@ impl WatermarkBasis {
         let own = kind == ZoneKind::Movable && self.movable_min == MovableMin::OwnMinimum;
         let min = if own { (managed_wide / 1024).clamp(32, 128) } else { share };
         let gap = (share / 4).max(managed_wide * u128::from(self.scale_factor) / 10_000);
-        let mark = |pages: u128| PageCount::new(u64::try_from(pages).unwrap_or(u64::MAX));
-        Watermarks { min: mark(min), low: mark(min + gap), high: mark(min + 2 * gap) }
+        let watermark = |pages: u128| PageCount::new(u64::try_from(pages).unwrap_or(u64::MAX));
+        Watermarks { min: watermark(min), low: watermark(min + gap), high: watermark(min + 2 * gap) }
     }
 }
 
@@ -135,7 +135,7 @@ pub struct Watermarks {
 
 /// The mark a scan asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Mark {
+pub enum Watermark {
     /// The last before requests fail or reclaim.
     Min,
     /// That of a first scan.
@@ -157,7 +157,7 @@ pub enum Urgency {
 }
 
 impl Watermarks {
-    /// Whether a zone with `free` frames can give a block of `order` and stay above `mark`.
+    /// Whether a zone with `free` frames can give a block of `order` and stay above `watermark`.
     ///
     /// `reserve` is what the request's zone limit must leave; no urgency but
     /// [`Urgency::Reserve`] reaches into it. That a free block is large enough is not asked here.
@@ -166,7 +166,7 @@ impl Watermarks {
         &self,
         free: PageCount,
         order: Order,
-        mark: Mark,
+        watermark: Watermark,
         urgency: Urgency,
         reserve: PageCount,
     ) -> bool {
@@ -174,13 +174,13 @@ impl Watermarks {
             return true;
         }
         let left = free.saturating_minus(order.pages().saturating_minus(PageCount::new(1)));
-        left > self.discounted(mark, urgency).plus(reserve)
+        left > self.discounted(watermark, urgency).plus(reserve)
     }
 
-    /// `mark` in frames, lowered by the request's urgency; only `min` is ever lowered.
+    /// `watermark` in frames, lowered by the request's urgency; only `min` is ever lowered.
     #[must_use]
-    pub fn discounted(&self, mark: Mark, urgency: Urgency) -> PageCount {
-        if mark == Mark::Low {
+    pub fn discounted(&self, watermark: Watermark, urgency: Urgency) -> PageCount {
+        if watermark == Watermark::Low {
             return self.low;
         }
         let min = self.min.get();
@@ -202,7 +202,7 @@ mod tests {
         PageCount::new(count)
     }
 
-    fn marks(min: u64, low: u64, high: u64) -> Watermarks {
+    fn watermarks(min: u64, low: u64, high: u64) -> Watermarks {
         Watermarks { min: pages(min), low: pages(low), high: pages(high) }
     }
 
@@ -235,17 +235,17 @@ mod tests {
     #[test]
     fn marks_of_linux_6_1() {
         let basis = basis(&MOVABLE_61, 97_180, MovableMin::Ordinary);
-        assert_eq!(basis.watermarks(ZoneKind::Dma, pages(3840)), marks(93, 116, 139));
-        assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(242_462)), marks(5901, 7376, 8851));
-        assert_eq!(basis.watermarks(ZoneKind::Movable, pages(256_856)), marks(6251, 7813, 9375));
+        assert_eq!(basis.watermarks(ZoneKind::Dma, pages(3840)), watermarks(93, 116, 139));
+        assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(242_462)), watermarks(5901, 7376, 8851));
+        assert_eq!(basis.watermarks(ZoneKind::Movable, pages(256_856)), watermarks(6251, 7813, 9375));
     }
 
     #[test]
     fn marks_of_linux_7_2() {
         let basis = basis(&MOVABLE_72, 97_140, MovableMin::OwnMinimum);
-        assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(243_108)), marks(12037, 15046, 18055));
-        assert_eq!(basis.watermarks(ZoneKind::Normal, pages(1024)), marks(50, 62, 74));
-        assert_eq!(basis.watermarks(ZoneKind::Movable, pages(256_854)), marks(128, 3307, 6486));
+        assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(243_108)), watermarks(12037, 15046, 18055));
+        assert_eq!(basis.watermarks(ZoneKind::Normal, pages(1024)), watermarks(50, 62, 74));
+        assert_eq!(basis.watermarks(ZoneKind::Movable, pages(256_854)), watermarks(128, 3307, 6486));
         assert_eq!(basis.watermarks(ZoneKind::Movable, pages(1000)).min, pages(32));
     }
 
@@ -289,32 +289,38 @@ mod tests {
         assert_eq!(found.min, pages(1 << 50));
         assert!(found.low.get().abs_diff((1 << 50) + gap) < 10, "{found:?}");
         let none = settings.basis(core::iter::empty(), 4096);
-        assert_eq!(none.watermarks(ZoneKind::Normal, pages(0)), marks(0, 0, 0));
+        assert_eq!(none.watermarks(ZoneKind::Normal, pages(0)), watermarks(0, 0, 0));
     }
 
     #[test]
     fn check_at_the_edge() {
-        let zone = marks(100, 125, 150);
+        let zone = watermarks(100, 125, 150);
         let page = Order::PAGE;
-        let ask = |free, order, mark, urgency, reserve| {
-            zone.allow(pages(free), order, mark, urgency, pages(reserve))
+        let ask = |free, order, watermark, urgency, reserve| {
+            zone.allow(pages(free), order, watermark, urgency, pages(reserve))
         };
         assert!(
-            !ask(125, page, Mark::Low, Urgency::Normal, 0) && ask(126, page, Mark::Low, Urgency::Normal, 0)
+            !ask(125, page, Watermark::Low, Urgency::Normal, 0)
+                && ask(126, page, Watermark::Low, Urgency::Normal, 0)
         );
-        assert!(!ask(135, page, Mark::Low, Urgency::Normal, 10));
-        assert!(ask(136, page, Mark::Low, Urgency::Atomic, 10));
-        assert!(!ask(135, page, Mark::Low, Urgency::Atomic, 10));
+        assert!(!ask(135, page, Watermark::Low, Urgency::Normal, 10));
+        assert!(ask(136, page, Watermark::Low, Urgency::Atomic, 10));
+        assert!(!ask(135, page, Watermark::Low, Urgency::Atomic, 10));
         let huge = Order::new(9).unwrap();
         assert!(
-            !ask(611, huge, Mark::Min, Urgency::Normal, 0) && ask(612, huge, Mark::Min, Urgency::Normal, 0)
+            !ask(611, huge, Watermark::Min, Urgency::Normal, 0)
+                && ask(612, huge, Watermark::Min, Urgency::Normal, 0)
         );
-        assert!(!ask(400, huge, Mark::Min, Urgency::High, 0));
-        assert!(!ask(50, page, Mark::Min, Urgency::High, 0) && ask(51, page, Mark::Min, Urgency::High, 0));
+        assert!(!ask(400, huge, Watermark::Min, Urgency::High, 0));
         assert!(
-            !ask(38, page, Mark::Min, Urgency::Atomic, 0) && ask(39, page, Mark::Min, Urgency::Atomic, 0)
+            !ask(50, page, Watermark::Min, Urgency::High, 0)
+                && ask(51, page, Watermark::Min, Urgency::High, 0)
         );
-        assert!(!ask(48, page, Mark::Min, Urgency::Atomic, 10));
-        assert!(ask(0, page, Mark::Min, Urgency::Reserve, 10));
+        assert!(
+            !ask(38, page, Watermark::Min, Urgency::Atomic, 0)
+                && ask(39, page, Watermark::Min, Urgency::Atomic, 0)
+        );
+        assert!(!ask(48, page, Watermark::Min, Urgency::Atomic, 10));
+        assert!(ask(0, page, Watermark::Min, Urgency::Reserve, 10));
     }
 }

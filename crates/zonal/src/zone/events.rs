@@ -25,7 +25,7 @@ pub(crate) enum Event {
     DirectStalls,
     DirectReclaimed,
     DirectNs,
-    Withheld,
+    Retired,
     PoisonFound,
     Failures,
 }
@@ -64,7 +64,7 @@ pub struct Events {
     /// Time spent in direct reclaim, in nanoseconds.
     pub direct_ns: u64,
     /// Frames withheld on allocation because they were somebody's already (misuse).
-    pub withheld: u64,
+    pub retired: u64,
     /// Frames found changed while free, under the poison option.
     pub poison_found: u64,
     /// Requests that failed.
@@ -111,7 +111,7 @@ impl<P: Platform> EventCells<P> {
         sum.direct_stalls += of(Event::DirectStalls);
         sum.direct_reclaimed += of(Event::DirectReclaimed);
         sum.direct_ns += of(Event::DirectNs);
-        sum.withheld += of(Event::Withheld);
+        sum.retired += of(Event::Retired);
         sum.poison_found += of(Event::PoisonFound);
         sum.failures += of(Event::Failures);
     }

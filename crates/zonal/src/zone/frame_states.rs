@@ -15,7 +15,7 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::config::Misuse;
+use crate::config::InvalidFree;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::Order;
@@ -96,22 +96,22 @@ pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
 /// a block from its owner.
 ///
 /// # Errors
-/// The state that another free left first. Under [`Misuse::Exact`] nothing was written then, and of
+/// The state that another free left first. Under [`InvalidFree::Exact`] nothing was written then, and of
 /// any number of frees that found the block allocated exactly one comes through: whatever happens
 /// to the frame afterwards, the others no longer find the state that they expect. Under
-/// [`Misuse::Checked`] a free that is preempted before its store overwrites what others have
+/// [`InvalidFree::Checked`] a free that is preempted before its store overwrites what others have
 /// made of the frame meanwhile.
 #[inline(always)]
 pub(crate) fn mark_freed<A: Atomic<u8>>(
     cell: &A,
     allocated: u8,
     cached: u8,
-    misuse: Misuse,
+    invalid_free: InvalidFree,
 ) -> Result<(), u8> {
-    match misuse {
+    match invalid_free {
         // AcqRel: the block's next owner sees what this one wrote. Relaxed: a failure only reports.
-        Misuse::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
-        Misuse::Checked => {
+        InvalidFree::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
+        InvalidFree::Checked => {
             cell.store(cached, Release); // pairs with the acquire in `step`
             Ok(())
         }
@@ -123,15 +123,15 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
 /// # Errors
 /// The state found instead.
 #[inline(always)]
-pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, misuse: Misuse) -> Result<(), u8> {
+pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree) -> Result<(), u8> {
     let allocated = allocated_page(PageKind::User);
-    if misuse == Misuse::Checked {
+    if invalid_free == InvalidFree::Checked {
         let found = cell.load(Relaxed); // relaxed: the caller owns the frame if it is right
         if found != allocated {
             return Err(found);
         }
     }
-    mark_freed(cell, allocated, CACHED_PAGE, misuse)
+    mark_freed(cell, allocated, CACHED_PAGE, invalid_free)
 }
 
 /// The states of a zone's frames, by offset from the zone's base.
@@ -168,7 +168,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     /// Marks a block that was `from` as allocated; `false` when it is something else by now, which
-    /// two racing frees of one block can bring about under [`Misuse::Checked`].
+    /// two racing frees of one block can bring about under [`InvalidFree::Checked`].
     #[inline]
     pub(crate) fn mark_allocated(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
         self.step(frame, from, FrameState::Allocated(order, kind))
@@ -226,7 +226,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         let cell = self.cell(frame);
         // Acquire and release: the next owner sees what this one wrote. A load and a store apart are
         // enough, because whoever takes this step has the block to itself; the check finds second
-        // copies that racing frees have made under `Misuse::Checked`.
+        // copies that racing frees have made under `InvalidFree::Checked`.
         if cell.load(Acquire) != from.encode() {
             return false;
         }
@@ -272,20 +272,25 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// # Errors
     /// The state found when it was not that of an allocated block of this order.
     #[inline]
-    pub(crate) fn release(&self, frame: u32, order: Order, misuse: Misuse) -> Result<PageKind, FrameState> {
+    pub(crate) fn release(
+        &self,
+        frame: u32,
+        order: Order,
+        invalid_free: InvalidFree,
+    ) -> Result<PageKind, FrameState> {
         let cell = self.cell(frame);
         let byte = cell.load(Relaxed); // relaxed: the exchange decides, or the caller owns the block
         if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & CACHED == CACHED {
             return Err(self.state_of(frame, byte));
         }
         let cached = FrameState::Cached(order).encode();
-        mark_freed(cell, byte, cached, misuse).map_err(|found| self.state_of(frame, found))?;
+        mark_freed(cell, byte, cached, invalid_free).map_err(|found| self.state_of(frame, found))?;
         Ok(kind_of(byte))
     }
 
     /// Makes a single frame that the caller has just released, and that nobody was told of, allocated again.
     #[cold]
-    pub(crate) fn take_back(&self, frame: u32, kind: PageKind) {
+    pub(crate) fn mark_allocated_again(&self, frame: u32, kind: PageKind) {
         // Release: pairs with the acquire of the free's exchange.
         self.cell(frame).store(allocated_page(kind), Release);
     }

@@ -21,9 +21,9 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
 
 /// Most regions of a zone: a bit each in a word.
-pub(crate) const REGIONS_MAX: usize = 64;
+pub(crate) const AREAS_MAX: usize = 64;
 /// Regions for each CPU that shares the zone, where the zone is large enough.
-const REGIONS_PER_CPU: usize = 4;
+const AREAS_PER_CPU: usize = 4;
 /// Largest order that a CPU splits in its home region before it looks at others: for single frames,
 /// which come by whole words and soon use up the rest, and for blocks.
 const SPLIT_FOR_FRAMES: u32 = 8;
@@ -35,11 +35,11 @@ const LOOKS_MAX: usize = 8;
 /// the rest of what those CPUs work on.
 const SCATTERED_MIN: u64 = 2048;
 /// Frames of a region at least: words and levels of the buddy align.
-pub(crate) const REGION_FRAMES_MIN: u64 = 4096;
+pub(crate) const AREA_FRAMES_MIN: u64 = 4096;
 
 /// How a zone is cut, the same for all its regions but the last.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RegionsShape {
+pub(crate) struct FreeAreasShape {
     frames_log2: u32,
     count: usize,
     /// Regions of a CPU: its home and those after it.
@@ -53,7 +53,7 @@ pub(crate) struct RegionsShape {
 
 /// What decides how many regions a zone of `frames` frames has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RegionsPlan {
+pub(crate) struct FreeAreasPlan {
     /// From the zone's base to its end, at most [`ZONE_FRAMES_MAX`].
     pub(crate) frames: u64,
     pub(crate) max_order: Order,
@@ -65,12 +65,12 @@ pub(crate) struct RegionsPlan {
     pub(crate) frames_min: u64,
 }
 
-impl RegionsShape {
+impl FreeAreasShape {
     /// The regions of a zone: a few for each CPU, but none smaller than asked for.
-    pub(crate) fn new(plan: &RegionsPlan) -> Self {
-        let RegionsPlan { frames, max_order, large, .. } = *plan;
-        let wanted = (plan.cpus.max(1) * REGIONS_PER_CPU).min(REGIONS_MAX) as u64;
-        let least = plan.frames_min.clamp(REGION_FRAMES_MIN, ZONE_FRAMES_MAX).max(max_order.pages().get());
+    pub(crate) fn new(plan: &FreeAreasPlan) -> Self {
+        let FreeAreasPlan { frames, max_order, large, .. } = *plan;
+        let wanted = (plan.cpus.max(1) * AREAS_PER_CPU).min(AREAS_MAX) as u64;
+        let least = plan.frames_min.clamp(AREA_FRAMES_MIN, ZONE_FRAMES_MAX).max(max_order.pages().get());
         let length = frames.div_ceil(wanted).max(least).next_power_of_two();
         let count = frames.div_ceil(length).max(1);
         let inner = BuddyShape::new(length.min(frames), max_order);
@@ -95,7 +95,7 @@ all_zero! {
     /// What changes in a region beside its bitmaps: on lines of its own, the lock beside what it
     /// guards first.
     #[repr(C, align(64))]
-    pub(crate) struct RegionCells<P> {
+    pub(crate) struct FreeAreaCells<P> {
         lock: lock,
         counts: {BuddyCounts<P>},
     }
@@ -105,13 +105,13 @@ all_zero! {
 ///
 /// Invariant: frame `f` of the zone is frame `f mod length` of region `f / length`, and free iff it
 /// is in that region's buddy.
-pub(crate) struct Regions<'m, P: Platform> {
-    pub(crate) heads: &'m [RegionCells<P>],
+pub(crate) struct FreeAreas<'m, P: Platform> {
+    pub(crate) heads: &'m [FreeAreaCells<P>],
     pub(crate) cells: &'m [P::U64],
-    pub(crate) shape: &'m RegionsShape,
+    pub(crate) shape: &'m FreeAreasShape,
 }
 
-copy_view!(Regions);
+copy_view!(FreeAreas);
 
 /// A region whose lock is held until this is dropped.
 struct Entered<'m, P: Platform> {
@@ -120,50 +120,50 @@ struct Entered<'m, P: Platform> {
     held: Held<'m, P::Lock>,
 }
 
-impl<'m, P: Platform> Regions<'m, P> {
+impl<'m, P: Platform> FreeAreas<'m, P> {
     /// The view of regions of `shape` in `heads` and `cells`.
-    pub(crate) fn new(heads: &'m [RegionCells<P>], cells: &'m [P::U64], shape: &'m RegionsShape) -> Self {
+    pub(crate) fn new(heads: &'m [FreeAreaCells<P>], cells: &'m [P::U64], shape: &'m FreeAreasShape) -> Self {
         assert!(heads.len() == shape.count() && cells.len() == shape.cells());
         Self { heads, cells, shape }
     }
 
     /// The home region of the CPU that has `rank` among `cpus`, from 0.
     #[inline]
-    pub(crate) fn home(&self, rank: usize, cpus: usize) -> usize {
+    pub(crate) fn preferred_area(&self, rank: usize, cpus: usize) -> usize {
         // In 32 bits, because division is slow.
-        const { assert!(MAX_CPUS as u64 * REGIONS_MAX as u64 <= u32::MAX as u64) };
+        const { assert!(MAX_CPUS as u64 * AREAS_MAX as u64 <= u32::MAX as u64) };
         if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
     }
 
     /// The home region of a CPU of which nothing but its number is known.
     #[cold]
-    pub(crate) fn home_of_unknown(&self, cpu: CpuId) -> usize {
+    pub(crate) fn preferred_of_unknown(&self, cpu: CpuId) -> usize {
         cpu.index() % self.shape.count
     }
 
-    /// Takes a block of `order`, near `home` if it can be had there; gives its first frame.
+    /// Takes a block of `order`, near `preferred` if it can be had there; gives its first frame.
     /// `leaving` is called before the region's lock goes.
     #[inline]
     #[must_use]
-    pub(crate) fn take(&self, order: Order, home: usize, leaving: impl FnOnce()) -> Option<u32> {
-        let first = self.first_for(order, home);
-        let region = self.enter(first);
-        if let Some(frame) = region.buddy.take(&region.held, order) {
+    pub(crate) fn alloc(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
+        let first = self.first_for(order, preferred);
+        let area = self.enter(first);
+        if let Some(frame) = area.buddy.alloc(&area.held, order) {
             leaving();
-            return Some(region.first + frame);
+            return Some(area.first + frame);
         }
-        drop(region);
-        self.take_anywhere(order, home, leaving)
+        drop(area);
+        self.alloc_anywhere(order, preferred, leaving)
     }
 
     /// [`Self::take`] from the first region that has such a block at all.
     #[cold]
-    fn take_anywhere(&self, order: Order, home: usize, leaving: impl FnOnce()) -> Option<u32> {
-        for at in self.from(home).filter(|&at| self.counts(at).has_block(order)) {
-            let region = self.enter(at);
-            if let Some(frame) = region.buddy.take(&region.held, order) {
+    fn alloc_anywhere(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
+        for at in self.from(preferred).filter(|&at| self.counts(at).has_block(order)) {
+            let area = self.enter(at);
+            if let Some(frame) = area.buddy.alloc(&area.held, order) {
                 leaving();
-                return Some(region.first + frame);
+                return Some(area.first + frame);
             }
         }
         None
@@ -171,26 +171,26 @@ impl<'m, P: Platform> Regions<'m, P> {
 
     /// Takes up to `want` blocks of `order` as [`Self::take`] does. Each goes to `sink`; `leaving`
     /// gets how many came from a region before its lock goes. Gives how many came in all.
-    pub(crate) fn take_blocks(
+    pub(crate) fn alloc_blocks(
         &self,
         order: Order,
-        home: usize,
+        preferred: usize,
         want: u32,
         sink: &mut impl FnMut(u32),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        let first = self.first_for(order, home);
-        let mut came = self.take_blocks_of(first, order, want, sink, leaving);
-        for at in self.from(home).filter(|&at| at != first) {
+        let first = self.first_for(order, preferred);
+        let mut came = self.alloc_blocks_of(first, order, want, sink, leaving);
+        for at in self.from(preferred).filter(|&at| at != first) {
             if came == want {
                 break;
             }
-            came += self.take_blocks_of(at, order, want - came, sink, leaving);
+            came += self.alloc_blocks_of(at, order, want - came, sink, leaving);
         }
         came
     }
 
-    fn take_blocks_of(
+    fn alloc_blocks_of(
         &self,
         at: usize,
         order: Order,
@@ -201,34 +201,34 @@ impl<'m, P: Platform> Regions<'m, P> {
         if !self.counts(at).has_block(order) {
             return 0;
         }
-        let region = self.enter(at);
+        let area = self.enter(at);
         let mut came = 0;
         while came < want
-            && let Some(frame) = region.buddy.take(&region.held, order)
+            && let Some(frame) = area.buddy.alloc(&area.held, order)
         {
-            sink(region.first + frame);
+            sink(area.first + frame);
             came += 1;
         }
         leaving(came);
         came
     }
 
-    /// Takes single frames in bulk, as [`Buddy::take_pages`] does, from `home` on: as many as `range`
+    /// Takes single frames in bulk, as [`Buddy::alloc_pages`] does, from `preferred` on: as many as `range`
     /// starts with if they are to be had, never more than it ends with; `leaving` as in
-    /// [`Self::take_blocks`].
-    pub(crate) fn take_pages(
+    /// [`Self::alloc_blocks`].
+    pub(crate) fn alloc_pages(
         &self,
-        home: usize,
+        preferred: usize,
         range: RangeInclusive<u32>,
         sink: &mut impl FnMut(u32, u64),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
         let (want, most) = (*range.start().min(range.end()), *range.end());
-        let first = self.first_for(Order::PAGE, home);
-        let mut came = self.take_pages_of(first, want..=most, sink, leaving);
+        let first = self.first_for(Order::PAGE, preferred);
+        let mut came = self.alloc_pages_of(first, want..=most, sink, leaving);
         if came < want {
-            for at in self.from(home).filter(|&at| at != first) {
-                came += self.take_pages_of(at, want - came..=most - came, sink, leaving);
+            for at in self.from(preferred).filter(|&at| at != first) {
+                came += self.alloc_pages_of(at, want - came..=most - came, sink, leaving);
                 if came >= want {
                     break;
                 }
@@ -238,7 +238,7 @@ impl<'m, P: Platform> Regions<'m, P> {
     }
 
     #[inline]
-    fn take_pages_of(
+    fn alloc_pages_of(
         &self,
         at: usize,
         range: RangeInclusive<u32>,
@@ -248,9 +248,9 @@ impl<'m, P: Platform> Regions<'m, P> {
         if !self.counts(at).has_block(Order::PAGE) {
             return 0;
         }
-        let region = self.enter(at);
-        let mut place = |word, frames| sink(region.first + word, frames);
-        let taken = region.buddy.take_pages(&region.held, *range.start(), *range.end(), &mut place);
+        let area = self.enter(at);
+        let mut place = |word, frames| sink(area.first + word, frames);
+        let taken = area.buddy.alloc_pages(&area.held, *range.start(), *range.end(), &mut place);
         leaving(taken);
         taken
     }
@@ -258,24 +258,24 @@ impl<'m, P: Platform> Regions<'m, P> {
     /// Frees the block of `order` at `frame`; refused as by [`Buddy::give`].
     #[inline]
     #[must_use]
-    pub(crate) fn give(&self, frame: u32, order: Order) -> bool {
-        let region = self.enter(self.region_of(frame));
-        region.buddy.give(&region.held, frame - region.first, order)
+    pub(crate) fn free(&self, frame: u32, order: Order) -> bool {
+        let area = self.enter(self.area_of(frame));
+        area.buddy.free(&area.held, frame - area.first, order)
     }
 
     /// Frees blocks of `order`; the lock of a region is kept while blocks are of the same. Gives how
     /// many were refused.
-    pub(crate) fn give_blocks(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
+    pub(crate) fn free_blocks_back(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
         let mut refused = 0;
         let mut current: Option<(usize, Entered<'m, P>)> = None;
         for frame in blocks {
-            let at = self.region_of(frame);
+            let at = self.area_of(frame);
             if current.as_ref().is_none_or(|&(entered, _)| entered != at) {
                 drop(current.take()); // before the next lock is waited for
                 current = Some((at, self.enter(at)));
             }
-            if let Some((_, region)) = &current {
-                let given = region.buddy.give(&region.held, frame - region.first, order);
+            if let Some((_, area)) = &current {
+                let given = area.buddy.free(&area.held, frame - area.first, order);
                 refused += u64::from(!given);
             }
         }
@@ -284,24 +284,24 @@ impl<'m, P: Platform> Regions<'m, P> {
 
     /// Frees the frames of a batch, region by region; gives how many were refused because they are
     /// free already.
-    pub(crate) fn give_batch(&self, batch: &WordBatch) -> u64 {
+    pub(crate) fn free_batch(&self, batch: &WordBatch) -> u64 {
         const NONE: u8 = u8::MAX;
         // The words of each region as a list, so that all are looked at once or twice.
-        let (mut first, mut next, mut regions) = ([NONE; REGIONS_MAX], [NONE; BATCH_MAX], 0_u64);
+        let (mut first, mut next, mut areas) = ([NONE; AREAS_MAX], [NONE; BATCH_MAX], 0_u64);
         for (slot, (word, _)) in batch.iter().enumerate() {
-            let at = self.region_of(word);
+            let at = self.area_of(word);
             next[slot] = core::mem::replace(&mut first[at], slot as u8);
-            regions |= 1 << at;
+            areas |= 1 << at;
         }
         let mut refused = 0;
-        while regions != 0 {
-            let at = regions.trailing_zeros() as usize;
-            regions &= regions - 1;
-            let region = self.enter(at);
+        while areas != 0 {
+            let at = areas.trailing_zeros() as usize;
+            areas &= areas - 1;
+            let area = self.enter(at);
             let mut slot = usize::from(first[at]);
             while slot < BATCH_MAX {
                 let (word, frames) = batch.word(slot);
-                refused += region.give_word(word, frames);
+                refused += area.free_word(word, frames);
                 slot = usize::from(next[slot]);
             }
         }
@@ -310,8 +310,8 @@ impl<'m, P: Platform> Regions<'m, P> {
 
     /// Frees frames of the word of 64 that starts at `first`, one per bit; gives how many were refused
     /// because they are free already.
-    pub(crate) fn give_word(&self, first: u32, frames: u64) -> u64 {
-        self.enter(self.region_of(first)).give_word(first, frames)
+    pub(crate) fn free_word(&self, first: u32, frames: u64) -> u64 {
+        self.enter(self.area_of(first)).free_word(first, frames)
     }
 
     /// Free frames.
@@ -331,7 +331,7 @@ impl<'m, P: Platform> Regions<'m, P> {
 
     /// Free blocks of `order` that are no half of a larger one, but for what is open.
     pub(crate) fn free_blocks(&self, order: Order) -> u64 {
-        let of = |head: &RegionCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
+        let of = |head: &FreeAreaCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
         self.heads.iter().map(of).sum() // relaxed: `Buddy`
     }
 
@@ -346,10 +346,10 @@ impl<'m, P: Platform> Regions<'m, P> {
             })
     }
 
-    /// Whether there is a free block of `order` or larger, looking from `home` on.
+    /// Whether there is a free block of `order` or larger, looking from `preferred` on.
     #[inline]
-    pub(crate) fn has_block(&self, order: Order, home: usize) -> bool {
-        self.from(home).any(|at| self.counts(at).has_block(order))
+    pub(crate) fn has_block(&self, order: Order, preferred: usize) -> bool {
+        self.from(preferred).any(|at| self.counts(at).has_block(order))
     }
 
     /// Order of the largest free block.
@@ -362,8 +362,8 @@ impl<'m, P: Platform> Regions<'m, P> {
     #[must_use]
     pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
         self.pieces(first, count).all(|(at, first, count)| {
-            let region = self.enter(at);
-            region.buddy.add_range(&region.held, first - region.first, count)
+            let area = self.enter(at);
+            area.buddy.add_range(&area.held, first - area.first, count)
         })
     }
 
@@ -372,16 +372,16 @@ impl<'m, P: Platform> Regions<'m, P> {
     /// # Panics
     /// When the range is not within one region.
     #[must_use]
-    pub(crate) fn take_range(&self, first: u32, count: u64) -> bool {
-        let region = self.enter(self.region_of(first));
-        region.buddy.take_range(&region.held, first - region.first, count)
+    pub(crate) fn alloc_range(&self, first: u32, count: u64) -> bool {
+        let area = self.enter(self.area_of(first));
+        area.buddy.alloc_range(&area.held, first - area.first, count)
     }
 
     /// Free frames among `count` frames from `first`.
     pub(crate) fn count_free(&self, first: u32, count: u64) -> u64 {
         let count_piece = |(at, first, count)| {
-            let region = self.enter(at);
-            region.buddy.count_free(&region.held, first - region.first, count)
+            let area = self.enter(at);
+            area.buddy.count_free(&area.held, first - area.first, count)
         };
         self.pieces(first, count).map(count_piece).sum()
     }
@@ -392,33 +392,33 @@ impl<'m, P: Platform> Regions<'m, P> {
     /// The first that does not hold.
     pub(crate) fn verify(&self) -> Result<(), BuddyFault> {
         (0..self.shape.count).try_for_each(|at| {
-            let region = self.enter(at);
-            region.buddy.verify(&region.held)
+            let area = self.enter(at);
+            area.buddy.verify(&area.held)
         })
     }
 
     /// Where a block of `order` is looked for first: at home, unless that would split a large block
     /// where others have smaller ones.
     #[inline]
-    fn first_for(&self, order: Order, home: usize) -> usize {
-        if self.is_good(order, home) { home } else { self.best(order, home) }
+    fn first_for(&self, order: Order, preferred: usize) -> usize {
+        if self.is_good(order, preferred) { preferred } else { self.best(order, preferred) }
     }
 
     /// Whether the home region has a block of `order` without splitting a much larger one.
     #[inline]
-    fn is_good(&self, order: Order, home: usize) -> bool {
+    fn is_good(&self, order: Order, preferred: usize) -> bool {
         let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
-        self.counts(home).fit(order) <= few.max(order.get().into())
+        self.counts(preferred).fit(order) <= few.max(order.get().into())
     }
 
     /// The region in which to split a block for one of `order`: the CPU's own that splits least,
     /// unless that is a large one and other CPUs' regions have much that is scattered.
     #[cold]
-    fn best(&self, order: Order, home: usize) -> usize {
+    fn best(&self, order: Order, preferred: usize) -> usize {
         let large = u32::from(self.shape.large.get());
         let fit = |at: usize| self.counts(at).fit(order);
-        let (mut own, mut least) = (home, fit(home));
-        for at in (1..self.shape.own).map(|step| self.after(home, step)) {
+        let (mut own, mut least) = (preferred, fit(preferred));
+        for at in (1..self.shape.own).map(|step| self.after(preferred, step)) {
             let fit = fit(at);
             if fit < least {
                 (own, least) = (at, fit);
@@ -429,7 +429,9 @@ impl<'m, P: Platform> Regions<'m, P> {
             return own;
         }
         let mut any = if least < u64::BITS { Some(own) } else { None };
-        for (looks, at) in (self.shape.own..self.shape.count).map(|step| self.after(home, step)).enumerate() {
+        for (looks, at) in
+            (self.shape.own..self.shape.count).map(|step| self.after(preferred, step)).enumerate()
+        {
             let (fit, few_looks) = (fit(at), looks < LOOKS_MAX);
             if few_looks && is_small && fit < large && self.scattered(at) >= SCATTERED_MIN {
                 return at;
@@ -444,17 +446,17 @@ impl<'m, P: Platform> Regions<'m, P> {
         any.unwrap_or(own)
     }
 
-    /// The region that comes `step` regions after `home`.
+    /// The region that comes `step` regions after `preferred`.
     #[inline]
-    fn after(&self, home: usize, step: usize) -> usize {
-        let at = home + step;
+    fn after(&self, preferred: usize, step: usize) -> usize {
+        let at = preferred + step;
         if at < self.shape.count { at } else { at - self.shape.count }
     }
 
-    /// All regions, `home` first.
+    /// All regions, `preferred` first.
     #[inline]
-    fn from(&self, home: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
-        (home..self.shape.count).chain(0..home)
+    fn from(&self, preferred: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
+        (preferred..self.shape.count).chain(0..preferred)
     }
 
     /// Free frames of a region outside large blocks.
@@ -471,15 +473,15 @@ impl<'m, P: Platform> Regions<'m, P> {
 
     /// The region that `frame` is in.
     #[inline]
-    fn region_of(&self, frame: u32) -> usize {
+    fn area_of(&self, frame: u32) -> usize {
         (u64::from(frame) >> self.shape.frames_log2) as usize
     }
 
     /// A range cut at the borders of regions: the region, the first frame and the count of each piece.
     fn pieces(&self, first: u32, count: u64) -> impl Iterator<Item = (usize, u32, u64)> + use<P> {
         let (log2, end) = (self.shape.frames_log2, u64::from(first) + count);
-        let regions = (u64::from(first) >> log2)..end.div_ceil(1 << log2);
-        regions.map(move |at| {
+        let areas = (u64::from(first) >> log2)..end.div_ceil(1 << log2);
+        areas.map(move |at| {
             let (start, stop) = ((at << log2).max(u64::from(first)), ((at + 1) << log2).min(end));
             (at as usize, start as u32, stop - start)
         })
@@ -499,12 +501,12 @@ impl<'m, P: Platform> Regions<'m, P> {
 impl<P: Platform> Entered<'_, P> {
     /// Frees frames of one word; gives how many were refused because they are free already.
     #[inline]
-    fn give_word(&self, first: u32, frames: u64) -> u64 {
+    fn free_word(&self, first: u32, frames: u64) -> u64 {
         let first = first - self.first;
-        if self.buddy.give_word(&self.held, first, frames) {
+        if self.buddy.free_word(&self.held, first, frames) {
             return 0;
         }
         let bits = (0..u64::BITS).filter(|bit| frames & (1 << bit) != 0);
-        bits.filter(|&bit| !self.buddy.give_word(&self.held, first, 1 << bit)).count() as u64
+        bits.filter(|&bit| !self.buddy.free_word(&self.held, first, 1 << bit)).count() as u64
     }
 }

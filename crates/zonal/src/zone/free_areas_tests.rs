@@ -15,7 +15,7 @@ use crate::platform::cpu_local::TryLock;
 use crate::platform::{Platform, RawLock, SpinLock};
 use crate::testing::{Random, cells};
 use crate::units::{CpuId, Moment, Order};
-use crate::zone::free_areas::{RegionCells, Regions, RegionsPlan, RegionsShape};
+use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
 
 std::thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
@@ -70,8 +70,8 @@ fn order(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
-fn shape(frames: u64, max_order: u8, cpus: usize) -> RegionsShape {
-    RegionsShape::new(&RegionsPlan {
+fn shape(frames: u64, max_order: u8, cpus: usize) -> FreeAreasShape {
+    FreeAreasShape::new(&FreeAreasPlan {
         frames,
         max_order: order(max_order),
         large: order(9),
@@ -81,17 +81,17 @@ fn shape(frames: u64, max_order: u8, cpus: usize) -> RegionsShape {
 }
 
 /// Regions over metadata of their own, which is leaked: tests are short.
-fn regions(shape: RegionsShape) -> Regions<'static, Watched> {
+fn areas(shape: FreeAreasShape) -> FreeAreas<'static, Watched> {
     let shape = Box::leak(Box::new(shape));
-    let heads: Vec<RegionCells<Watched>> = (0..shape.count()).map(|_| RegionCells::all_zero()).collect();
-    Regions::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape)
+    let heads: Vec<FreeAreaCells<Watched>> = (0..shape.count()).map(|_| FreeAreaCells::all_zero()).collect();
+    FreeAreas::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape)
 }
 
 /// Regions and, frame by frame, what is free.
 struct Pair {
-    regions: Regions<'static, Watched>,
+    areas: FreeAreas<'static, Watched>,
     free: Vec<bool>,
-    region_frames: usize,
+    area_frames: usize,
     taken: Vec<(u32, u8)>,
     max_order: u8,
     random: Random,
@@ -100,11 +100,11 @@ struct Pair {
 impl Pair {
     fn new(frames: u64, max_order: u8, cpus: usize, seed: u64) -> Self {
         let shape = shape(frames, max_order, cpus);
-        let region_frames = (frames as usize).div_ceil(shape.count()).next_power_of_two();
+        let area_frames = (frames as usize).div_ceil(shape.count()).next_power_of_two();
         let pair = Self {
-            regions: regions(shape),
+            areas: areas(shape),
             free: std::vec![false; frames as usize],
-            region_frames,
+            area_frames,
             taken: Vec::new(),
             max_order,
             random: Random::new(seed),
@@ -142,18 +142,18 @@ impl Pair {
         counts
     }
 
-    fn home(&mut self) -> usize {
+    fn preferred(&mut self) -> usize {
         let rank = self.random.index(7);
-        self.regions.home(rank, 7)
+        self.areas.preferred_area(rank, 7)
     }
 
     fn take(&mut self) {
         let wanted = order(self.random.below(u64::from(self.max_order) + 1) as u8);
-        let home = self.home();
+        let preferred = self.preferred();
         let some = self.blocks()[usize::from(wanted.get())..].iter().any(|&count| count > 0);
-        assert_eq!(self.regions.has_block(wanted, home), some);
+        assert_eq!(self.areas.has_block(wanted, preferred), some);
         let mut left = 0;
-        let taken = self.regions.take(wanted, home, || {
+        let taken = self.areas.alloc(wanted, preferred, || {
             assert_eq!(HELD.get(), 1);
             left += 1;
         });
@@ -169,14 +169,14 @@ impl Pair {
         self.taken.push((frame, k));
     }
 
-    fn take_blocks(&mut self) {
+    fn alloc_blocks(&mut self) {
         let wanted = order(self.random.below(5) as u8);
-        let (home, want) = (self.home(), 1 + self.random.below(40) as u32);
+        let (preferred, want) = (self.preferred(), 1 + self.random.below(40) as u32);
         let mut found = Vec::new();
         let mut left = 0;
-        let came = self.regions.take_blocks(
+        let came = self.areas.alloc_blocks(
             wanted,
-            home,
+            preferred,
             want,
             &mut |frame| {
                 assert_eq!(HELD.get(), 1);
@@ -193,8 +193,8 @@ impl Pair {
         assert!(came == want || (came < want && !more));
     }
 
-    fn take_pages(&mut self) {
-        let (home, want) = (self.home(), 1 + self.random.below(BATCH_MAX as u64) as u32);
+    fn alloc_pages(&mut self) {
+        let (preferred, want) = (self.preferred(), 1 + self.random.below(BATCH_MAX as u64) as u32);
         let most = (want + self.random.below(70) as u32).saturating_sub(6).max(1);
         let mut found = Vec::new();
         let mut left = 0;
@@ -202,8 +202,8 @@ impl Pair {
             assert_eq!(HELD.get(), 1);
             left += count;
         };
-        let came = self.regions.take_pages(
-            home,
+        let came = self.areas.alloc_pages(
+            preferred,
             want..=most,
             &mut |first, frames| found.push((first, frames)),
             &mut leaving,
@@ -223,23 +223,23 @@ impl Pair {
         let at = self.random.index(self.taken.len());
         let (frame, k) = self.taken.swap_remove(at);
         self.set(frame, 1 << k, true);
-        assert!(self.regions.give(frame, order(k)));
-        assert!(!self.regions.give(frame, order(k)), "given twice");
+        assert!(self.areas.free(frame, order(k)));
+        assert!(!self.areas.free(frame, order(k)), "given twice");
     }
 
     /// Some blocks of one order, wherever they are.
-    fn give_blocks(&mut self) {
+    fn free_blocks_back(&mut self) {
         let k = self.random.below(4) as u8;
         let given: Vec<u32> =
             self.taken.iter().filter(|block| block.1 == k).map(|block| block.0).take(20).collect();
         self.taken.retain(|block| block.1 != k || !given.contains(&block.0));
         given.iter().for_each(|&frame| self.set(frame, 1 << k, true));
         let twice = given.iter().chain(given.first()).copied();
-        assert_eq!(self.regions.give_blocks(order(k), twice), u64::from(!given.is_empty()));
+        assert_eq!(self.areas.free_blocks_back(order(k), twice), u64::from(!given.is_empty()));
     }
 
     /// Single frames from anywhere, one of them free already.
-    fn give_batch(&mut self) {
+    fn free_batch(&mut self) {
         let mut batch = WordBatch::new();
         for _ in 0..self.random.below(BATCH_MAX as u64) {
             let Some(at) = self.taken.iter().rposition(|block| block.1 == 0) else { break };
@@ -250,9 +250,9 @@ impl Pair {
                 self.set(frame, 1, true);
             }
         }
-        assert_eq!(self.regions.give_batch(&batch), 0);
+        assert_eq!(self.areas.free_batch(&batch), 0);
         let again: u32 = batch.iter().map(|(_, frames)| frames.count_ones()).sum();
-        assert_eq!(self.regions.give_batch(&batch), u64::from(again), "given twice");
+        assert_eq!(self.areas.free_batch(&batch), u64::from(again), "given twice");
     }
 
     /// A range that may span regions, in steps that do not.
@@ -262,10 +262,10 @@ impl Pair {
         let bits = self.random.below(1 + u64::from(frames.ilog2()));
         let count = (1 + self.random.index(1 << bits)).min(frames - start);
         let expected = self.free[start..][..count].iter().filter(|&&free| free).count() as u64;
-        assert_eq!(self.regions.count_free(start as u32, count as u64), expected);
-        let within = count.min(self.region_frames - start % self.region_frames);
+        assert_eq!(self.areas.count_free(start as u32, count as u64), expected);
+        let within = count.min(self.area_frames - start % self.area_frames);
         let all = self.is_free(start as u32, within as u64);
-        assert_eq!(self.regions.take_range(start as u32, within as u64), all);
+        assert_eq!(self.areas.alloc_range(start as u32, within as u64), all);
         if all {
             self.set(start as u32, within as u64, false);
         }
@@ -278,35 +278,35 @@ impl Pair {
                     for frame in (first as usize..end).filter(|frame| !(start..start + count).contains(frame))
                     {
                         self.free[frame] = true;
-                        assert!(self.regions.give(frame as u32, Order::PAGE), "{length}");
+                        assert!(self.areas.free(frame as u32, Order::PAGE), "{length}");
                     }
                     false
                 }
             });
             self.set(start as u32, count as u64, true);
-            assert!(self.regions.add_range(start as u32, count as u64));
+            assert!(self.areas.add_range(start as u32, count as u64));
         }
     }
 
     fn check(&self) {
         assert_eq!(HELD.get(), 0);
-        assert_eq!(self.regions.verify(), Ok(()));
+        assert_eq!(self.areas.verify(), Ok(()));
         let free = self.free.iter().filter(|&&free| free).count() as u64;
-        assert_eq!(self.regions.free_pages(), free);
-        self.regions.settle();
+        assert_eq!(self.areas.free_pages(), free);
+        self.areas.settle();
         for (k, count) in (0..).zip(self.blocks()) {
-            assert_eq!(self.regions.free_blocks(order(k)), count, "order {k}");
+            assert_eq!(self.areas.free_blocks(order(k)), count, "order {k}");
         }
     }
 
     fn step(&mut self) {
         match self.random.below(12) {
             0..=1 => self.take(),
-            2..=3 => self.take_pages(),
-            4 => self.take_blocks(),
+            2..=3 => self.alloc_pages(),
+            4 => self.alloc_blocks(),
             5..=7 => self.give(),
-            8..=9 => self.give_batch(),
-            10 => self.give_blocks(),
+            8..=9 => self.free_batch(),
+            10 => self.free_blocks_back(),
             _ => self.take_and_add_range(),
         }
     }
@@ -319,7 +319,7 @@ fn bits(frames: u64) -> impl Iterator<Item = u32> {
 fn run_history(frames: u64, max_order: u8, cpus: usize, seed: u64, steps: u32) {
     let mut pair = Pair::new(frames, max_order, cpus, seed);
     pair.set(0, frames, true);
-    assert!(pair.regions.add_range(0, frames));
+    assert!(pair.areas.add_range(0, frames));
     pair.check();
     for step in 0..steps {
         pair.step();
@@ -347,64 +347,64 @@ fn histories() {
 #[test]
 fn what_nearly_nobody_has_is_found_anywhere() {
     let mut pair = Pair::new(16 * 4096, 10, 4, 1);
-    for region in 0..16 {
-        assert!(pair.regions.add_range(region * 4096 + 1024, 1024));
-        pair.set(region * 4096 + 1024, 1024, true);
-        let home = pair.home();
-        assert_eq!(pair.regions.take(order(10), home, || {}), Some(region * 4096 + 1024));
-        pair.set(region * 4096 + 1024, 1024, false);
+    for area in 0..16 {
+        assert!(pair.areas.add_range(area * 4096 + 1024, 1024));
+        pair.set(area * 4096 + 1024, 1024, true);
+        let preferred = pair.preferred();
+        assert_eq!(pair.areas.alloc(order(10), preferred, || {}), Some(area * 4096 + 1024));
+        pair.set(area * 4096 + 1024, 1024, false);
     }
-    assert_eq!(pair.regions.take(Order::PAGE, 3, || {}), None);
+    assert_eq!(pair.areas.alloc(Order::PAGE, 3, || {}), None);
 }
 
 #[test]
 fn a_cpu_stays_at_home_and_leaves_large_blocks_whole() {
-    let regions = regions(shape(8 * 4096, 10, 2));
-    assert!(regions.add_range(0, 8 * 4096));
-    let homes = [0, 1].map(|rank| regions.home(rank, 2));
-    assert_eq!(homes, [0, 4]);
-    let region_of = |frame: Option<u32>| frame.unwrap() / 4096;
-    assert_eq!(homes.map(|home| region_of(regions.take(order(3), home, || {}))), [0, 4]);
-    assert_eq!(homes.map(|home| region_of(regions.take(order(3), home, || {}))), [0, 4]);
-    assert_eq!(regions.take(order(8), 0, || {}), Some(256), "splits nothing");
-    assert_eq!(regions.take(order(8), 0, || {}), Some(512), "splits least");
-    assert_eq!(regions.take(order(8), 0, || {}), Some(768));
-    assert_eq!(region_of(regions.take(order(10), 0, || {})), 0);
+    let areas = areas(shape(8 * 4096, 10, 2));
+    assert!(areas.add_range(0, 8 * 4096));
+    let preferred = [0, 1].map(|rank| areas.preferred_area(rank, 2));
+    assert_eq!(preferred, [0, 4]);
+    let area_of = |frame: Option<u32>| frame.unwrap() / 4096;
+    assert_eq!(preferred.map(|preferred| area_of(areas.alloc(order(3), preferred, || {}))), [0, 4]);
+    assert_eq!(preferred.map(|preferred| area_of(areas.alloc(order(3), preferred, || {}))), [0, 4]);
+    assert_eq!(areas.alloc(order(8), 0, || {}), Some(256), "splits nothing");
+    assert_eq!(areas.alloc(order(8), 0, || {}), Some(512), "splits least");
+    assert_eq!(areas.alloc(order(8), 0, || {}), Some(768));
+    assert_eq!(area_of(areas.alloc(order(10), 0, || {})), 0);
     // Region 5 is full of holes as large as the block: better than to split one in region 0.
-    let holes: Vec<u32> = (0..16).map(|_| regions.take(order(8), 5, || {}).unwrap()).collect();
+    let holes: Vec<u32> = (0..16).map(|_| areas.alloc(order(8), 5, || {}).unwrap()).collect();
     assert!(holes.iter().all(|hole| hole / 4096 == 5));
     let give_every_other = |from: usize, count: usize| {
         let given = holes.iter().skip(from).step_by(2).take(count);
-        assert!(given.copied().all(|hole| regions.give(hole, order(8))));
+        assert!(given.copied().all(|hole| areas.free(hole, order(8))));
     };
     give_every_other(0, 7);
-    let here = regions.take(order(8), 0, || {});
-    assert_eq!(region_of(here), 0, "too few holes to share regions for");
-    assert!(regions.give(here.unwrap(), order(8)));
+    let here = areas.alloc(order(8), 0, || {});
+    assert_eq!(area_of(here), 0, "too few holes to share regions for");
+    assert!(areas.free(here.unwrap(), order(8)));
     give_every_other(14, 1);
-    assert_eq!(regions.take(order(8), 0, || {}), Some(holes[0]));
+    assert_eq!(areas.alloc(order(8), 0, || {}), Some(holes[0]));
 }
 
 #[test]
 fn a_cpu_splits_the_least_among_its_own_regions() {
-    let regions = regions(shape(4 * 4096, 10, 1));
-    assert_eq!(regions.shape.count(), 4, "all of them the one CPU's own");
+    let areas = areas(shape(4 * 4096, 10, 1));
+    assert_eq!(areas.shape.count(), 4, "all of them the one CPU's own");
     // Free: a block of order 10 at home, and one of order 9, 4 and 7 in its other regions.
-    for (region, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
-        assert!(regions.add_range(region * 4096 + (1 << free), 1 << free));
+    for (area, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
+        assert!(areas.add_range(area * 4096 + (1 << free), 1 << free));
     }
-    let take = |k: u8| regions.take(order(k), 0, || {});
+    let take = |k: u8| areas.alloc(order(k), 0, || {});
     assert_eq!(take(3), Some(2 * 4096 + 16), "a block of order 4 is split");
     assert_eq!(take(4), Some(3 * 4096 + 128), "that of order 7 is the least now");
     assert_eq!(take(8), Some(4096 + 512), "that of order 9");
     assert_eq!(take(9), Some(1024), "what is left is at home");
-    assert_eq!(regions.verify(), Ok(()));
+    assert_eq!(areas.verify(), Ok(()));
 }
 
 #[test]
 fn regions_for_every_zone() {
     let count = |frames, max_order, cpus, frames_min| {
-        RegionsShape::new(&RegionsPlan {
+        FreeAreasShape::new(&FreeAreasPlan {
             frames,
             max_order: order(max_order),
             large: order(9),
@@ -425,9 +425,9 @@ fn regions_for_every_zone() {
             let shape = shape(frames, 10, cpus);
             assert!((1..=64).contains(&shape.count()) && shape.cells() as u64 * 8 <= frames / 4 + 4096);
             if shape.count() > 1 {
-                let regions = 0..shape.count();
-                let homes = (0..cpus).map(|rank| (rank, rank % cpus * shape.count() / cpus));
-                assert!(homes.clone().all(|(_, home)| regions.contains(&home)));
+                let areas = 0..shape.count();
+                let preferred = (0..cpus).map(|rank| (rank, rank % cpus * shape.count() / cpus));
+                assert!(preferred.clone().all(|(_, preferred)| areas.contains(&preferred)));
             }
         }
     }
@@ -435,22 +435,22 @@ fn regions_for_every_zone() {
 
 #[test]
 fn a_held_lock_keeps_no_other_region_waiting() {
-    let regions = regions(shape(2 * 4096, 10, 2));
-    assert!(regions.add_range(0, 2 * 4096));
+    let areas = areas(shape(2 * 4096, 10, 2));
+    assert!(areas.add_range(0, 2 * 4096));
     let found = AtomicU64::new(0);
-    let taken = regions.take(order(0), 0, || {
+    let taken = areas.alloc(order(0), 0, || {
         // Region 0's lock is held here. Another thread takes all of region 1 and gives it back.
         std::thread::scope(|scope| {
             let other = || {
                 let all: Vec<u32> =
-                    (0..4).map(|_| regions.take(order(10), 1, || {}).expect("region 1 is free")).collect();
+                    (0..4).map(|_| areas.alloc(order(10), 1, || {}).expect("region 1 is free")).collect();
                 assert!(all.iter().all(|&frame| frame >= 4096), "a block of region 0, whose lock is held");
-                assert!(all.iter().all(|&frame| regions.give(frame, order(10))));
+                assert!(all.iter().all(|&frame| areas.free(frame, order(10))));
                 found.store(all.len() as u64, Relaxed); // relaxed: joined
             };
             scope.spawn(other).join().unwrap();
         });
     });
     assert_eq!((taken, found.load(Relaxed)), (Some(0), 4));
-    assert_eq!(regions.verify(), Ok(()));
+    assert_eq!(areas.verify(), Ok(()));
 }

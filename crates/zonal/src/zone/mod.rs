@@ -25,28 +25,28 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::CpuLocality;
-use crate::rules::watermarks::{Mark, Urgency, Watermarks};
+use crate::rules::watermarks::{Urgency, Watermark, Watermarks};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::counters::{TOTAL_CELLS, ThresholdCells, ZoneItem, ZonedCounters};
 use crate::zone::frame_states::FrameTable;
-use crate::zone::free_areas::Regions;
+use crate::zone::free_areas::FreeAreas;
 use crate::zone::order_classes::OrderClasses;
 
 /// A CPU as the allocator knows it: the node it is on, and how many of that node's CPUs come
 /// before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seat {
-    pub(crate) cpu: CpuId,
+pub(crate) struct CpuInfo {
+    pub(crate) id: CpuId,
     pub(crate) node: u16,
     pub(crate) rank: u32,
 }
 
-impl Seat {
+impl CpuInfo {
     const NO_NODE: u16 = u16::MAX;
 
     /// The seat of a CPU id that the machine does not have.
     pub(crate) const fn absent(cpu: CpuId) -> Self {
-        Self { cpu, node: Self::NO_NODE, rank: 0 }
+        Self { id: cpu, node: Self::NO_NODE, rank: 0 }
     }
 
     pub(crate) const fn exists(&self) -> bool {
@@ -127,7 +127,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) unmanaged: PageCount,
     pub(crate) base: Pfn,
     pub(crate) cells: &'m ZoneCells<P>,
-    pub(crate) regions: Regions<'m, P>,
+    pub(crate) free_areas: FreeAreas<'m, P>,
     pub(crate) frames: FrameTable<'m, P>,
     /// A ring of freed blocks that are kept back: offset and order of each.
     pub(crate) quarantine: &'m [P::U32],
@@ -136,7 +136,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     /// One more than the largest CPU id of the machine.
     pub(crate) cpu_ids: usize,
     /// Bit for each node (by place) in whose zonelist cache the zone is marked.
-    pub(crate) marked_by: &'m [P::U64],
+    pub(crate) full_in: &'m [P::U64],
 }
 
 copy_view!(Zone);
@@ -144,15 +144,15 @@ copy_view!(Zone);
 // Loads of rules are relaxed throughout: each is a figure of its own, and a stale one is as good
 // as having come a moment earlier.
 impl<'m, P: Platform> Zone<'m, P> {
-    /// Whether the CPU at `seat` is on the zone's node.
+    /// Whether the CPU at `cpu` is on the zone's node.
     #[inline]
-    pub(crate) const fn is_own(&self, seat: Seat) -> bool {
-        seat.node as usize == self.node
+    pub(crate) const fn is_own(&self, cpu: CpuInfo) -> bool {
+        cpu.node as usize == self.node
     }
 
     /// The same, as the pageset rules have it.
-    pub(crate) const fn locality(&self, seat: Seat) -> CpuLocality {
-        if self.is_own(seat) { CpuLocality::Local } else { CpuLocality::Remote }
+    pub(crate) const fn locality(&self, cpu: CpuInfo) -> CpuLocality {
+        if self.is_own(cpu) { CpuLocality::Local } else { CpuLocality::Remote }
     }
 
     /// The zone's counters.
@@ -210,7 +210,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         let free = self.counters().approximate(ZoneItem::Free);
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
         let exact = drift_mark != 0 && free < drift_mark + frames.get();
-        PageCount::new(if exact { self.regions.free_pages() } else { free })
+        PageCount::new(if exact { self.free_areas.free_pages() } else { free })
     }
 
     /// Free frames but for what CPUs have not told yet, at the price of one load.
@@ -220,9 +220,15 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Whether the zone's watermarks let it serve a request for a block of `order`.
-    pub(crate) fn marks_allow(&self, order: Order, urgency: Urgency, limit: ZoneKind, mark: Mark) -> bool {
+    pub(crate) fn watermarks_allow(
+        &self,
+        order: Order,
+        urgency: Urgency,
+        limit: ZoneKind,
+        watermark: Watermark,
+    ) -> bool {
         let free = self.free_beside(order, limit);
-        self.watermarks().allow(free, order, mark, urgency, self.reserve(limit))
+        self.watermarks().allow(free, order, watermark, urgency, self.reserve(limit))
     }
 
     /// Free frames as the watermark check of a request for `order` sees them: judged by what remains
@@ -231,13 +237,13 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.free_before(order.pages().saturating_minus(PageCount::new(1)).plus(self.reserve(limit)))
     }
 
-    /// The region in which the CPU at `seat` looks for free frames first.
+    /// The region in which the CPU at `cpu` looks for free frames first.
     #[inline]
-    pub(crate) fn home(&self, seat: Option<Seat>) -> usize {
-        match seat {
-            Some(seat) if self.is_own(seat) => self.regions.home(seat.rank as usize, self.own_cpus),
-            Some(seat) if !seat.exists() => self.regions.home_of_unknown(seat.cpu),
-            Some(seat) => self.regions.home(seat.cpu.index(), self.cpu_ids),
+    pub(crate) fn preferred_area(&self, cpu: Option<CpuInfo>) -> usize {
+        match cpu {
+            Some(cpu) if self.is_own(cpu) => self.free_areas.preferred_area(cpu.rank as usize, self.own_cpus),
+            Some(cpu) if !cpu.exists() => self.free_areas.preferred_of_unknown(cpu.id),
+            Some(cpu) => self.free_areas.preferred_area(cpu.id.index(), self.cpu_ids),
             None => 0,
         }
     }

@@ -18,7 +18,7 @@ all_zero! {
     pub(crate) struct NodeCells<P> {
         pub(crate) rules: (line {NodeRules<P>}),
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
-        /// 1 if CPUs of the node may be away from home (`home.rs`).
+        /// 1 if CPUs of the node may be away from home (`preferred_zone.rs`).
         away: u64,
         /// 1 from a wake-up until the background worker begins.
         woken: u64,
@@ -41,7 +41,7 @@ all_zero! {
         /// CPUs online.
         cpus: u64,
         /// Home zone + 1; 0 = there is no memory at all.
-        home: u64,
+        preferred_zone: u64,
     }
 }
 
@@ -72,18 +72,18 @@ impl<P: Platform> NodeCells<P> {
 impl<'m, P: Platform> Node<'m, P> {
     /// The home zone.
     #[inline]
-    pub(crate) fn home(&self) -> Option<usize> {
-        (self.cells.rules.0.home.load(Relaxed) as usize).checked_sub(1) // relaxed: a hint
+    pub(crate) fn preferred_zone(&self) -> Option<usize> {
+        (self.cells.rules.0.preferred_zone.load(Relaxed) as usize).checked_sub(1) // relaxed: a hint
     }
 
     /// Sets the home zone.
-    pub(crate) fn set_home(&self, zone: Option<ZoneId>) {
-        let home = zone.map_or(0, |zone| zone.index() as u64 + 1);
-        self.cells.rules.0.home.store(home, Relaxed); // relaxed: a hint, frames are claimed exactly
+    pub(crate) fn set_preferred_zone(&self, zone: Option<ZoneId>) {
+        let preferred_zone = zone.map_or(0, |zone| zone.index() as u64 + 1);
+        self.cells.rules.0.preferred_zone.store(preferred_zone, Relaxed); // relaxed: a hint, frames are claimed exactly
     }
 
     /// Notes that a CPU of the node is about to be away from home.
-    pub(crate) fn note_absence(&self) {
+    pub(crate) fn note_served_elsewhere(&self) {
         // Relaxed: a hint. Read before it is written to leave the line shared.
         if self.cells.away.load(Relaxed) == 0 {
             self.cells.away.store(1, Relaxed);
@@ -91,7 +91,7 @@ impl<'m, P: Platform> Node<'m, P> {
     }
 
     /// Whether CPUs of the node may be away; they are not once the caller has called them home.
-    pub(crate) fn end_absence(&self) -> bool {
+    pub(crate) fn end_served_elsewhere(&self) -> bool {
         self.cells.away.load(Relaxed) != 0 && self.cells.away.swap(0, Relaxed) != 0 // relaxed: a hint
     }
 

@@ -27,7 +27,7 @@ pub(crate) enum Entry {
     /// It is larger than the quarantine.
     TooLarge,
     /// Another free of the same block has put it in already.
-    Withheld,
+    Retired,
 }
 
 // Every access is relaxed: the quarantine's lock orders them.
@@ -35,19 +35,19 @@ pub(crate) enum Entry {
 impl<P: Platform> Zone<'_, P> {
     /// Puts a block in, or takes the oldest out when there is no room for both.
     pub(crate) fn enter_quarantine(&self, frame: u32, order: Order, kind: PageKind) -> Entry {
-        let (room, pages) = (self.quarantine.len() as u64 / 2, order.pages().get());
-        if pages > room {
+        let (free_slots, pages) = (self.quarantine.len() as u64 / 2, order.pages().get());
+        if pages > free_slots {
             return Entry::TooLarge;
         }
         let _held = self.lock_quarantine();
         let kept = self.cells.quarantine_frames.load(Relaxed);
-        if kept + pages > room
+        if kept + pages > free_slots
             && let Some(oldest) = self.oldest()
         {
             return Entry::Oldest(oldest);
         }
         if !self.frames.mark_quarantined(frame, order, kind) {
-            return Entry::Withheld;
+            return Entry::Retired;
         }
         let entered = self.cells.quarantine_in.load(Relaxed);
         let [first, of_order] = self.place(entered);

@@ -8,10 +8,10 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::metadata::arena::{Carver, Measure};
+use crate::metadata::arena::{Arena, Measure};
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
-use crate::rules::watermarks::{Mark, Urgency};
+use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Moment, Order, SECOND_NS, ZoneKind};
 use crate::zone::order_classes::OrderClasses;
 
@@ -25,25 +25,25 @@ const CLASSES: usize = ORDER_CLASSES * MARKS * URGENCIES * ZoneKind::COUNT;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScanClass {
     order_class: usize,
-    mark: Mark,
+    watermark: Watermark,
     urgency: usize,
     limit: usize,
 }
 
 impl ScanClass {
-    pub(crate) fn new(order: Order, mark: Mark, urgency: Urgency, limit: ZoneKind) -> Self {
+    pub(crate) fn new(order: Order, watermark: Watermark, urgency: Urgency, limit: ZoneKind) -> Self {
         let urgency = (urgency as usize).min(URGENCIES - 1);
-        Self { order_class: OrderClasses::class_of(order), mark, urgency, limit: limit.index() }
+        Self { order_class: OrderClasses::class_of(order), watermark, urgency, limit: limit.index() }
     }
 
     /// The class of every scan of the cache as published.
     pub(crate) const fn published() -> Self {
-        Self { order_class: 0, mark: Mark::Min, urgency: 0, limit: 0 }
+        Self { order_class: 0, watermark: Watermark::Min, urgency: 0, limit: 0 }
     }
 
     const fn index(self) -> usize {
         let at = self.limit * URGENCIES + self.urgency;
-        (at * MARKS + self.mark as usize) * ORDER_CLASSES + self.order_class
+        (at * MARKS + self.watermark as usize) * ORDER_CLASSES + self.order_class
     }
 
     /// The order class of the scan.
@@ -59,16 +59,16 @@ impl ScanClass {
     /// The classes a mark set by this scan binds: the same or higher order class, watermark and
     /// zone limit, the same or lower urgency.
     fn bound(self) -> impl Iterator<Item = Self> {
-        let marks = match self.mark {
-            Mark::Min => &[Mark::Min, Mark::Low][..],
-            Mark::Low => &[Mark::Low][..],
+        let watermarks = match self.watermark {
+            Watermark::Min => &[Watermark::Min, Watermark::Low][..],
+            Watermark::Low => &[Watermark::Low][..],
         };
         (self.limit..ZoneKind::COUNT).flat_map(move |limit| {
             (0..=self.urgency).flat_map(move |urgency| {
-                marks.iter().flat_map(move |&mark| {
+                watermarks.iter().flat_map(move |&watermark| {
                     (self.order_class..ORDER_CLASSES).map(move |order_class| Self {
                         order_class,
-                        mark,
+                        watermark,
                         urgency,
                         limit,
                     })
@@ -79,7 +79,7 @@ impl ScanClass {
 }
 
 /// The marks of one zonelist.
-pub(crate) struct FullMarks<'m, P: Platform> {
+pub(crate) struct FullBits<'m, P: Platform> {
     /// `CLASSES` bitmaps of `words` words each.
     pub(crate) bitmaps: &'m [P::U64],
     words: usize,
@@ -87,17 +87,17 @@ pub(crate) struct FullMarks<'m, P: Platform> {
     pub(crate) wiped_at: &'m P::U64,
 }
 
-copy_view!(FullMarks);
+copy_view!(FullBits);
 
 // All accesses are relaxed: a mark carries no data, and a lost or late one corrects itself.
-impl<'m, P: Platform> FullMarks<'m, P> {
+impl<'m, P: Platform> FullBits<'m, P> {
     pub(super) fn measure(measure: &mut Measure, positions: usize) {
         measure.add::<P::U64>(CLASSES * positions.div_ceil(64) + 1);
     }
 
-    pub(super) fn carve(carver: &mut Carver<'m>, positions: usize) -> Self {
+    pub(super) fn carve(arena: &mut Arena<'m>, positions: usize) -> Self {
         let words = positions.div_ceil(64);
-        let cells = carver.u64s::<P>(CLASSES * words + 1);
+        let cells = arena.u64s::<P>(CLASSES * words + 1);
         Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }
     }
 
@@ -134,12 +134,12 @@ impl<'m, P: Platform> FullMarks<'m, P> {
 
     /// Marks `position` for every scan that `class` binds; says whether it was not marked for all
     /// of them already.
-    pub(crate) fn mark(&self, class: ScanClass, position: usize) -> bool {
+    pub(crate) fn set_bound(&self, class: ScanClass, position: usize) -> bool {
         class.bound().filter(|&bound| self.set(bound, position)).count() != 0
     }
 
     /// Marks `position` in the one bitmap of the cache as published; says whether it was not.
-    pub(crate) fn mark_published(&self, position: usize) -> bool {
+    pub(crate) fn set_published(&self, position: usize) -> bool {
         self.set(ScanClass::published(), position)
     }
 
@@ -175,9 +175,14 @@ mod tests {
 
     fn every_class() -> impl Iterator<Item = ScanClass> {
         (0..ORDER_CLASSES).flat_map(|order_class| {
-            [Mark::Min, Mark::Low].into_iter().flat_map(move |mark| {
+            [Watermark::Min, Watermark::Low].into_iter().flat_map(move |watermark| {
                 (0..URGENCIES).flat_map(move |urgency| {
-                    (0..ZoneKind::COUNT).map(move |limit| ScanClass { order_class, mark, urgency, limit })
+                    (0..ZoneKind::COUNT).map(move |limit| ScanClass {
+                        order_class,
+                        watermark,
+                        urgency,
+                        limit,
+                    })
                 })
             })
         })
@@ -190,7 +195,7 @@ mod tests {
         assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");
         for (marking, next) in every_class().flat_map(|a| every_class().map(move |b| (a, b))) {
             let binds = next.order_class >= marking.order_class
-                && next.mark >= marking.mark
+                && next.watermark >= marking.watermark
                 && next.urgency <= marking.urgency
                 && next.limit >= marking.limit;
             assert_eq!(marking.bound().any(|bound| bound == next), binds, "{marking:?} {next:?}");

@@ -13,12 +13,12 @@ pub(crate) mod full_cache;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::metadata::arena::{Carver, Measure};
+use crate::metadata::arena::{Arena, Measure};
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
 use crate::zonelist::allowed_nodes::AllowedNodes;
-use crate::zonelist::full_cache::FullMarks;
+use crate::zonelist::full_cache::FullBits;
 
 /// A bitmap over the positions of any list.
 pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
@@ -29,7 +29,7 @@ const LIMITS: usize = ZoneKind::COUNT - 1;
 /// The lists of one node, with their cache.
 pub(crate) struct Zonelist<'m, P: Platform> {
     pub(crate) copies: [ListCopy<'m, P>; 2],
-    pub(crate) full: FullMarks<'m, P>,
+    pub(crate) full: FullBits<'m, P>,
 }
 
 pub(crate) struct ListCopy<'m, P: Platform> {
@@ -103,17 +103,17 @@ impl<'m, P: Platform> Zonelist<'m, P> {
                 measure.add::<P::U64>(zones.div_ceil(64));
             }
         }
-        FullMarks::<P>::measure(measure, zones);
+        FullBits::<P>::measure(measure, zones);
     }
 
     /// Carves the lists over `zones` zones of nodes with ids below `node_ids`.
-    pub(crate) fn carve(carver: &mut Carver<'m>, zones: usize, node_ids: usize) -> Self {
+    pub(crate) fn carve(arena: &mut Arena<'m>, zones: usize, node_ids: usize) -> Self {
         let mut copy = || ListCopy {
-            entries: carver.u32s::<P>(zones + 1),
-            nodes: carver.u32s::<P>(node_ids),
-            within: core::array::from_fn(|_| carver.u64s::<P>(zones.div_ceil(64))),
+            entries: arena.u32s::<P>(zones + 1),
+            nodes: arena.u32s::<P>(node_ids),
+            within: core::array::from_fn(|_| arena.u64s::<P>(zones.div_ceil(64))),
         };
-        Self { copies: [copy(), copy()], full: FullMarks::carve(carver, zones) }
+        Self { copies: [copy(), copy()], full: FullBits::carve(arena, zones) }
     }
 }
 
@@ -138,7 +138,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
     }
 
     /// The full-zone cache of a node.
-    pub(crate) const fn full(&self, node: usize) -> &'m FullMarks<'m, P> {
+    pub(crate) const fn full(&self, node: usize) -> &'m FullBits<'m, P> {
         &self.lists[node].full
     }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use zonal::Block;
-use zonal::reclaim::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 
 use super::super::world::{Single, World, cpu_time_ns};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use zonal::threshold::{CounterRules, TotalsRule};
+use zonal::rules::stat_threshold::{CounterRules, TotalsRule};
 use zonal::units::PageCount;
 use zonal_lab::experiment::results::{CaseValue, Results};
 use zonal_lab::experiment::{CaseFilter, Options, Plan, Run, Source, built_in, load, run};

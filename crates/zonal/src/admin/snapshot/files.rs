@@ -43,7 +43,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         let ids = List(|| self.node_ids().map(|id| u32::from(id.get())));
         write(&format_args!("{NODES}/online"), &format_args!("{ids}\n"))?;
         write(&format_args!("{NODES}/possible"), &format_args!("{ids}\n"))?;
-        let cpus = List(|| self.online_seats().map(|seat| seat.cpu.get()));
+        let cpus = List(|| self.online_cpu_infos().map(|cpu| cpu.id.get()));
         write(&"sys/devices/system/cpu/online", &format_args!("{cpus}\n"))?;
         for (place, id) in self.node_ids().enumerate() {
             self.node_files(place, id, &mut write)?;
@@ -108,7 +108,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     }
 
     fn meminfo(self) -> impl fmt::Display {
-        let accounting = self.0.books();
+        let accounting = self.0.accounting();
         let [managed, free] = [accounting.managed, accounting.free].map(|pages| self.kib(pages));
         Text(move |f| {
             writeln!(f, "MemTotal:       {managed:>8} kB")?;

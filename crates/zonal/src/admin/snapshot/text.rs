@@ -18,7 +18,7 @@ use crate::machine::FrameRange;
 use crate::platform::Platform;
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::units::{CpuId, NodeId, PageCount, ZoneKind};
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 
 /// The state of an allocator, ready to be printed in the formats of Linux.
 ///
@@ -86,13 +86,13 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     }
 
     /// The CPUs online, ascending.
-    pub(super) fn online_seats(self) -> impl Iterator<Item = Seat> + use<'a, 'm, P> {
-        self.0.state.seats.iter().copied().filter(move |seat| seat.exists() && self.0.state.is_online(*seat))
+    pub(super) fn online_cpu_infos(self) -> impl Iterator<Item = CpuInfo> + use<'a, 'm, P> {
+        self.0.state.cpus.iter().copied().filter(move |cpu| cpu.exists() && self.0.state.is_online(*cpu))
     }
 
     /// The CPUs of the node at a place that are online, ascending.
     pub(super) fn online_cpus_of(self, place: usize) -> impl Iterator<Item = CpuId> + use<'a, 'm, P> {
-        self.online_seats().filter(move |seat| usize::from(seat.node) == place).map(|seat| seat.cpu)
+        self.online_cpu_infos().filter(move |cpu| usize::from(cpu.node) == place).map(|cpu| cpu.id)
     }
 
     /// The zones of one kind of the node at a place: parts of one zone of Linux.

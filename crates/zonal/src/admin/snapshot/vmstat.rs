@@ -20,7 +20,7 @@ pub(super) struct VmStat<'a, 'm, P: Platform>(pub(super) Snapshot<'a, 'm, P>);
 impl<P: Platform> fmt::Display for VmStat<'_, '_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let allocator = self.0.0;
-        writeln!(f, "nr_free_pages {}", allocator.books().free)?;
+        writeln!(f, "nr_free_pages {}", allocator.accounting().free)?;
         locality(f, &allocator.locality(), "")?;
         let (mut allocated, mut reclaimed) = ([PageCount::ZERO; 3], [PageCount::ZERO; 3]);
         for node in allocator.nodes() {
@@ -48,7 +48,7 @@ impl<P: Platform> fmt::Display for VmStat<'_, '_, P> {
             ("zonal_pageset_refills", events.refills),
             ("zonal_pageset_drains", events.drains),
             ("zonal_pageset_remote_drains", events.remote_drains),
-            ("zonal_frames_retired", events.withheld),
+            ("zonal_frames_retired", events.retired),
             ("zonal_poison_found", events.poison_found),
             ("zonal_failures", events.failures),
         ] {

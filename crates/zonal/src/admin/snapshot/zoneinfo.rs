@@ -11,7 +11,7 @@ use super::{PagesetSnapshot, ZoneSnapshot};
 use crate::platform::Platform;
 use crate::rules::watermarks::Watermarks;
 use crate::units::{PageCount, ZoneKind};
-use crate::zone::Seat;
+use crate::zone::CpuInfo;
 
 /// Kinds of zone in Linux's order; of the last there is never any memory here.
 const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
@@ -60,9 +60,9 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
         writeln!(f, "      {:<12} {}", "nr_free_pages", zone.free)?;
         locality(f, &zone.locality, "      ")?;
         writeln!(f, "  pagesets")?;
-        for seat in self.0.online_seats() {
-            let pageset = self.pageset(place, zone.kind, seat);
-            writeln!(f, "    cpu: {}", seat.cpu)?;
+        for cpu in self.0.online_cpu_infos() {
+            let pageset = self.pageset(place, zone.kind, cpu);
+            writeln!(f, "    cpu: {}", cpu.id)?;
             for (name, pages) in [
                 ("count:", pageset.count),
                 ("high:", pageset.high),
@@ -79,8 +79,8 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
     }
 
     /// A CPU's pageset of all parts of a zone.
-    fn pageset(&self, place: usize, kind: ZoneKind, seat: Seat) -> PagesetSnapshot {
-        let mut parts = self.0.parts(place, kind).map(|part| self.0.0.pageset_snapshot(part, seat));
+    fn pageset(&self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
+        let mut parts = self.0.parts(place, kind).map(|part| self.0.0.pageset_snapshot(part, cpu));
         let first = parts.next().expect("a zone that is shown has a part");
         parts.fold(first, PagesetSnapshot::joined)
     }

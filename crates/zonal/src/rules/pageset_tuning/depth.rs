@@ -36,12 +36,12 @@ impl Depths {
     }
 
     /// Where the count stands after it rose by some frames: the same low, the high pushed up.
-    pub(crate) const fn after_take(self, pages: u32) -> Self {
+    pub(crate) const fn after_pop(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_add(pages), free: self.free.saturating_sub(pages) }
     }
 
     /// Where the count stands after it fell by some frames: the same high, the low pushed down.
-    pub(crate) const fn after_give(self, pages: u32) -> Self {
+    pub(crate) const fn after_push(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_sub(pages), free: self.free.saturating_add(pages) }
     }
 
@@ -78,15 +78,15 @@ pub struct DepthState {
 
 impl DepthState {
     /// Counts a block that was taken from the pageset.
-    pub fn on_take(&mut self, order: Order) {
-        self.position = self.position.after_take(pages(order));
+    pub fn on_pop(&mut self, order: Order) {
+        self.position = self.position.after_pop(pages(order));
         self.deepest = self.deepest.deepest(self.position);
     }
 
     /// Counts a block that was given to the pageset, and closes a period that is over: then a new
     /// `pageset.high` is returned.
-    pub fn on_give(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
-        self.position = self.position.after_give(pages(order));
+    pub fn on_push(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
+        self.position = self.position.after_push(pages(order));
         self.deepest = self.deepest.deepest(self.position);
         is_period_over(self.start, now).then(|| self.close_period(now, limits))
     }

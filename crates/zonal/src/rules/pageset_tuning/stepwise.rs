@@ -87,13 +87,13 @@ pub struct StepwiseState {
 
 impl StepwiseState {
     /// Counts a block that was taken: the run of frees is half over.
-    pub const fn on_take(&mut self) {
+    pub const fn on_pop(&mut self) {
         self.free_count /= 2;
     }
 
     /// Counts a block that was given: the run of refills is half over. The free count stops
     /// growing at 32 batches, so that a long run is forgotten in a few takes.
-    pub const fn on_give(&mut self, order: Order, batch: PageCount) {
+    pub const fn on_push(&mut self, order: Order, batch: PageCount) {
         self.refill_shift /= 2;
         if (self.free_count as u64) < batch.get() << SHIFT_MAX {
             self.free_count += order.pages().get() as u32;
@@ -114,11 +114,11 @@ impl StepwiseState {
             ZoneLevel::Above => pageset.limits.clamp(pageset.high.plus(wanted)),
             ZoneLevel::Below => pageset.limits.clamp(pageset.high),
         };
-        let room = high.saturating_minus(count).saturating_minus(batch).max(batch);
-        if order == Order::PAGE && wanted < room {
+        let free_slots = high.saturating_minus(count).saturating_minus(batch).max(batch);
+        if order == Order::PAGE && wanted < free_slots {
             self.refill_shift = (self.refill_shift + 1).min(SHIFT_MAX);
         }
-        Resize { size: at_least_one(wanted.min(room)), high }
+        Resize { size: at_least_one(wanted.min(free_slots)), high }
     }
 
     /// Frames to give back to the zone when [a drain is due](PagesetFigures::drain_bar).

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::{Plan, TestPlatform, World, node, run_on};
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::{Events, ZoneSnapshot};
 use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Allocator, Block, Config, Platform, Policy, Request};
 
 pub type TestAllocator = Allocator<'static, TestPlatform>;
@@ -133,7 +133,7 @@ fn minus(now: &Events, before: &Events) -> Events {
         direct_stalls: now.direct_stalls - before.direct_stalls,
         direct_reclaimed: now.direct_reclaimed - before.direct_reclaimed,
         direct_ns: now.direct_ns - before.direct_ns,
-        withheld: now.withheld - before.withheld,
+        retired: now.retired - before.retired,
         poison_found: now.poison_found - before.poison_found,
         failures: now.failures - before.failures,
         refills: now.refills - before.refills,

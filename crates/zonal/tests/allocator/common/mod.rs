@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use Ordering::{AcqRel, Acquire, Relaxed};
-use zonal::cpu_local::TryLock;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::cpu_local::TryLock;
+use zonal::platform::reclaimer::{NoReclaimer, ReclaimRequest, Reclaimer};
 use zonal::platform::{FrameContents, RawLock};
-use zonal::reclaim::{NoReclaimer, ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
 

@@ -4,7 +4,7 @@ use core::mem::MaybeUninit;
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use zonal::cpu_local::TryLock;
+use zonal::platform::cpu_local::TryLock;
 use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::units::{CpuId, Moment};
 use zonal::{Buffer, Platform};

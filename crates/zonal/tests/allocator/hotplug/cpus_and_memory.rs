@@ -5,12 +5,12 @@ use std::sync::Arc;
 use crate::common::{Plan, TestPlatform, World, node, order, range, run_on};
 use zonal::error::{ConfigError, OnlineError};
 use zonal::machine::TopologyError;
-use zonal::policy::Policy;
+use zonal::mempolicy::Policy;
 use zonal::request::Urgency;
-use zonal::snapshot::{Books, ZoneSnapshot};
-use zonal::threshold::stat_threshold;
+use zonal::rules::stat_threshold::stat_threshold;
+use zonal::rules::watermarks::WatermarkSettings;
+use zonal::snapshot::{Accounting, ZoneSnapshot};
 use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 15;
@@ -68,7 +68,7 @@ fn a_range_over_several_regions_comes_and_goes() {
     a.free(block.first, block.order).unwrap();
     assert_eq!(a.verify().unwrap().managed, before.managed);
     a.offline_memory(all).unwrap();
-    assert_eq!(a.verify().unwrap(), Books::default());
+    assert_eq!(a.verify().unwrap(), Accounting::default());
     a.online_memory(all).unwrap();
     assert_eq!(a.verify().unwrap(), before);
 }
@@ -92,9 +92,9 @@ fn a_cpu_that_goes_leaves_nothing_behind() {
     a.offline_cpu(cpu(2)).unwrap();
     a.offline_cpu(cpu(3)).unwrap();
     a.drain_pagesets();
-    let books = a.verify().unwrap();
+    let accounting = a.verify().unwrap();
     let drift = u64::from(zone(&world, 0).stat_threshold) * 2;
-    assert!(books.free.get().abs_diff(a.free_approximate().get()) <= drift);
+    assert!(accounting.free.get().abs_diff(a.free_approximate().get()) <= drift);
     // A thread that still runs there is served, past the pagesets.
     run_on(1);
     for o in 0..=10 {
@@ -181,11 +181,11 @@ fn memory_in_use_stays_and_the_error_says_how_much() {
     blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
     // Frames in pagesets are free: they are no reason to refuse.
     a.offline_memory(range(FRAMES, FRAMES)).unwrap();
-    assert_eq!(a.verify().unwrap(), Books::default());
+    assert_eq!(a.verify().unwrap(), Accounting::default());
     assert!(a.alloc(&Request::page()).is_err());
     a.online_memory(range(FRAMES, FRAMES)).unwrap();
-    let books = a.verify().unwrap();
-    assert_eq!((books.free, books.managed), (PageCount::new(FRAMES), PageCount::new(FRAMES)));
+    let accounting = a.verify().unwrap();
+    assert_eq!((accounting.free, accounting.managed), (PageCount::new(FRAMES), PageCount::new(FRAMES)));
     assert_eq!(zone(&world, 0).free_blocks[10], FRAMES / 1024, "all merged again");
 }
 

@@ -7,11 +7,11 @@ use crate::common::effects::{Cache, Scripted, TestRequest, order, pages, with_mi
 use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::NodeReclaim;
 use zonal::machine::{FrameRange, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
-use zonal::policy::Policy;
+use zonal::mempolicy::Policy;
 use zonal::request::Urgency;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{Order, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Block, Config, Machine, NodeMask, Request};
 
 /// Frames of a part.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, run_on};
-use zonal::config::{Hardening, Misuse};
-use zonal::cpu_local::TryLock;
+use zonal::config::{Hardening, InvalidFree};
 use zonal::error::FreeError;
+use zonal::platform::cpu_local::TryLock;
+use zonal::platform::reclaimer::Reclaimer;
 use zonal::platform::{Atomic, FrameContents};
-use zonal::reclaim::Reclaimer;
 use zonal::request::{Block, PageKind, Urgency};
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
 use zonal::{Allocator, Config, Platform, Request};
@@ -184,13 +184,13 @@ fn take_all_and_return(a: &Zonal, mine: &mut Mine, orders: &[u8]) {
 
 fn check_all_free(a: &Zonal) {
     a.drain_pagesets();
-    let books = a.verify().unwrap();
-    assert_eq!(books.free, books.managed);
+    let accounting = a.verify().unwrap();
+    assert_eq!(accounting.free, accounting.managed);
 }
 
 #[test]
 fn exact_lets_one_of_two_racing_frees_win() {
-    let a = build(2048, &Config { misuse: Misuse::Exact, ..Config::default() });
+    let a = build(2048, &Config { invalid_free: InvalidFree::Exact, ..Config::default() });
     for order in (0..=10).map(order).flat_map(|order| [order; 20]).step_by(ONE_IN) {
         run_on(0);
         let block = a.alloc(&Request::new(order)).unwrap();
@@ -202,12 +202,12 @@ fn exact_lets_one_of_two_racing_frees_win() {
     check_all_free(&a);
     take_all_and_return(&a, &mut Mine::default(), &[]);
     check_all_free(&a);
-    assert_eq!(a.events().withheld, 0);
+    assert_eq!(a.events().retired, 0);
 }
 
 /// Both racing frees may succeed; what follows is up to `then`, which must find no frame twice.
 fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl Fn(&Zonal, &mut Mine)) {
-    let a = build(2048, &Config { misuse: Misuse::Checked, hardening, ..Config::default() });
+    let a = build(2048, &Config { invalid_free: InvalidFree::Checked, hardening, ..Config::default() });
     let block = a.alloc(&Request::new(order).kind(kind)).unwrap();
     let results = free_twice(&a, block);
     let both = results == [Ok(()), Ok(())];
@@ -216,7 +216,7 @@ fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl F
     take_all_and_return(&a, &mut mine, &[]);
     take_all_and_return(&a, &mut mine, &[10, 3, 1]);
     check_all_free(&a);
-    assert_eq!(a.events().withheld, if both { order.pages().get() } else { 0 }, "order {order}");
+    assert_eq!(a.events().retired, if both { order.pages().get() } else { 0 }, "order {order}");
     assert!(both, "the race was meant to happen");
 }
 
@@ -303,15 +303,17 @@ fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
             a.free(block.first, block.order).unwrap_or_else(|error| panic!("{context}: {error}"));
         }
         check_all_free(&a);
-        assert_eq!(a.events().withheld, 0, "{context}");
+        assert_eq!(a.events().retired, 0, "{context}");
     }
 }
 
 #[test]
 fn histories_with_races() {
-    for (seed, misuse) in (0..40).zip([Misuse::Checked, Misuse::Exact].into_iter().cycle()).step_by(ONE_IN) {
+    for (seed, invalid_free) in
+        (0..40).zip([InvalidFree::Checked, InvalidFree::Exact].into_iter().cycle()).step_by(ONE_IN)
+    {
         let mut random = Random(seed);
-        let a = build(2048, &Config { misuse, ..Config::default() });
+        let a = build(2048, &Config { invalid_free, ..Config::default() });
         let (mut mine, mut held) = (Mine::default(), Vec::new());
         for _ in 0..400 {
             run_on(random.below(3) as u32);
@@ -321,7 +323,7 @@ fn histories_with_races() {
                     let block: Block = held.swap_remove(random.below(held.len() as u64) as usize);
                     mine.remove(block);
                     let succeeded = free_twice(&a, block).iter().filter(|result| result.is_ok()).count();
-                    assert!(succeeded == 1 || (succeeded == 2 && misuse == Misuse::Checked));
+                    assert!(succeeded == 1 || (succeeded == 2 && invalid_free == InvalidFree::Checked));
                 }
                 2..8 if !held.is_empty() => {
                     let block = held.swap_remove(random.below(held.len() as u64) as usize);
@@ -342,7 +344,7 @@ fn histories_with_races() {
             a.free(block.first, block.order).unwrap();
         }
         a.drain_pagesets();
-        assert_eq!(a.events().withheld > 0, misuse == Misuse::Checked);
+        assert_eq!(a.events().retired > 0, invalid_free == InvalidFree::Checked);
         check_all_free(&a);
     }
 }

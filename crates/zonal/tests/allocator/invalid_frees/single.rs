@@ -2,10 +2,10 @@
 
 use crate::common::{Plan, World, node, order, range, run_on};
 use std::sync::atomic::Ordering::Relaxed;
-use zonal::config::{Hardening, Misuse, ZeroOn};
+use zonal::config::{Hardening, InvalidFree, ZeroOn};
 use zonal::error::{AllocError, ConfigError, FreeError};
 use zonal::request::{Block, PageKind};
-use zonal::snapshot::Books;
+use zonal::snapshot::Accounting;
 use zonal::units::{Order, PageCount, Pfn, ZoneKind};
 use zonal::{Config, Request};
 
@@ -34,8 +34,8 @@ fn refused(world: &World, frame: Pfn, given: Order, error: FreeError) {
 }
 
 fn for_both(mut test: impl FnMut(&Config)) {
-    for misuse in [Misuse::Checked, Misuse::Exact] {
-        test(&Config { misuse, ..Config::default() });
+    for invalid_free in [InvalidFree::Checked, InvalidFree::Exact] {
+        test(&Config { invalid_free, ..Config::default() });
     }
 }
 
@@ -81,8 +81,8 @@ fn frees_inside_a_block_or_with_another_order() {
             world.allocator.free(block.first, allocated).unwrap();
         }
         world.allocator.drain_pagesets();
-        let books = world.allocator.verify().unwrap();
-        assert_eq!(books.free, books.managed);
+        let accounting = world.allocator.verify().unwrap();
+        assert_eq!(accounting.free, accounting.managed);
     });
 }
 
@@ -180,7 +180,7 @@ fn take_all(world: &World, order: Order) -> Vec<Block> {
     std::iter::from_fn(|| world.allocator.alloc(&request).ok()).collect()
 }
 
-fn books(world: &World) -> Books {
+fn accounting(world: &World) -> Accounting {
     world.allocator.verify().unwrap()
 }
 
@@ -192,27 +192,27 @@ fn quarantine_keeps_frames_back_and_gives_them_up_under_pressure() {
     let block = a.alloc(&Request::page()).unwrap();
     a.free(block.first, block.order).unwrap();
     refused(&world, block.first, Order::PAGE, FreeError::Quarantined(block.first));
-    assert_eq!(books(&world).allocated, PageCount::new(1));
+    assert_eq!(accounting(&world).allocated, PageCount::new(1));
     // LIFO would give it back at once; now 64 others must be freed first.
     for _ in 0..64 {
         let other = a.alloc(&Request::page()).unwrap();
         assert_ne!(other.first, block.first);
         a.free(other.first, other.order).unwrap();
-        assert!(books(&world).allocated <= kept);
+        assert!(accounting(&world).allocated <= kept);
     }
-    assert_eq!(books(&world).allocated, kept);
+    assert_eq!(accounting(&world).allocated, kept);
     assert_eq!(a.free(block.first, block.order), Err(FreeError::NotAllocated(block.first)));
     // Blocks of all orders: frames are what counts.
     for order in orders() {
         let block = a.alloc(&Request::new(order)).unwrap();
         a.free(block.first, order).unwrap();
-        assert!(books(&world).allocated <= kept, "order {order}: {:?}", books(&world));
+        assert!(accounting(&world).allocated <= kept, "order {order}: {:?}", accounting(&world));
     }
     let all = take_all(&world, Order::PAGE);
     assert_eq!(all.len() as u64, FRAMES, "what was kept back is given up before a request fails");
     all.iter().for_each(|block| a.free(block.first, block.order).unwrap());
     a.drain_pagesets();
-    assert_eq!(books(&world).free, books(&world).managed);
+    assert_eq!(accounting(&world).free, accounting(&world).managed);
 }
 
 #[test]
@@ -221,9 +221,9 @@ fn quarantine_does_not_hinder_memory_from_leaving() {
     let a = &world.allocator;
     let blocks: Vec<Block> = (0..300).map(|_| a.alloc(&Request::page()).unwrap()).collect();
     blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
-    assert_eq!(books(&world).allocated, PageCount::new(300));
+    assert_eq!(accounting(&world).allocated, PageCount::new(300));
     a.offline_memory(range(FRAMES, FRAMES)).unwrap();
-    assert_eq!(books(&world), Books::default());
+    assert_eq!(accounting(&world), Accounting::default());
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn poison_is_written_on_free_and_checked_on_allocation() {
     }
     let lost: u64 = orders().map(|order| order.pages().get()).sum();
     assert_eq!(a.events().poison_found, lost);
-    assert_eq!(books(&world).allocated, PageCount::new(lost));
+    assert_eq!(accounting(&world).allocated, PageCount::new(lost));
     // Zeroed requests and poison go together.
     let zeroed = a.alloc(&Request::new(order(3)).zeroed()).unwrap();
     assert_eq!(contents.word(zeroed.first.get() + 7).load(Relaxed), 0);

@@ -1,13 +1,13 @@
 //! Every way to free wrongly, for every order up to the largest, by one thread and by two at once: the
 //! exact error, nothing changed, and all that could be allocated before can be afterwards.
 //!
-//! `misuse.rs` has the options and single stories; `misuse_races.rs` the races that plain checks let
+//! `invalid_free.rs` has the options and single stories; `misuse_races.rs` the races that plain checks let
 //! through.
 
 use std::sync::Barrier;
 
 use crate::common::{Plan, World, order, range, run_on};
-use zonal::config::{Hardening, Misuse};
+use zonal::config::{Hardening, InvalidFree};
 use zonal::error::FreeError;
 use zonal::request::{Block, Urgency};
 use zonal::units::{Order, PageCount, Pfn, ZoneKind};
@@ -36,7 +36,7 @@ const RIM: u64 = 100;
 const HOLE: u64 = 64;
 
 impl Ground {
-    fn new(max: u8, misuse: Misuse, hardening: Hardening) -> Self {
+    fn new(max: u8, invalid_free: InvalidFree, hardening: Hardening) -> Self {
         run_on(0);
         let block = 1_u64 << max;
         let (start, end) = (4 * block, 8 * block);
@@ -47,7 +47,7 @@ impl Ground {
             (node, ZoneKind::Normal, start + at - RIM, end - start + 2 * RIM, ranges)
         };
         plan.zones = vec![zone(0, 0), zone(1, 8 * block)];
-        let config = Config { misuse, hardening, max_order: order(max), ..Config::default() };
+        let config = Config { invalid_free, hardening, max_order: order(max), ..Config::default() };
         Self { world: plan.build(&config), max, start, hole, end }
     }
 
@@ -122,7 +122,7 @@ impl Ground {
     /// Tries them all; each is refused and leaves everything as it was.
     fn refuses(&self, wrongs: &[Wrong]) {
         let a = &self.world.allocator;
-        let state = || (a.books(), a.zones().collect::<Vec<_>>(), a.events());
+        let state = || (a.accounting(), a.zones().collect::<Vec<_>>(), a.events());
         let before = state();
         for wrong in wrongs {
             assert_eq!(a.free(wrong.frame, wrong.given), Err(wrong.error), "{}: {wrong:?}", wrong.way);
@@ -173,13 +173,13 @@ impl Ground {
 
 fn for_all(mut test: impl FnMut(&Ground)) {
     for max in [10, 18] {
-        for misuse in [Misuse::Checked, Misuse::Exact] {
-            let ground = Ground::new(max, misuse, Hardening::default());
+        for invalid_free in [InvalidFree::Checked, InvalidFree::Exact] {
+            let ground = Ground::new(max, invalid_free, Hardening::default());
             let fresh = ground.all_blocks();
             test(&ground);
             assert_eq!(ground.all_blocks(), fresh, "what can be allocated is what it was");
-            let books = ground.world.allocator.verify().unwrap();
-            assert_eq!(books.free, books.managed);
+            let accounting = ground.world.allocator.verify().unwrap();
+            assert_eq!(accounting.free, accounting.managed);
         }
     }
 }
@@ -243,9 +243,9 @@ fn frees_into_memory_that_went_offline() {
 #[test]
 fn frees_of_what_waits_in_quarantine() {
     for max in [10, 18] {
-        for misuse in [Misuse::Checked, Misuse::Exact] {
+        for invalid_free in [InvalidFree::Checked, InvalidFree::Exact] {
             let quarantine = PageCount::new(1 << max);
-            let ground = Ground::new(max, misuse, Hardening { quarantine, ..Hardening::default() });
+            let ground = Ground::new(max, invalid_free, Hardening { quarantine, ..Hardening::default() });
             for of in ground.orders() {
                 let block = ground.alloc(of);
                 ground.free(block);
@@ -258,8 +258,8 @@ fn frees_of_what_waits_in_quarantine() {
                 ground.refuses_at_once(&wrongs);
             }
             ground.world.allocator.drain_pagesets();
-            let books = ground.world.allocator.verify().unwrap();
-            assert_eq!(books.free, books.managed);
+            let accounting = ground.world.allocator.verify().unwrap();
+            assert_eq!(accounting.free, accounting.managed);
         }
     }
 }
@@ -304,8 +304,8 @@ fn wrong_beside_right() {
             let while_allocated = FreeError::WrongOrder { frame, allocated: of, given };
             let possible = [while_allocated, FreeError::NotAllocated(frame)];
             assert!(wrong.is_err_and(|error| possible.contains(&error)), "{wrong:?}, {of} as {given}");
-            assert_eq!(a.books().allocated, PageCount::ZERO);
+            assert_eq!(a.accounting().allocated, PageCount::ZERO);
         }
-        assert_eq!(a.events().withheld, 0);
+        assert_eq!(a.events().retired, 0);
     });
 }

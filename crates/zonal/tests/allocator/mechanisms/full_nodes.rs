@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::common::effects::{one_cpu, order, with_min};
 use crate::common::node;
 use zonal::config::ZonelistCache;
-use zonal::cpu_local::TryLock;
+use zonal::platform::cpu_local::TryLock;
 use zonal::units::{CpuId, Moment, Order, ZoneKind};
 use zonal::{Allocator, Block, Config, NodeMask, Platform, Policy, Request};
 

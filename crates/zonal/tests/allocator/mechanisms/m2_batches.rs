@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::common::effects::{Scripted, one_cpu, order, pages, with_min};
 use crate::common::{Plan, Random, World, node, run_on};
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::ZoneKind;
 use zonal::{Block, Config, Policy, Request};
 

@@ -4,7 +4,7 @@
 use crate::common::effects::{one_cpu, order, pages};
 use crate::common::{Plan, Random, World, node, run_on};
 use zonal::error::ConfigError;
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::snapshot::PagesetSnapshot;
 use zonal::units::{CpuId, PageCount, ZoneKind};
 use zonal::{Block, Config, Policy, Request};

@@ -2,7 +2,7 @@
 
 use crate::common::effects::{one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::snapshot::{Events, PagesetSnapshot};
 use zonal::units::{CpuId, ZoneKind};
 use zonal::{Block, Config, Policy, Request};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::common::effects::{Cache, Scripted, caching, one_cpu, with_min};
 use crate::common::{World, node, range, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
-use zonal::reclaim::ReclaimReason;
+use zonal::platform::reclaimer::ReclaimReason;
 use zonal::units::ZoneKind;
 use zonal::{Config, Request};
 
@@ -36,8 +36,9 @@ fn the_cache_never_decides_whether_a_request_succeeds() {
             let once = world.allocator.alloc(&Request::page().no_retry()).is_ok();
             let (world, cache, _) = short_by(mode, frames);
             // Only node reclaim finds anything: all else would have to wait.
-            let only_node =
-                move |request: &zonal::reclaim::ReclaimRequest| request.reason == ReclaimReason::Node;
+            let only_node = move |request: &zonal::platform::reclaimer::ReclaimRequest| {
+                request.reason == ReclaimReason::Node
+            };
             let reclaimer = Scripted::by_request(
                 move |request| if only_node(request) { PLENTY } else { 0 },
                 move |request| {

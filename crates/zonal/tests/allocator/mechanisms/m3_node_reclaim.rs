@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use crate::common::effects::{Cache, Scripted, TestRequest, caching, one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
-use zonal::reclaim::{ReclaimReason, ReclaimRequest};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use zonal::units::ZoneKind;
 use zonal::{Block, Config, Policy, Request};
 
@@ -247,7 +247,8 @@ fn nodes_of_other_cpus_are_left_to_them() {
     for mode in [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::CacheFirst] {
         let mut plan = Plan::even(3, 1, 4096);
         plan.nodes[2].1.clear();
-        let world = plan.build(&Config { cpu_penalty: zonal::fallback::CpuPenalty::Off, ..config(mode) });
+        let world = plan
+            .build(&Config { cpu_penalty: zonal::rules::fallback_order::CpuPenalty::Off, ..config(mode) });
         run_on(0);
         let reclaimer = Scripted::new(PLENTY, |_, _| 0);
         world.leave_free(0, 5);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::common::effects::{Random, Scripted, order, with_min};
 use crate::common::{Plan, World, node, run_on};
 use zonal::request::PageKind;
-use zonal::threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, PageCount, ZoneKind};
 use zonal::{Block, Config, Request};
 

@@ -3,8 +3,8 @@
 
 use crate::common::effects::one_cpu;
 use crate::common::{Plan, World, node, run_on};
-use zonal::fallback::{CpuPenalty, NodeLoad};
 use zonal::machine::FrameRange;
+use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};
 use zonal::units::{PageCount, Pfn, ZoneKind};
 use zonal::{Config, Request};
 

@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::alloc::{Layout as Bytes, alloc_zeroed};
 use std::mem::MaybeUninit;
 
-use zonal::cpu_local::{OneCpu, Pinned};
 use zonal::error::FreeError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::cpu_local::{OneCpu, Pinned};
 use zonal::platform::{Atomic, SpinLock, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::common::effects::Random;
 use crate::common::{Plan, node, order};
-use zonal::cpu_local::TryLock;
-use zonal::parts::Part;
-use zonal::threshold::{CounterRules, ThresholdRule, TotalsRule};
+use zonal::metadata::regions::Part;
+use zonal::platform::cpu_local::TryLock;
+use zonal::rules::stat_threshold::{CounterRules, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, Moment, ZoneId};
 use zonal::{Allocator, Block, Config, Platform, Request};
 
@@ -73,7 +73,7 @@ fn a_frame_comes_and_goes_on_four_parts() {
     let (world, warm) = world(CounterRules::default());
     let (zone, cpu) = (ZoneId::new(0).unwrap(), CpuId::new(0));
     let hot =
-        [Part::CurrentHome(cpu), Part::FrameStates(zone), Part::Pageset(zone, cpu), Part::Slots(zone, cpu)];
+        [Part::CurrentSlot(cpu), Part::FrameStates(zone), Part::Pageset(zone, cpu), Part::Slots(zone, cpu)];
     // The first to turn a run about is something that tuning wants to know (M2).
     for _ in 0..2 {
         let block = world.alloc(&Request::page()).unwrap();

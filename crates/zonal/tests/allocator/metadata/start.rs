@@ -8,9 +8,9 @@ use zonal::config::Hardening;
 use zonal::error::ConfigError;
 use zonal::layout::{BufferRequest, Place};
 use zonal::machine::{NodeDescription, TopologyError, ZoneDescription};
-use zonal::threshold::{CounterRules, ThresholdRule};
+use zonal::rules::stat_threshold::{CounterRules, ThresholdRule};
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Allocator, Buffer, Config, Layout, Machine, Request};
 
 const FRAMES: u64 = 4096;

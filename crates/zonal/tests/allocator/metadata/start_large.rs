@@ -50,10 +50,10 @@ fn a_tebibyte_starts_on_untouched_metadata() {
     let (start, before) = (std::time::Instant::now(), resident_bytes());
     with_large(1, 4, TIB, |a| {
         println!("1 TiB started in {:?}, {} bytes of metadata", start.elapsed(), a.metadata_bytes());
-        assert_eq!(a.books().free, PageCount::new(TIB));
+        assert_eq!(a.accounting().free, PageCount::new(TIB));
         let block = a.alloc(&Request::new(Order::DEFAULT_MAX)).unwrap();
         a.free(block.first, block.order).unwrap();
-        assert_eq!(a.books().free, PageCount::new(TIB));
+        assert_eq!(a.accounting().free, PageCount::new(TIB));
         let Some((before, after)) = before.zip(resident_bytes()) else {
             zonal_testing::skipped!("the system does not say what is resident");
             return;

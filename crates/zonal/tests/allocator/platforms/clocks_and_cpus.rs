@@ -4,8 +4,8 @@
 use crate::common::effects::{one_cpu, pages, with_min};
 use crate::common::{Plan, Random, World, node, order, range, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::Block;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, ZoneKind};
 use zonal::{Config, Request};
 
@@ -49,7 +49,10 @@ fn histories_are_exact_whatever_the_clock_shows() {
                     _ => match world.allocator.alloc(&Request::new(order(random.pick(&[0, 0, 0, 1, 3])))) {
                         Ok(block) => held.push(block),
                         Err(why) => {
-                            assert!(world.allocator.books().allocated > pages(7000), "{why}, clock {name}");
+                            assert!(
+                                world.allocator.accounting().allocated > pages(7000),
+                                "{why}, clock {name}"
+                            );
                             world.free(held.drain(..held.len() / 2));
                         }
                     },

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::common::effects::with_min;
 use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, stress_rounds};
-use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
-use zonal::cpu_local::{CpuLocal, Head, NOTHING, TryLock};
-use zonal::home::{Home, Homes};
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::reclaim::Reclaimer;
+use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
+use zonal::platform::cpu_local::{CpuLocal, Head, NO_FRAME, TryLock};
+use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
+use zonal::platform::reclaimer::Reclaimer;
 use zonal::request::{Block, PageKind};
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Moment, PageCount, Pfn};
 use zonal::{Allocator, Config, Platform, Request};
 use zonal_testing::Ledger;
@@ -43,30 +43,30 @@ fn throw(bound: u64) -> u64 {
 struct Disturbed;
 
 impl CpuLocal<Hostile> for Disturbed {
-    fn take_at_home<'m>(
+    fn pop_current<'m>(
         &self,
         platform: &Hostile,
-        homes: &Homes<'m, Hostile>,
+        slots: &PagesetSlots<'m, Hostile>,
         step: u64,
-    ) -> (&'m Home<'m, Hostile>, u64) {
-        if throw(4) == 1 { (homes.nowhere(), NOTHING) } else { TryLock.take_at_home(platform, homes, step) }
+    ) -> (&'m PagesetSlot<'m, Hostile>, u64) {
+        if throw(4) == 1 { (slots.nowhere(), NO_FRAME) } else { TryLock.pop_current(platform, slots, step) }
     }
 
-    fn give_at_home<'m>(
+    fn push_current<'m>(
         &self,
         platform: &Hostile,
-        homes: &Homes<'m, Hostile>,
-        prepare: impl FnOnce(&'m Home<'m, Hostile>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m Home<'m, Hostile>, u64, u32) -> bool,
+        slots: &PagesetSlots<'m, Hostile>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Hostile>) -> Option<(u64, u32)>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Hostile>, u64, u32) -> bool,
     ) -> bool {
         match throw(8) {
             1 => false,
             2 => {
-                let Some(home) = homes.of(platform.current_cpu()) else { return false };
-                let Some((step, frame)) = prepare(home) else { return false };
-                refused(home, step, frame)
+                let Some(slot) = slots.of(platform.current_cpu()) else { return false };
+                let Some((step, frame)) = prepare(slot) else { return false };
+                refused(slot, step, frame)
             }
-            _ => TryLock.give_at_home(platform, homes, prepare, refused),
+            _ => TryLock.push_current(platform, slots, prepare, refused),
         }
     }
 
@@ -212,7 +212,7 @@ fn configs() -> impl Iterator<Item = Config> {
         tuning,
         zonelist_cache,
         node_reclaim: [NodeReclaim::OFF, NodeReclaim::ON][at % 2],
-        misuse: [Misuse::Checked, Misuse::Exact][at / 2 % 2],
+        invalid_free: [InvalidFree::Checked, InvalidFree::Exact][at / 2 % 2],
         ..with_min(64)
     })
 }
@@ -230,8 +230,8 @@ fn history(config: &Config, threads: u32, seed: u64) {
     });
     assert_eq!(owners.owned().next(), None);
     a.drain_pagesets();
-    let books = a.verify().unwrap_or_else(|why| panic!("{why} with seed {seed}, {config:?}"));
-    assert_eq!((books.free, books.allocated), (books.managed, PageCount::ZERO), "seed {seed}");
+    let accounting = a.verify().unwrap_or_else(|why| panic!("{why} with seed {seed}, {config:?}"));
+    assert_eq!((accounting.free, accounting.allocated), (accounting.managed, PageCount::ZERO), "seed {seed}");
 }
 
 #[test]
@@ -261,16 +261,16 @@ fn a_cpu_wedged_amid_an_operation_costs_what_it_keeps_and_no_more() {
     while let Ok(block) = a.alloc(&Request::page().no_wait()) {
         held.push(block);
     }
-    let books = a.books(); // `verify` would wait for the pageset that nobody gets at
-    assert!(books.balance());
-    assert_eq!(books.in_pagesets.get(), kept);
-    assert!(books.free.get() <= 64 + 2 * u64::from(a.zones().next().unwrap().stat_threshold));
+    let accounting = a.accounting(); // `verify` would wait for the pageset that nobody gets at
+    assert!(accounting.balance());
+    assert_eq!(accounting.in_pagesets.get(), kept);
+    assert!(accounting.free.get() <= 64 + 2 * u64::from(a.zones().next().unwrap().stat_threshold));
     a.tick();
     held.drain(..).for_each(|block| a.free(block.first, block.order).unwrap());
     a.drain_pagesets();
-    assert_eq!(a.books().in_pagesets.get(), kept, "all others were emptied");
+    assert_eq!(a.accounting().in_pagesets.get(), kept, "all others were emptied");
     WEDGED.set(false);
     a.drain_pagesets();
-    let books = a.verify().unwrap();
-    assert_eq!(books.free, books.managed, "and if it comes back, nothing was lost");
+    let accounting = a.verify().unwrap();
+    assert_eq!(accounting.free, accounting.managed, "and if it comes back, nothing was lost");
 }

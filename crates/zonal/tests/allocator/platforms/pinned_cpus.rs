@@ -17,11 +17,11 @@ use std::thread;
 use std::time::Duration;
 
 use kernel::{Cpus, Kernel, RunningCpu, safe_point};
-use zonal::cpu_local::{OneCpu, Pinned, Quiesce};
 use zonal::error::{ConfigError, OnlineError};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::platform::SpinLock;
+use zonal::platform::cpu_local::{OneCpu, Pinned, Quiesce};
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, SECOND_NS, ZoneKind};
 use zonal::{Allocator, Block, Buffer, Config, Machine, Platform, Request};
 use zonal_testing::Ledger;
@@ -236,9 +236,9 @@ impl World {
     fn check(&self) {
         let running = self.cpus.start(cpu(0));
         self.allocator.drain_pagesets();
-        let books = self.allocator.verify().unwrap();
-        assert_eq!((books.managed.get(), books.allocated), (2 * FRAMES, PageCount::ZERO));
-        assert_eq!((books.in_pagesets, self.allocator.events().withheld), (PageCount::ZERO, 0));
+        let accounting = self.allocator.verify().unwrap();
+        assert_eq!((accounting.managed.get(), accounting.allocated), (2 * FRAMES, PageCount::ZERO));
+        assert_eq!((accounting.in_pagesets, self.allocator.events().retired), (PageCount::ZERO, 0));
         assert_eq!(self.owners.owned().next(), None);
         drop(running);
     }

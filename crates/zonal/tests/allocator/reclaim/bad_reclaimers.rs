@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use crate::common::effects::{Cache, Scripted, one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::NodeReclaim;
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, PageCount, ZoneKind};
 use zonal::{Config, Request};
 
@@ -37,7 +37,7 @@ fn for_all_kinds(mut test: impl FnMut(&'static World, Arc<Cache>, &dyn Fn())) {
 
 /// Everything comes back and can be had once more: nothing was lost or doubled.
 fn check_whole(world: &World, cache: &Cache) {
-    world.controls.set_reclaimer(Arc::new(zonal::reclaim::NoReclaimer));
+    world.controls.set_reclaimer(Arc::new(zonal::platform::reclaimer::NoReclaimer));
     world.check();
     assert!(!zonal::Platform::is_reclaiming(world.allocator.platform()));
     cache.give_up(&world.allocator, node(0), pages(u64::MAX));
@@ -271,5 +271,5 @@ fn others_go_on(world: &World, held: &mut Vec<zonal::request::Block>) {
     a.offline_cpu(CpuId::new(0)).unwrap();
     a.online_cpu(CpuId::new(0)).unwrap();
     a.set_watermarks(with_min(700).watermarks).unwrap();
-    assert!(a.books().balance());
+    assert!(a.accounting().balance());
 }

@@ -8,8 +8,8 @@ use crate::common::effects::{Cache, Scripted, caching, one_cpu, order, pages, wi
 use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::OnlineError;
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::reclaim::{ReclaimReason, ReclaimRequest};
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest};
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{NodeId, ZoneKind};
 use zonal::{Config, NodeMask, Platform, Policy, Request};
 

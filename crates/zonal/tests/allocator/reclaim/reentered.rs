@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Plan, Random, TestPlatform, order, reenter_on_this_thread, run_on};
-use zonal::config::{Hardening, Misuse, ZeroOn};
+use zonal::config::{Hardening, InvalidFree, ZeroOn};
 use zonal::error::{AllocError, FreeError};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::PageKind;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Allocator, Config, Request};
 
@@ -16,7 +16,7 @@ fn configs() -> Vec<Config> {
         [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
     let mut configs: Vec<Config> =
         tunings.into_iter().map(|tuning| Config { tuning, ..Config::default() }).collect();
-    configs.push(Config { misuse: Misuse::Checked, ..Config::default() });
+    configs.push(Config { invalid_free: InvalidFree::Checked, ..Config::default() });
     let hardening =
         Hardening { quarantine: PageCount::new(16), zero: ZeroOn::Request, ..Hardening::default() };
     configs.push(Config { hardening, ..Config::default() });
@@ -128,12 +128,12 @@ fn handlers_are_served_without_locks_or_refused() {
         let Counts { takes, gives, bulks } = &counts;
         assert!([takes, gives, bulks].iter().all(|count| count[1] > 0), "{config:?}: {counts:?}");
         a.drain_pagesets(); // what waits in quarantine counts as allocated
-        let books = a.verify().unwrap();
+        let accounting = a.verify().unwrap();
         let frames = held.values().map(|order| order.pages()).sum();
-        assert_eq!((books.balance(), books.allocated), (true, frames), "{config:?}");
+        assert_eq!((accounting.balance(), accounting.allocated), (true, frames), "{config:?}");
         held.iter().for_each(|(&frame, &order)| a.free(Pfn::new(frame), order).unwrap());
         a.drain_pagesets();
         assert_eq!(a.verify().unwrap().allocated, PageCount::ZERO);
-        assert_eq!(a.events().withheld, 0);
+        assert_eq!(a.events().retired, 0);
     }
 }

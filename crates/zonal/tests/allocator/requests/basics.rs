@@ -58,6 +58,6 @@ fn exhaustion_fails_with_figures_and_freeing_brings_all_back() {
         a.free(block.first, block.order).unwrap();
     }
     a.drain_pagesets();
-    let books = a.verify().unwrap();
-    assert_eq!(books.free, books.managed);
+    let accounting = a.verify().unwrap();
+    assert_eq!(accounting.free, accounting.managed);
 }

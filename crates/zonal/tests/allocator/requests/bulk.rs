@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::common::{Plan, World, order, run_on};
-use zonal::config::{Hardening, Misuse};
+use zonal::config::{Hardening, InvalidFree};
 use zonal::error::{AllocError, FreeBulkError, FreeError};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::PageKind;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
@@ -17,7 +17,7 @@ const TUNINGS: [PagesetTuning; 4] =
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn everything_comes_and_goes_in_bulk() {
-    let exact = Config { misuse: Misuse::Exact, ..Config::default() };
+    let exact = Config { invalid_free: InvalidFree::Exact, ..Config::default() };
     let quarantine = Hardening { quarantine: PageCount::new(64), ..Hardening::default() };
     let hardened = Config { hardening: quarantine, ..Config::default() };
     let tuned = TUNINGS.map(|tuning| Config { tuning, ..Config::default() });
@@ -38,9 +38,9 @@ fn everything_comes_and_goes_in_bulk() {
                 held.extend(frames);
             }
             assert!(held.len() > 16_000, "{}", held.len());
-            let books = a.verify().unwrap();
-            assert!(books.balance());
-            assert_eq!(books.allocated, PageCount::new(held.len() as u64));
+            let accounting = a.verify().unwrap();
+            assert!(accounting.balance());
+            assert_eq!(accounting.allocated, PageCount::new(held.len() as u64));
             taken += held.len() as u64;
             assert_eq!(a.locality().hit + a.locality().miss, taken);
             run_on(3 - cpu);

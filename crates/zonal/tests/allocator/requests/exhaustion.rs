@@ -55,8 +55,8 @@ fn every_request_ends_with_a_report() {
         }
         world.free(held);
         world.allocator.drain_pagesets();
-        let books = world.allocator.verify().unwrap();
-        assert_eq!((books.free, books.allocated), (books.managed, pages(0)));
+        let accounting = world.allocator.verify().unwrap();
+        assert_eq!((accounting.free, accounting.allocated), (accounting.managed, pages(0)));
         assert!(world.take_all(&Request::page()).len() > usize::from(nodes) * 1900, "and once more");
     }
 }
@@ -201,6 +201,6 @@ fn zones_plateau_at_low_and_their_reserve_then_fall_to_min() {
     }
     world.free(held);
     world.allocator.drain_pagesets();
-    let books = world.allocator.verify().unwrap();
-    assert_eq!(books.free, books.managed);
+    let accounting = world.allocator.verify().unwrap();
+    assert_eq!(accounting.free, accounting.managed);
 }

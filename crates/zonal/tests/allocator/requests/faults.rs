@@ -6,8 +6,8 @@ use crate::common::effects::{Scripted, one_cpu, pages, with_min};
 use crate::common::{Plan, Random, World, order, run_on, stress_rounds};
 use zonal::config::Faults;
 use zonal::error::{AllocError, FreeBulkError};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::Block;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{Pfn, ZoneKind};
 use zonal::{Config, Request};
 use zonal_testing::Ledger;
@@ -65,8 +65,8 @@ fn every_nth_request_of_any_kind_is_refused_and_changes_nothing() {
         assert_eq!((events.failures, events.direct_stalls, events.background_wakes), (110 / nth, 0, 0));
         world.free(held);
         a.drain_pagesets();
-        let books = a.verify().unwrap();
-        assert_eq!(books.free, books.managed);
+        let accounting = a.verify().unwrap();
+        assert_eq!(accounting.free, accounting.managed);
     }
 }
 
@@ -172,8 +172,12 @@ fn histories_with_refusals_stay_exact() {
                 threads.map(|thread| thread.join().unwrap()).iter().sum()
             });
             world.allocator.drain_pagesets();
-            let books = world.allocator.verify().unwrap();
-            assert_eq!((books.free, books.allocated), (books.managed, pages(0)), "seed {seed}");
+            let accounting = world.allocator.verify().unwrap();
+            assert_eq!(
+                (accounting.free, accounting.allocated),
+                (accounting.managed, pages(0)),
+                "seed {seed}"
+            );
             assert_eq!((world.allocator.events().failures, owners.owned().next()), (refusals, None));
             assert!(refusals > 500, "{refusals} with seed {seed}");
         }

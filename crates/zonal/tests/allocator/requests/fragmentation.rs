@@ -5,8 +5,8 @@
 //! scattered.
 
 use crate::common::{Plan, Random, World, order, run_on};
-use zonal::pageset_tuning::PagesetTuning;
 use zonal::request::Block;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::{Config, Request};
 
 /// Order of a 2 MiB block.

@@ -9,8 +9,8 @@ use crate::common::{Plan, TestPlatform, node, range, run_on};
 use zonal::error::{AllocError, ConfigError, FreeError};
 use zonal::machine::{FrameRange, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use zonal::request::Urgency;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, MAX_CPUS, Order, PageCount, Pfn, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Allocator, Block, Config, Layout, Machine, Request};
 
 const FRAMES: u64 = 1 << 15;
@@ -55,12 +55,12 @@ fn every_frame_of_spans_at_the_ends_of_numbers_comes_and_goes() {
             world.free(blocks);
         }
         a.drain_pagesets();
-        let books = a.verify().unwrap();
-        assert_eq!((books.free, books.allocated), (pages(FRAMES), PageCount::ZERO));
+        let accounting = a.verify().unwrap();
+        assert_eq!((accounting.free, accounting.allocated), (pages(FRAMES), PageCount::ZERO));
         a.offline_memory(span).unwrap();
         a.verify().unwrap();
         a.online_memory(span).unwrap();
-        assert_eq!(a.verify().unwrap(), books);
+        assert_eq!(a.verify().unwrap(), accounting);
     }
 }
 
@@ -302,17 +302,17 @@ fn a_node_larger_than_a_zone_is_several_zones() {
         // What is left of the ends that are not aligned, as single frames.
         let rest = all_of(a, Order::PAGE);
         assert_eq!(blocks.len() as u64 * 512 + rest.len() as u64, frames);
-        let books = a.verify().unwrap();
-        assert_eq!((books.allocated, books.free), (pages(frames), PageCount::ZERO));
+        let accounting = a.verify().unwrap();
+        assert_eq!((accounting.allocated, accounting.free), (pages(frames), PageCount::ZERO));
         assert_eq!(a.locality().hit, (blocks.len() + rest.len()) as u64);
         blocks.iter().chain(&rest).for_each(|block| a.free(block.first, block.order).unwrap());
         a.drain_pagesets();
-        assert_eq!(a.books().free, pages(frames));
+        assert_eq!(a.accounting().free, pages(frames));
         // Memory comes and goes within a part, never across two.
         let cut = parts[1].start.get();
         assert!(a.offline_memory(range(cut - 4, 8)).is_err());
         a.offline_memory(range(cut - 4, 4)).unwrap();
         a.offline_memory(range(cut, 4)).unwrap();
-        assert_eq!(a.books().managed, pages(frames - 8));
+        assert_eq!(a.accounting().managed, pages(frames - 8));
     });
 }

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::ScopedJoinHandle;
 
 use crate::common::{Plan, Random, World, order, range, run_on, stress_rounds};
-use zonal::config::{Misuse, NodeReclaim, ZonelistCache};
+use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
 use zonal::error::{FreeError, OnlineError};
 use zonal::machine::FrameRange;
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::reclaim::{ReclaimRequest, Reclaimer};
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::request::{Block, PageKind, Urgency};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, Request};
 use zonal_testing::Ledger;
 
@@ -115,7 +115,7 @@ impl Worker<'_> {
                 growing = !growing;
             }
             match self.random.below(100) {
-                0..2 => self.misuse(),
+                0..2 => self.invalid_free(),
                 2..5 => self.pass_on(),
                 5..8 => self.take_over(),
                 8..30 => self.free_one(),
@@ -171,7 +171,7 @@ impl Worker<'_> {
     }
 
     /// Frees that are wrong whatever other threads do, because the block is ours.
-    fn misuse(&mut self) {
+    fn invalid_free(&mut self) {
         let Some(block) = self.held.last() else { return };
         let (allocator, first) = (&self.arena.world.allocator, block.first);
         let given = order(if block.order == Order::PAGE { 1 } else { block.order.get() - 1 });
@@ -232,7 +232,7 @@ fn change_things(arena: &Arena, mut random: Random) {
 fn look(arena: &Arena) {
     let a = &arena.world.allocator;
     let managed: u64 = a.zones().map(|zone| zone.managed.get()).sum();
-    assert!(a.books().managed.get().max(managed) <= arena.frames);
+    assert!(a.accounting().managed.get().max(managed) <= arena.frames);
     assert!(a.free_approximate().get() <= 2 * arena.frames);
     a.shortage(&Request::page(), |zone| assert!(zone.managed.get() <= arena.frames)).unwrap();
     a.fallback_order(NodeId::new(0).unwrap(), |node| assert!(node.get() < 4));
@@ -315,7 +315,7 @@ fn run(plan: &Plan, config: &Config, stress: Stress) -> u64 {
     arena.taken.load(Relaxed) // relaxed: after the joins
 }
 
-fn check_after(arena: &Arena, before: zonal::snapshot::Books) {
+fn check_after(arena: &Arena, before: zonal::snapshot::Accounting) {
     let (a, seed) = (&arena.world.allocator, arena.stress.seed);
     assert_eq!(arena.owners.owned().next(), None, "seed {seed:#x}");
     a.verify().unwrap_or_else(|error| panic!("seed {seed:#x}: {error}"));
@@ -327,12 +327,12 @@ fn check_after(arena: &Arena, before: zonal::snapshot::Books) {
     assert_eq!(locality.hit + locality.miss, taken, "seed {seed:#x}");
     assert_eq!(locality.local + locality.other, taken, "seed {seed:#x}");
     assert_eq!(locality.miss, locality.foreign, "seed {seed:#x}");
-    assert_eq!(a.events().withheld, 0, "nothing was misused; seed {seed:#x}");
+    assert_eq!(a.events().retired, 0, "nothing was misused; seed {seed:#x}");
 }
 
 /// Zones of more than 4096 frames have several regions.
-fn config(tuning: PagesetTuning, misuse: Misuse) -> Config {
-    Config { tuning, misuse, region_min: PageCount::ZERO, ..Config::default() }
+fn config(tuning: PagesetTuning, invalid_free: InvalidFree) -> Config {
+    Config { tuning, invalid_free, region_min: PageCount::ZERO, ..Config::default() }
 }
 
 #[test]
@@ -342,13 +342,16 @@ fn every_order_by_itself() {
         for wanted in 0..=10_u8 {
             let seed = round << 16 | u64::from(wanted);
             let tuning = TUNINGS[(seed as usize + round as usize) % 3];
-            let misuse = if seed & 1 == 0 { Misuse::Checked } else { Misuse::Exact };
+            let invalid_free = if seed & 1 == 0 { InvalidFree::Checked } else { InvalidFree::Exact };
             let frames = [256, 1024, 8192][usize::from(wanted) / 4] + Random(seed).below(64);
             let stress =
                 Stress { seed, threads: 2, cpus: 2, steps: 5000, orders: (wanted, wanted), changes: false };
-            taken += run(&Plan::even(1, 2, frames), &config(tuning, misuse), stress);
-            taken +=
-                run(&Plan::even(2, 1, frames), &config(tuning, misuse), Stress { changes: true, ..stress });
+            taken += run(&Plan::even(1, 2, frames), &config(tuning, invalid_free), stress);
+            taken += run(
+                &Plan::even(2, 1, frames),
+                &config(tuning, invalid_free),
+                Stress { changes: true, ..stress },
+            );
         }
     }
     assert!(taken > 0);
@@ -359,14 +362,14 @@ fn all_orders_mixed_under_every_rule() {
     let mut taken = 0;
     for round in stress_rounds() {
         for (at, tuning) in TUNINGS.into_iter().enumerate() {
-            for misuse in [Misuse::Checked, Misuse::Exact] {
-                let seed = 0x1000 | round << 16 | (at as u64) << 1 | misuse as u64;
+            for invalid_free in [InvalidFree::Checked, InvalidFree::Exact] {
+                let seed = 0x1000 | round << 16 | (at as u64) << 1 | invalid_free as u64;
                 let stress =
                     Stress { seed, threads: 2, cpus: 2, steps: 10_000, orders: (0, 10), changes: true };
-                taken += run(&Plan::even(2, 1, 2048), &config(tuning, misuse), stress);
+                taken += run(&Plan::even(2, 1, 2048), &config(tuning, invalid_free), stress);
                 taken += run(
                     &Plan::even(1, 2, 8192),
-                    &config(tuning, misuse),
+                    &config(tuning, invalid_free),
                     Stress { orders: (0, 3), ..stress },
                 );
             }
@@ -382,11 +385,14 @@ fn four_threads_on_two_nodes() {
         for (at, tuning) in TUNINGS.into_iter().enumerate() {
             let seed = 0x2000 | round << 16 | at as u64;
             let stress = Stress { seed, threads: 4, cpus: 4, steps: 8000, orders: (0, 4), changes: true };
-            taken += run(&Plan::even(2, 2, 256), &config(tuning, Misuse::Checked), stress);
-            taken += run(&Plan::even(2, 2, 1500), &config(tuning, Misuse::Exact), stress);
+            taken += run(&Plan::even(2, 2, 256), &config(tuning, InvalidFree::Checked), stress);
+            taken += run(&Plan::even(2, 2, 1500), &config(tuning, InvalidFree::Exact), stress);
             // Four threads that all run on one CPU, as threads do that are moved about.
-            taken +=
-                run(&Plan::even(1, 1, 700), &config(tuning, Misuse::Checked), Stress { cpus: 1, ..stress });
+            taken += run(
+                &Plan::even(1, 1, 700),
+                &config(tuning, InvalidFree::Checked),
+                Stress { cpus: 1, ..stress },
+            );
         }
     }
     assert!(taken > 0);
@@ -399,9 +405,9 @@ fn many_regions_for_few_threads() {
         for (at, tuning) in TUNINGS.into_iter().enumerate() {
             let seed = 0x5000 | round << 16 | at as u64;
             let stress = Stress { seed, threads: 2, cpus: 2, steps: 8000, orders: (0, 10), changes: true };
-            taken += run(&Plan::even(1, 2, 6 * 4096 + 100), &config(tuning, Misuse::Checked), stress);
+            taken += run(&Plan::even(1, 2, 6 * 4096 + 100), &config(tuning, InvalidFree::Checked), stress);
             let single = Stress { orders: (0, 0), steps: 30_000, ..stress };
-            taken += run(&Plan::even(1, 2, 3 * 4096), &config(tuning, Misuse::Exact), single);
+            taken += run(&Plan::even(1, 2, 3 * 4096), &config(tuning, InvalidFree::Exact), single);
         }
     }
     assert!(taken > 0);
@@ -423,7 +429,7 @@ fn orders_up_to_eighteen() {
 fn lists_are_rebuilt_while_they_are_walked() {
     let mut taken = 0;
     for round in stress_rounds() {
-        for (at, misuse) in [Misuse::Checked, Misuse::Exact].into_iter().enumerate() {
+        for (at, invalid_free) in [InvalidFree::Checked, InvalidFree::Exact].into_iter().enumerate() {
             // Small far nodes without CPUs lose all their memory time and again.
             let mut plan = Plan::with_distances(1, 600, |a, b| if a.max(b) > 1 { 40 } else { 20 }, 4);
             for far in [2, 3] {
@@ -432,7 +438,7 @@ fn lists_are_rebuilt_while_they_are_walked() {
             }
             let seed = 0x4000 | round << 16 | at as u64;
             let stress = Stress { seed, threads: 2, cpus: 2, steps: 20_000, orders: (0, 4), changes: true };
-            taken += run(&plan, &config(PagesetTuning::default(), misuse), stress);
+            taken += run(&plan, &config(PagesetTuning::default(), invalid_free), stress);
         }
     }
     assert!(taken > 0);

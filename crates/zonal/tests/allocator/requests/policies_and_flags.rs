@@ -3,12 +3,12 @@
 use crate::common::{Plan, TestPlatform, World, node, order, range, reclaim_on_this_thread, run_on};
 use zonal::config::ZonelistCache;
 use zonal::error::{AllocError, PolicyError, Shortage};
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::policy::{Policy, WeightTable};
+use zonal::mempolicy::{Policy, WeightTable};
 use zonal::request::{Block, Urgency};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{Order, PageCount, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 14;
@@ -49,8 +49,8 @@ fn world(nodes: u16) -> World {
 fn free_all(world: &World, blocks: &[Block]) {
     blocks.iter().for_each(|block| world.allocator.free(block.first, block.order).unwrap());
     world.allocator.drain_pagesets();
-    let books = world.allocator.verify().unwrap();
-    assert_eq!(books.free, books.managed);
+    let accounting = world.allocator.verify().unwrap();
+    assert_eq!(accounting.free, accounting.managed);
 }
 
 #[test]

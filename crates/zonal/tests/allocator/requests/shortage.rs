@@ -7,7 +7,7 @@ use crate::common::{Plan, World, node, run_on};
 use zonal::config::Faults;
 use zonal::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use zonal::machine::FrameRange;
-use zonal::policy::WeightTable;
+use zonal::mempolicy::WeightTable;
 use zonal::request::Urgency;
 use zonal::units::{Order, PageCount, ZoneKind};
 use zonal::{Block, Config, NodeMask, Platform, Policy, Request};

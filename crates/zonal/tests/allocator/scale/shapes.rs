@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Plan, TestPlatform, World, node, order, run_on};
 use zonal::error::AllocError;
 use zonal::machine::TopologyError;
-use zonal::policy::Policy;
+use zonal::mempolicy::Policy;
 use zonal::units::{CpuId, PageCount, ZoneKind};
 use zonal::{Config, NodeMask, Request};
 
@@ -28,8 +28,8 @@ fn served_by(world: &World, cpu: u32) -> u16 {
 
 fn check_all_free(world: &World) {
     world.allocator.drain_pagesets();
-    let books = world.allocator.verify().unwrap();
-    assert_eq!(books.free, books.managed);
+    let accounting = world.allocator.verify().unwrap();
+    assert_eq!(accounting.free, accounting.managed);
 }
 
 #[test]

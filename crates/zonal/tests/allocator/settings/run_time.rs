@@ -2,10 +2,10 @@
 
 use crate::common::effects::{Random, Scripted, order, with_min};
 use crate::common::{Plan, World, run_on};
-use zonal::config::{Misuse, NodeReclaim, StatInterval, ZonelistCache};
+use zonal::config::{InvalidFree, NodeReclaim, StatInterval, ZonelistCache};
 use zonal::error::ConfigError;
 use zonal::request::PageKind;
-use zonal::threshold::{CounterRules, ThresholdRule};
+use zonal::rules::stat_threshold::{CounterRules, ThresholdRule};
 use zonal::units::{CpuId, PageCount};
 use zonal::{Config, Request};
 
@@ -72,7 +72,7 @@ fn settings_are_those_of_the_configuration_until_they_change() {
         node_reclaim: NodeReclaim::from_mode(5).unwrap(),
         reclaim_distance: 77,
         min_unmapped_percent: 6,
-        misuse: Misuse::Checked,
+        invalid_free: InvalidFree::Checked,
         ..Config::default()
     };
     let world = Plan::even(1, 2, 1 << 14).build(&config);
@@ -80,7 +80,10 @@ fn settings_are_those_of_the_configuration_until_they_change() {
     assert_eq!((settings.node_load, settings.tuning), (config.node_load, config.tuning));
     assert_eq!((settings.high_fraction, settings.counters), (70, counters));
     assert_eq!((settings.reclaim_distance, settings.min_unmapped_percent), (77, 6));
-    assert_eq!((settings.zonelist_cache, settings.misuse), (ZonelistCache::Original, Misuse::Checked));
+    assert_eq!(
+        (settings.zonelist_cache, settings.invalid_free),
+        (ZonelistCache::Original, InvalidFree::Checked)
+    );
     assert_eq!((settings.node_reclaim.mode(), settings.stat_interval.seconds()), (5, 40));
     world.allocator.set_stat_interval(StatInterval::SECOND);
     world.allocator.set_high_fraction(0);

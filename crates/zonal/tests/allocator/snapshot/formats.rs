@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use crate::common::{Plan, World, node, run_on};
-use zonal::fallback::CpuPenalty;
-use zonal::pageset_tuning::PagesetTuning;
-use zonal::policy::Policy;
+use zonal::mempolicy::Policy;
+use zonal::rules::fallback_order::CpuPenalty;
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, Order, ZoneKind};
-use zonal::watermarks::WatermarkSettings;
 use zonal::{Config, Request};
 
 /// Frames of the smallest zone.
@@ -115,18 +115,18 @@ fn figures_of_a_machine_in_use() {
     let vmstat = snapshot.vmstat().to_string();
     let lines =
         |name: &str, value: u64| vmstat.lines().filter(|line| *line == format!("{name} {value}")).count();
-    let (books, events) = (allocator.books(), allocator.events());
+    let (accounting, events) = (allocator.accounting(), allocator.events());
     for (name, value) in [
-        ("nr_free_pages", books.free.get()),
+        ("nr_free_pages", accounting.free.get()),
         ("numa_hit", 15),
         ("numa_local", 9),
         ("numa_other", 6),
-        ("zonal_nr_user", books.allocated.get()),
+        ("zonal_nr_user", accounting.allocated.get()),
         ("zonal_pageset_refills", events.refills),
     ] {
         assert_eq!(lines(name, value), 1, "{name} {value} in\n{vmstat}");
     }
-    assert_eq!((books.allocated.get(), events.refills > 0), (12 + 1024, true));
+    assert_eq!((accounting.allocated.get(), events.refills > 0), (12 + 1024, true));
     for (heading, ids) in [
         ("Node 0, zone    DMA32", vec![0]),
         ("Node 0, zone   Normal", vec![1, 2]),

@@ -28,12 +28,12 @@ fn fresh() -> DepthState {
 }
 
 fn take(state: &mut DepthState, count: u64) {
-    (0..count).for_each(|_| state.on_take(Order::PAGE));
+    (0..count).for_each(|_| state.on_pop(Order::PAGE));
 }
 
 /// Gives `count` frames at one moment and returns the last new `high`.
 fn give(state: &mut DepthState, count: u64, now: Moment) -> Option<PageCount> {
-    (0..count).filter_map(|_| state.on_give(Order::PAGE, now, limits())).last()
+    (0..count).filter_map(|_| state.on_push(Order::PAGE, now, limits())).last()
 }
 
 fn depths(alloc: u64, free: u64) -> Depths {
@@ -59,9 +59,9 @@ fn depths_are_measured_from_the_extremes() {
 fn blocks_count_by_their_frames() {
     let mut state = fresh();
     let large = Order::new(9).unwrap();
-    state.on_take(large);
-    state.on_take(Order::new(3).unwrap());
-    state.on_give(large, START, limits());
+    state.on_pop(large);
+    state.on_pop(Order::new(3).unwrap());
+    state.on_push(large, START, limits());
     assert_eq!(state.deepest(), depths(520, 512));
 }
 
@@ -123,7 +123,7 @@ fn the_smaller_average_counts_and_limits_clamp() {
 #[test]
 fn disabled_is_zero_high_and_zero_start() {
     let mut state = fresh();
-    assert_eq!(state.on_give(Order::PAGE, after(1, 1), HighLimits::DISABLED), Some(PageCount::ZERO));
+    assert_eq!(state.on_push(Order::PAGE, after(1, 1), HighLimits::DISABLED), Some(PageCount::ZERO));
     assert_eq!(state.start(), Moment::default());
     // Enabled again, the first free is far beyond two periods and starts afresh.
     assert_eq!(give(&mut state, 1, after(1, 2)), Some(limits().min()));
@@ -200,7 +200,7 @@ fn high_falls_by_halves_when_the_load_does() {
 fn depths_stop_at_their_width() {
     let near = Depths { alloc: u32::MAX - 1, free: 3 };
     let expected = Depths { alloc: u32::MAX, free: 0 };
-    assert_eq!(near.after_take(1 << 18), expected);
+    assert_eq!(near.after_pop(1 << 18), expected);
     assert_eq!(Depths::from_word(expected.word()), expected);
     assert_eq!(expected.midpoint(Depths { alloc: 0, free: 0 }), Depths { alloc: u32::MAX / 2, free: 0 });
 }
@@ -219,13 +219,13 @@ struct Model {
 }
 
 impl Model {
-    fn on_take(&mut self, order: Order) {
+    fn on_pop(&mut self, order: Order) {
         self.alloc_count += 1 << order.get();
         self.alloc_high = self.alloc_high.max(self.alloc_count);
         self.alloc_depth = self.alloc_depth.max(self.alloc_count - self.alloc_low);
     }
 
-    fn on_give(&mut self, order: Order, now: u64, min: i64, max: i64) -> Option<i64> {
+    fn on_push(&mut self, order: Order, now: u64, min: i64, max: i64) -> Option<i64> {
         self.alloc_count -= 1 << order.get();
         self.alloc_low = self.alloc_low.min(self.alloc_count);
         self.free_depth = self.free_depth.max(self.alloc_high - self.alloc_count);
@@ -258,12 +258,12 @@ fn plain_state_and_model_agree() {
         }
         // Long waves, so that depths become larger than single steps.
         if random.index(100) < if (now / PERIOD_NS).is_multiple_of(2) { 70 } else { 30 } {
-            plain.on_take(order);
-            model.on_take(order);
+            plain.on_pop(order);
+            model.on_pop(order);
         } else {
             let moment = Moment::from_ns(now);
-            let high = plain.on_give(order, moment, limits());
-            let literal = model.on_give(order, now, 100, 10_000);
+            let high = plain.on_push(order, moment, limits());
+            let literal = model.on_push(order, now, 100, 10_000);
             assert_eq!(high.map(|high| high.get() as i64), literal);
             highs += usize::from(literal.is_some_and(|high| high > 100));
         }

@@ -51,16 +51,16 @@ fn larger_blocks_come_in_plain_batches() {
 #[test]
 fn a_free_halves_the_shift_and_a_take_the_free_count() {
     let mut run = state(5, 100);
-    run.on_give(Order::new(3).unwrap(), pages(BATCH));
+    run.on_push(Order::new(3).unwrap(), pages(BATCH));
     assert_eq!(run, state(2, 108));
-    run.on_take();
+    run.on_pop();
     assert_eq!(run, state(2, 54));
-    run.on_give(Order::PAGE, pages(BATCH));
-    run.on_give(Order::PAGE, pages(BATCH));
+    run.on_push(Order::PAGE, pages(BATCH));
+    run.on_push(Order::PAGE, pages(BATCH));
     assert_eq!(run, state(0, 56));
     let mut long = state(0, 32 * BATCH - 1);
-    long.on_give(Order::new(9).unwrap(), pages(BATCH));
-    long.on_give(Order::new(9).unwrap(), pages(BATCH));
+    long.on_push(Order::new(9).unwrap(), pages(BATCH));
+    long.on_push(Order::new(9).unwrap(), pages(BATCH));
     assert_eq!(long, state(0, 32 * BATCH - 1 + 512));
 }
 

@@ -1,6 +1,6 @@
 //! What a request may use: from which CPU it comes, which list it walks, which zones may serve it.
 //!
-//! A [`Reach`] is a request resolved against the state of the machine. Vocabulary: the *target* is
+//! A [`AllocContext`] is a request resolved against the state of the machine. Vocabulary: the *target* is
 //! the node whose zonelist is walked. Neighbours: `policy.rs` names nodes, `scan.rs` walks.
 
 use crate::Allocator;
@@ -12,18 +12,18 @@ use crate::node_mask::NodeMask;
 use crate::platform::Platform;
 use crate::rules::watermarks::Urgency;
 use crate::units::{NodeId, Order, ZoneKind};
-use crate::zone::{Seat, Zone};
+use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 
 /// A request, resolved.
-pub(super) struct Reach<'r> {
+pub(super) struct AllocContext<'r> {
     pub(super) order: Order,
     pub(super) kind: PageKind,
     pub(super) urgency: Urgency,
     pub(super) limit: ZoneKind,
     /// Seat of the current CPU; one that does not exist, with that CPU's number, if the CPU is unknown or
     /// offline.
-    pub(super) seat: Option<Seat>,
+    pub(super) cpu: Option<CpuInfo>,
     /// Place of the node the request comes from.
     pub(super) from: usize,
     /// Place of the node whose list is walked.
@@ -43,7 +43,7 @@ pub(super) struct Reach<'r> {
     nodes: usize,
 }
 
-impl<'r> Reach<'r> {
+impl<'r> AllocContext<'r> {
     /// Whether `zone` may serve the request.
     pub(super) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         zone.kind <= self.limit
@@ -71,7 +71,7 @@ impl<'r> Reach<'r> {
 
 impl<P: Platform> Allocator<'_, P> {
     /// Resolves a request, with the next turn of its policy.
-    pub(super) fn resolve<'r>(&self, request: &Request<'r>) -> Result<Reach<'r>, AllocError> {
+    pub(super) fn resolve<'r>(&self, request: &Request<'r>) -> Result<AllocContext<'r>, AllocError> {
         self.resolve_in_turn(request, Turn::Next)
     }
 
@@ -80,24 +80,24 @@ impl<P: Platform> Allocator<'_, P> {
         &self,
         request: &Request<'r>,
         turn: Turn,
-    ) -> Result<Reach<'r>, AllocError> {
-        if request.terms.order > self.max_order {
-            return Err(AllocError::OrderTooLarge { order: request.terms.order, max: self.max_order });
+    ) -> Result<AllocContext<'r>, AllocError> {
+        if request.flags.order > self.max_order {
+            return Err(AllocError::OrderTooLarge { order: request.flags.order, max: self.max_order });
         }
         if self.zeroes(request) && self.state.platform.contents().is_none() {
             return Err(AllocError::NoContents);
         }
         let reclaiming = self.state.platform.is_reclaiming();
-        let urgency = if reclaiming { Urgency::Reserve } else { request.terms.urgency };
+        let urgency = if reclaiming { Urgency::Reserve } else { request.flags.urgency };
         let cpu = self.state.platform.current_cpu();
-        let here = self.state.seat(cpu);
-        let from = here.map_or(0, |seat| usize::from(seat.node));
-        let mut reach = Reach {
-            order: request.terms.order,
-            kind: request.terms.kind,
+        let here = self.state.cpu_info(cpu);
+        let from = here.map_or(0, |cpu| usize::from(cpu.node));
+        let mut context = AllocContext {
+            order: request.flags.order,
+            kind: request.flags.kind,
             urgency,
-            limit: request.terms.zone_limit,
-            seat: here.filter(|&seat| self.state.is_online(seat)).or(Some(Seat::absent(cpu))),
+            limit: request.flags.zone_limit,
+            cpu: here.filter(|&cpu| self.state.is_online(cpu)).or(Some(CpuInfo::absent(cpu))),
             from,
             target: from,
             strict: request.is_strict(),
@@ -108,10 +108,10 @@ impl<P: Platform> Allocator<'_, P> {
             bound: None,
             nodes: 0,
         };
-        if request.policy.is_some() || reach.cpuset.is_some() {
-            self.constrain(&mut reach, request, turn)?;
+        if request.policy.is_some() || context.cpuset.is_some() {
+            self.constrain(&mut context, request, turn)?;
         }
-        Ok(reach)
+        Ok(context)
     }
 
     /// Whether a block for this request is zeroed.
@@ -122,13 +122,13 @@ impl<P: Platform> Allocator<'_, P> {
     /// Applies policy and cpuset.
     fn constrain<'r>(
         &self,
-        reach: &mut Reach<'r>,
+        context: &mut AllocContext<'r>,
         request: &Request<'r>,
         turn: Turn,
     ) -> Result<(), AllocError> {
         let memory = self.state.memory_nodes();
-        let usable = reach.cpuset.map_or(memory, |mask| mask.intersection(&memory));
-        reach.nodes = usable.len();
+        let usable = context.cpuset.map_or(memory, |mask| mask.intersection(&memory));
+        context.nodes = usable.len();
         let none = |mask: &NodeMask| if mask.is_empty() { Err(AllocError::NoNodeInPolicy) } else { Ok(()) };
         none(&usable)?;
         let Some(policy) = request.policy else { return Ok(()) };
@@ -139,17 +139,17 @@ impl<P: Platform> Allocator<'_, P> {
             Mode::Bind => {
                 let nodes = policy.nodes().intersection(&usable);
                 none(&nodes)?;
-                (reach.bound, reach.nodes) = (Some(policy.nodes()), nodes.len());
+                (context.bound, context.nodes) = (Some(policy.nodes()), nodes.len());
                 None
             }
             Mode::Interleave => {
                 let node = policy.target(&usable, turn);
-                reach.interleaved = node.is_some();
+                context.interleaved = node.is_some();
                 node
             }
         };
         if let Some(place) = target.and_then(|node| self.state.place_of(node)) {
-            reach.target = place;
+            context.target = place;
         }
         Ok(())
     }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use zonal::config::Misuse;
-use zonal::pageset_tuning::PagesetTuning;
+use zonal::config::InvalidFree;
 use zonal::request::Urgency;
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
@@ -16,14 +16,14 @@ use crate::interleavings::world::{Nobody, World, config, on};
 
 /// With exchanges exactly one of two racing frees succeeds.
 pub(crate) fn exact<C: Checker>() {
-    let (world, freed) = race::<C>(Misuse::Exact);
+    let (world, freed) = race::<C>(InvalidFree::Exact);
     assert_eq!(freed, 1, "frees that succeeded");
     world.check_to_the_last_frame();
 }
 
 /// After such a race, both CPUs may take what they have in the same instant: there is one copy.
 pub(crate) fn exact_and_taken_at_once<C: Checker>() {
-    let (world, freed) = race::<C>(Misuse::Exact);
+    let (world, freed) = race::<C>(InvalidFree::Exact);
     assert_eq!(freed, 1, "frees that succeeded");
     let take = |world: &World<C>| {
         let _ = world.alloc(&Request::page()); // what nobody had is owned now; memory is short
@@ -35,7 +35,7 @@ pub(crate) fn exact_and_taken_at_once<C: Checker>() {
 /// A wrong free beside the right one, after which the frame's pageset drains, the frame merges and is handed
 /// out as part of a larger block: whenever the wrong free was preempted, it changes nothing of that.
 pub(crate) fn stale_free<C: Checker>() {
-    let (world, frame) = world_with_a_freed_frame::<C>(Misuse::default());
+    let (world, frame) = world_with_a_freed_frame::<C>(InvalidFree::default());
     let freed = Arc::new(AtomicU64::new(0)); // not part of the model
     let right = Arc::clone(&freed);
     let wrong = Arc::clone(&freed);
@@ -51,13 +51,13 @@ pub(crate) fn stale_free<C: Checker>() {
     let larger = Request::new(Order::new(2).expect("it is small")).urgency(Urgency::Reserve);
     while world.alloc(&larger).is_ok() {}
     world.check();
-    assert_eq!(world.allocator().events().withheld, 0);
+    assert_eq!(world.allocator().events().retired, 0);
 }
 
 /// With plain checks both may succeed. Then the second copy is withheld where it would be handed out, and
 /// reported; the books are right again from there on.
 pub(crate) fn checked<C: Checker>() {
-    let (world, freed) = race::<C>(Misuse::Checked);
+    let (world, freed) = race::<C>(InvalidFree::Checked);
     assert!(freed >= 1, "a frame that was allocated can be freed");
     // Each CPU may have a copy; they take them one after the other.
     for cpu in [0, 1, 0] {
@@ -67,16 +67,16 @@ pub(crate) fn checked<C: Checker>() {
     let all = Request::page().urgency(Urgency::Reserve);
     while world.alloc(&all).is_ok() {}
     world.check();
-    let withheld = world.allocator().events().withheld;
-    assert_eq!(withheld, freed - 1, "second copies that were withheld");
+    let retired = world.allocator().events().retired;
+    assert_eq!(retired, freed - 1, "second copies that were retired");
     world.check_to_the_last_frame();
 }
 
 /// Two CPUs free the same frame, each into a pageset with room. Gives how many frees succeeded.
 ///
 /// Nobody allocates meanwhile: the free of a frame that is allocated anew is none that can be told.
-fn race<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, u64) {
-    let (world, frame) = world_with_a_freed_frame::<C>(misuse);
+fn race<C: Checker>(invalid_free: InvalidFree) -> (Arc<World<C>>, u64) {
+    let (world, frame) = world_with_a_freed_frame::<C>(invalid_free);
     let freed = Arc::new(AtomicU64::new(0)); // not part of the model
     let also = Arc::clone(&freed);
     world.at_once(
@@ -91,8 +91,8 @@ fn race<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, u64) {
 }
 
 /// A world of two CPUs whose pagesets hold little, and a frame that is allocated and no longer owned.
-fn world_with_a_freed_frame<C: Checker>(misuse: Misuse) -> (Arc<World<C>>, Pfn) {
-    let config = Config { misuse, tuning: PagesetTuning::Fixed, ..config(8) };
+fn world_with_a_freed_frame<C: Checker>(invalid_free: InvalidFree) -> (Arc<World<C>>, Pfn) {
+    let config = Config { invalid_free, tuning: PagesetTuning::Fixed, ..config(8) };
     let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(Nobody));
     for cpu in [1, 0] {
         C::set_cpu(cpu);
