@@ -1,7 +1,7 @@
-//! What is checked for aarch64 on machines of other architectures: the restartable sequences, as assembled.
+//! Checks the restartable sequences for aarch64 on machines of other architectures, as assembled.
 //!
-//! The library is built and not linked, so that nothing but the target's standard library is needed; a test
-//! of `zonal-linux` reads its instructions. Neighbours: `plan.rs` puts this step among the others.
+//! The library is built and not linked, so that only the target's standard library is needed; a test of
+//! `zonal-linux` reads its instructions. Neighbours: `plan.rs` includes this step.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,10 +9,10 @@ use std::process::Command;
 use crate::bare::is_installed;
 use crate::steps::{Outcome, cargo, succeeds, target_folder};
 
-/// The target that is built for.
+/// The target to build for.
 pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// Builds the library of `zonal-linux` for [`TARGET`] and holds its sequences against the core's tables.
+/// Builds the library of `zonal-linux` for [`TARGET`] and checks its sequences against the core's tables.
 pub(crate) fn sequences(root: &Path) -> Outcome {
     if !is_there() {
         return Outcome::Skipped(format!("target not installed (rustup target add {TARGET})"));
@@ -26,12 +26,12 @@ pub(crate) fn sequences(root: &Path) -> Outcome {
     succeeds(cargo(root, test).env("ZONAL_LIBRARY", library))
 }
 
-/// Whether the toolchain can build for [`TARGET`]; the target is added where that can be done.
+/// Whether the toolchain can build for [`TARGET`]; adds the target if possible.
 pub(crate) fn is_there() -> bool {
     is_installed(TARGET) || installs(TARGET)
 }
 
-/// Adds a target to the toolchain, where that is rustup's; whether it could.
+/// Adds a target to the toolchain if rustup manages it; returns whether it succeeded.
 fn installs(target: &str) -> bool {
     let added = Command::new("rustup").args(["target", "add", target]).status();
     added.is_ok_and(|status| status.success()) && is_installed(target)

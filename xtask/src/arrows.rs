@@ -1,7 +1,7 @@
-//! Which crate may use which: arrows point one way, and the core uses nothing at all.
+//! The allowed dependencies between crates: they form a directed acyclic graph, and the core has none.
 //!
-//! Reads the manifests: tests and build scripts are held to the same arrows, but may use crates
-//! from outside. Neighbours: `folders.rs` has the arrows within crates, `style.rs` checks the sources themselves.
+//! Reads the manifests. Tests and build scripts must follow the same rules, but may use external crates.
+//! Neighbours: `folders.rs` checks dependencies within crates, `style.rs` checks the sources.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use toml::Table;
 /// The crate that tests of every crate may use.
 const TESTING: &str = "zonal-testing";
 
-/// Each crate of the house and the crates of the house it may use.
+/// Each crate of the workspace and the workspace crates that it may use.
 const ARROWS: [(&str, &[&str]); 12] = [
     (TESTING, &[]),
     ("zonal", &[]),
@@ -26,7 +26,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("xtask", &[]),
 ];
 
-/// Every dependency that points the wrong way, and every crate without a place.
+/// Returns every dependency that is not allowed, and every crate that the table lacks.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root.join("xtask")];
@@ -65,7 +65,7 @@ fn check(manifest: &str) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Kind and crate of every dependency, those of single targets included.
+/// Returns the kind and the crate of every dependency, including those of single targets.
 fn dependencies(manifest: &Table) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (key, value) in manifest {

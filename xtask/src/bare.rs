@@ -1,9 +1,9 @@
-//! Shows that the core stands without std, without a heap and without a C library.
+//! Checks that the core builds without std, without a heap and without a C library.
 //!
-//! `crates/zonal/bare` is a program with its own entry point and panic handler that links the core
-//! and nothing else, so that anything missing is a link error. What came out is then read symbol by
-//! symbol, and run. A build for a real kernel target follows where that target is installed: it
-//! would have to be downloaded. Neighbours: `plan.rs` puts these steps among the others.
+//! `crates/zonal/bare` is a program with its own entry point and panic handler that links only the core, so
+//! that anything missing is a link error. The result is then checked symbol by symbol, and run. A build for a
+//! real kernel target follows if that target is installed; it is not downloaded. Neighbours: `plan.rs`
+//! includes these steps.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,15 +16,15 @@ use crate::steps::{self, Outcome, succeeds};
 
 /// The manifest of the bare program, below the root.
 pub(crate) const MANIFEST: &str = "crates/zonal/bare/Cargo.toml";
-/// The target a kernel would be built for.
+/// The target that a kernel would be built for.
 pub(crate) const KERNEL_TARGET: &str = "x86_64-unknown-none";
 
-/// Crates that the core must do without.
+/// Crates that the core must not use.
 const FORBIDDEN_CRATES: [&str; 2] = ["std", "alloc"];
-/// Names of heaps, Rust's and C's.
+/// Name prefixes of heap functions, Rust's and C's.
 const FORBIDDEN_NAMES: [&str; 5] = ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rg_", "__rdl_"];
 
-/// Builds the bare program, reads its symbols and those of the core's library, runs it.
+/// Builds the bare program, checks its symbols and those of the core's library, and runs it.
 pub(crate) fn proves_itself(root: &Path) -> Outcome {
     match succeeds(&mut cargo(root, ["build"], &["--release"])) {
         Outcome::Passed => {}
@@ -54,11 +54,11 @@ pub(crate) fn is_installed(target: &str) -> bool {
     !folder.is_empty() && Path::new(&folder).exists()
 }
 
-/// A call of cargo on the bare program, with that program's own link arguments and output folder.
+/// Returns a call of cargo on the bare program, with that program's own link arguments and output folder.
 pub(crate) fn cargo<const N: usize>(root: &Path, command: [&str; N], rest: &[&str]) -> Command {
     let folder = root.join(MANIFEST).parent().map(Path::to_path_buf).unwrap_or_default();
     let mut call = steps::cargo(&folder, command);
-    // Flags from outside would replace the link arguments in the program's own configuration.
+    // Flags from the environment would replace the link arguments in the program's own configuration.
     call.env_remove("RUSTFLAGS").arg("--target-dir").arg(target_folder(root)).args(rest);
     call
 }
@@ -89,7 +89,7 @@ fn newest_library(folder: &Path) -> Option<PathBuf> {
     libraries.max_by_key(age).map(|entry| entry.path())
 }
 
-/// In a finished program nothing may be undefined.
+/// Returns the undefined symbols: a linked program must have none.
 fn program_faults(data: &[u8]) -> Result<Vec<String>, String> {
     let program = object::File::parse(data).map_err(|error| format!("zonal-bare: {error}"))?;
     let mut faults = name_faults(&program);
@@ -107,7 +107,7 @@ fn library_faults(data: &[u8]) -> Result<Vec<String>, String> {
     let mut faults = Vec::new();
     for member in archive.members() {
         let member = member.and_then(|member| member.data(data)).map_err(|error| error.to_string())?;
-        // Members that are no object files carry the compiler's own metadata.
+        // Members that are not object files contain the compiler's own metadata.
         if let Ok(object) = object::File::parse(member) {
             faults.extend(name_faults(&object));
         }
@@ -120,7 +120,7 @@ fn name_faults(object: &object::File<'_>) -> Vec<String> {
     names.filter(|name| is_forbidden(name)).map(|name| format!("`{name}` is referred to")).collect()
 }
 
-/// Whether a symbol belongs to a heap, or to a crate that the core must do without.
+/// Whether a symbol belongs to a heap, or to a crate that the core must not use.
 fn is_forbidden(symbol: &str) -> bool {
     if FORBIDDEN_NAMES.iter().any(|name| symbol.contains(name)) || matches!(symbol, "malloc" | "free") {
         return true;

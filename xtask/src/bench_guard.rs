@@ -1,9 +1,9 @@
-//! Instructions of a pair, held against a golden file: times drift with the machine, counts do not.
+//! Compares the instructions per pair with a golden file: times drift with the machine, counts do not.
 //!
-//! Counted by the processor where it has counters, else by callgrind where that is installed, else
-//! skipped. The golden file has a table for each processor architecture; counts differ between
-//! compilers, so it is blessed anew with each. Neighbours: `crates/zonal-bench/examples/instructions.rs`
-//! does the work, `steps.rs` runs these steps.
+//! They are counted by the processor if it has counters, else by callgrind if installed, else the step is
+//! skipped. The golden file has a table for each processor architecture; counts differ between compilers, so
+//! it must be regenerated for each new one. Neighbours: `crates/zonal-bench/examples/instructions.rs` does
+//! the work, `steps.rs` runs these steps.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,19 +14,20 @@ use crate::steps::{self, Outcome, Step, cargo, target_folder};
 
 /// The golden file, below the root.
 const GOLDEN: &str = "crates/zonal-bench/instructions.toml";
-/// How far a count may lie from the golden one, in percent.
+/// Allowed difference between a count and the golden one, in percent.
 const TOLERANCE_PERCENT: f64 = 5.0;
-/// Runs of a workload until one is no worse than it should be: what adapts may not have settled.
+/// Largest number of runs of a workload to reach a good count, because adaptive settings may not have
+/// settled.
 const TRIES: usize = 3;
 
-/// What to do with the counts.
+/// The use of the counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Compare,
     Bless,
 }
 
-/// Counts and compares.
+/// Counts and compares with the golden file.
 pub(crate) fn compare(_root: &Path) -> Vec<Step> {
     vec![Step::new("instructions of a pair", |root| guard(root, Purpose::Compare))]
 }
@@ -81,7 +82,7 @@ fn compare_all(program: &Path, way: Way, golden: &Table) -> Result<Outcome, Stri
 const WORSE: &str = "worse";
 const BETTER: &str = "better: bless it";
 
-/// What is to be said of a count, if anything.
+/// Returns a remark on a count, if one is needed.
 fn verdict(count: f64, golden: f64) -> Option<&'static str> {
     let percent = (count / golden - 1.0) * 100.0;
     match percent {
@@ -102,7 +103,7 @@ fn bless_all(program: &Path, way: Way, mut golden: Table) -> Result<Table, Strin
     Ok(golden)
 }
 
-/// The least count of a few runs; the first that is `good_enough` ends them.
+/// Returns the smallest count of a few runs; stops at the first that is `good_enough`.
 fn least(program: &Path, way: Way, workload: &str, good_enough: f64) -> Result<f64, String> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
@@ -114,7 +115,7 @@ fn least(program: &Path, way: Way, workload: &str, good_enough: f64) -> Result<f
     Ok(least)
 }
 
-/// How instructions are counted.
+/// The way in which instructions are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Counters,
@@ -122,7 +123,7 @@ enum Way {
 }
 
 impl Way {
-    /// What this machine has.
+    /// Returns the way that this machine supports.
     fn find(program: &Path) -> Result<Option<Self>, String> {
         let tried = output(Command::new(program).arg("--short"))?;
         if number(&tried, "instructions").is_some() {
@@ -139,7 +140,7 @@ impl Way {
         }
     }
 
-    /// Instructions of a pair.
+    /// Returns the instructions per pair.
     fn count(self, program: &Path, workload: &str) -> Result<f64, String> {
         let missing = |what: &str| format!("{workload}: no {what} were told");
         if self == Self::Counters {
@@ -149,7 +150,7 @@ impl Way {
         let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let file = folder.path().join("profile");
         let mut command = Command::new("valgrind");
-        // In turns, for without its worker's ticks a pool does not adapt.
+        // Threads take turns, because a pool does not adapt without its worker's ticks.
         command.args(["-q", "--fair-sched=yes", "--tool=callgrind", "--toggle-collect=*measured_part*"]);
         command.arg(format!("--callgrind-out-file={}", file.display()));
         let told = output(command.arg(program).args([workload, "--simulated"]))?;
@@ -160,12 +161,12 @@ impl Way {
     }
 }
 
-/// The workloads that can be counted.
+/// Returns the workloads that can be counted.
 fn workloads(program: &Path) -> Result<Vec<String>, String> {
     Ok(output(Command::new(program).arg("--list"))?.lines().map(str::to_owned).collect())
 }
 
-/// What a program printed.
+/// Returns what a program printed.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let ran = command.output().map_err(|error| format!("{name} did not start: {error}"))?;
@@ -175,7 +176,7 @@ fn output(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// The number after `word` on a line of its own.
+/// Returns the number after `word` on a line of its own.
 fn number(text: &str, word: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
     rest.and_then(|rest| rest.trim().parse().ok())

@@ -1,9 +1,9 @@
-//! What takes too long, or needs more than a plain toolchain, for every day: Miri, sanitizers, the oldest
-//! compiler, licences, packaging, coverage, mutants, virtual machines with several nodes, and the long forms of checks whose short forms are among the
-//! tests.
+//! Checks that take too long for every day, or need more than a plain toolchain: Miri, sanitizers, the oldest
+//! compiler, licences, packaging, coverage, mutants, virtual machines with several nodes, and the long forms
+//! of checks whose short forms are among the tests.
 //!
-//! A step whose tool is missing is skipped, and says how to get it. Neighbours: `plan.rs` has the checks of every
-//! day, `mutants.rs` the steps of that name, `steps.rs` runs all of these.
+//! A step whose tool is missing is skipped, and prints how to get it. Neighbours: `plan.rs` has the everyday
+//! checks, `mutants.rs` the steps of that name, `steps.rs` runs all of these.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,20 +13,20 @@ use crate::numa;
 use crate::skips;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
-/// The oldest compiler that is promised: `rust-version` of the workspace.
+/// The oldest supported compiler: `rust-version` of the workspace.
 const OLDEST: &str = "1.88";
-/// What sanitizers are built for; naming it keeps their flags away from build scripts.
+/// The target of sanitizer builds; naming it keeps their flags out of build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// Tests of the core in which threads meet, among those of its public interface.
+/// Multithreaded tests of the core's public interface.
 const THREADED: [&str; 5] =
     ["invalid_frees::races", "requests::owner_table", "hotplug::", "reclaim::reclaimers", "requests::bulk"];
 
-/// Rooms of the host that make no call of the system that Miri lacks.
+/// Modules of `zonal-linux` that make no system call that Miri lacks.
 const HOST_ROOMS: [&str; 3] = ["error::", "lock::", "wake_tests::"];
-/// How long each fuzz target is given new inputs.
+/// Seconds for which each fuzz target runs.
 const FUZZ_SECONDS: u32 = 300;
 
-/// Those of the steps whose names hold one of `words`; all of them without words.
+/// Returns the steps whose names contain one of `words`; all steps if there are no words.
 pub(crate) fn chosen(words: &[String]) -> Result<Vec<Step>, String> {
     let mut steps = all();
     let is_named = |step: &Step, word: &String| step.name().to_lowercase().contains(&word.to_lowercase());
@@ -38,7 +38,7 @@ pub(crate) fn chosen(words: &[String]) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// All of it.
+/// Returns all steps.
 fn all() -> Vec<Step> {
     let mut steps = vec![
         Step::new("Miri: rooms of the core", |root| miri(root, &["-p", "zonal", "--lib"])),
@@ -103,7 +103,7 @@ fn all() -> Vec<Step> {
     steps
 }
 
-/// A soak of so many minutes.
+/// Returns a soak test of the given number of minutes.
 pub(crate) fn soak(arguments: &[String]) -> Vec<Step> {
     let arguments = arguments.to_vec();
     vec![Step::new("soak", move |root| {
@@ -112,7 +112,7 @@ pub(crate) fn soak(arguments: &[String]) -> Vec<Step> {
     })]
 }
 
-/// Runs tests under Miri. Metadata is leaked on purpose: tests are short.
+/// Runs tests under Miri. Leaks are ignored, because tests leak metadata on purpose.
 fn miri(root: &Path, tests: &[&str]) -> Outcome {
     if !answers(&mut of_toolchain(root, "nightly", &["miri", "--version"])) {
         return Outcome::Skipped(
@@ -124,13 +124,13 @@ fn miri(root: &Path, tests: &[&str]) -> Outcome {
     succeeds(run.env("MIRIFLAGS", "-Zmiri-ignore-leaks -Zmiri-disable-isolation"))
 }
 
-/// Runs tests in release with a variable that makes them go further.
+/// Runs tests in release mode with a variable that makes them run longer.
 fn further(root: &Path, packages: &[&str], tests: &[&str], (variable, value): (&str, &str)) -> Outcome {
     let run = [&["test", "--release"][..], packages, tests, &["--", "--nocapture"]].concat();
     succeeds(cargo(root, run).env(variable, value))
 }
 
-/// Gives a target new inputs, from a copy of its corpus on.
+/// Fuzzes a target, starting from a copy of its corpus.
 fn fuzz(root: &Path, target: &str) -> Outcome {
     if !answers(&mut of_toolchain(root, "nightly", &["fuzz", "--version"])) {
         return Outcome::Skipped("no cargo-fuzz: cargo install cargo-fuzz".into());
@@ -145,7 +145,7 @@ fn fuzz(root: &Path, target: &str) -> Outcome {
     succeeds(run.current_dir(root.join("fuzz")))
 }
 
-/// Lines, regions and functions of the core that its own tests reach.
+/// Prints the lines, regions and functions of the core that its own tests cover.
 fn coverage(root: &Path) -> Outcome {
     if !answers(cargo(root, ["llvm-cov", "--version"]).current_dir(root)) {
         return Outcome::Skipped("no cargo-llvm-cov: cargo install cargo-llvm-cov".into());
@@ -155,7 +155,7 @@ fn coverage(root: &Path) -> Outcome {
     succeeds(cargo(root, ["llvm-cov"]).args(tests).args(["--ignore-filename-regex", others]))
 }
 
-/// Runs cargo with a sanitizer in everything, the standard library included.
+/// Runs cargo with a sanitizer in all code, including the standard library.
 fn sanitize(root: &Path, sanitizer: &str, arguments: &[&str]) -> Outcome {
     if !has_source_of_std(root) {
         return Outcome::Skipped(
@@ -179,7 +179,7 @@ fn has_source_of_std(root: &Path) -> bool {
     !sysroot.is_empty() && Path::new(&sysroot).join("lib/rustlib/src/rust/library/std").is_dir()
 }
 
-/// Builds everything that is published, and its tests, with the oldest compiler.
+/// Builds all published packages and their tests with the oldest compiler.
 fn oldest(root: &Path) -> Outcome {
     if !answers(&mut of_toolchain(root, OLDEST, &["--version"])) {
         return Outcome::Skipped(format!("no Rust {OLDEST}: rustup toolchain install {OLDEST}"));
@@ -188,7 +188,7 @@ fn oldest(root: &Path) -> Outcome {
     succeeds(check.env("CARGO_TARGET_DIR", target_folder(root).join("oldest")))
 }
 
-/// Holds dependencies against `deny.toml`. Advisories need a database from outside and are left out.
+/// Checks dependencies against `deny.toml`. Advisories need an external database and are left out.
 fn licences(root: &Path) -> Outcome {
     if !answers(cargo(root, ["deny", "--version"]).current_dir(root)) {
         return Outcome::Skipped("no cargo-deny: cargo install cargo-deny".into());
@@ -196,23 +196,23 @@ fn licences(root: &Path) -> Outcome {
     succeeds(&mut cargo(root, ["deny", "--log-level", "error", "check", "licenses", "bans", "sources"]))
 }
 
-/// Packages what is published, and builds each package from what it would be published with.
+/// Packages what is published, and builds each package from its published form.
 pub(crate) fn packages(root: &Path) -> Outcome {
     let private = ["--exclude", "xtask", "--exclude", "zonal-verify"];
     succeeds(cargo(root, ["package", "--workspace", "--allow-dirty", "--quiet"]).args(private))
 }
 
-/// Cargo of another toolchain, in the workspace's root.
+/// Returns a call of another toolchain's cargo, in the workspace's root.
 fn of_toolchain(root: &Path, toolchain: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command.current_dir(root).args(["run", toolchain, "cargo"]).args(arguments);
     command.env(skips::VARIABLE, skips::file(root));
-    // What the cargo that runs this program has set would win over the toolchain's own.
+    // Variables that the running cargo has set would override the toolchain's own.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
     command
 }
 
-/// Whether a command is there and answers.
+/// Whether a command exists and succeeds.
 pub(crate) fn answers(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }

@@ -1,9 +1,9 @@
-//! Which folder of a crate may use which, and which files may use each other.
+//! The allowed dependencies between the folders of a crate, and between its files.
 //!
-//! The modules at the root of a crate, most of which are folders, stand in an order; each uses only those before
-//! it. Files use each other in a circle only where [`LAYERS`] has the circle with its reason. Tests may use
-//! everything. Neighbours: `folders/modules.rs` reads the sources, `folders/resolve.rs` finds what paths mean,
-//! `folders/circles.rs` finds circles; `arrows.rs` is about crates.
+//! The modules at the root of a crate, most of which are folders, are ordered; each uses only those before
+//! it. Files may use each other in a cycle only if [`LAYERS`] lists the cycle with its reason. Tests may use
+//! everything. Neighbours: `folders/modules.rs` parses the sources, `folders/resolve.rs` resolves paths,
+//! `folders/circles.rs` finds cycles; `arrows.rs` checks crates.
 
 mod circles;
 mod modules;
@@ -18,18 +18,18 @@ use modules::{ModulePath, Modules};
 
 /// A crate and the order of its modules.
 struct Layers {
-    /// Name of its folder in `crates`.
+    /// Name of the crate's folder in `crates`.
     name: &'static str,
-    /// Its modules, each of which uses only those before it.
+    /// The crate's modules, each of which uses only those before it.
     order: &'static [&'static str],
     circles: &'static [Circle],
 }
 
 /// Files that use each other.
 struct Circle {
-    /// Below `src`.
+    /// The files, below `src`.
     files: &'static [&'static str],
-    /// Why they may.
+    /// The reason why they may.
     why: &'static str,
 }
 
@@ -86,7 +86,7 @@ const LAYERS: [Layers; 2] = [
     },
 ];
 
-/// Everything that points the wrong way. Prints the circles that are allowed.
+/// Returns every dependency that is not allowed. Prints the cycles that are allowed.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
     LAYERS.iter().flat_map(|layers| layers.violations(root)).collect()
 }
@@ -108,7 +108,7 @@ impl Layers {
         found
     }
 
-    /// Modules that the order lacks, and those that the crate lacks.
+    /// Returns the modules that the order lacks, and those that the crate lacks.
     fn without_place(&self, modules: &Modules) -> Vec<String> {
         let there = &modules[&ModulePath::new()].children;
         let unknown = there.iter().filter(|module| !self.order.contains(&module.as_str()));
@@ -121,14 +121,14 @@ impl Layers {
         unknown.chain(gone).collect()
     }
 
-    /// Paths from a module to a later one.
+    /// Returns the paths from a module to a later one.
     fn upward(&self, modules: &Modules) -> Vec<String> {
         let place = |module: &str| self.order.iter().position(|known| *known == module);
         let mut found = Vec::new();
         for (at, module) in modules {
-            let Some(from) = at.first() else { continue }; // the root passes on what all have
+            let Some(from) = at.first() else { continue }; // the root may re-export from all modules
             for reference in &module.references {
-                // Other beginnings are names of the module itself or what a `use` of it brought in.
+                // Other first names are names of the module itself or were imported by a `use`.
                 let first = reference.path.first().map(String::as_str);
                 if !matches!(first, Some("crate" | "self" | "super")) {
                     continue;
@@ -146,7 +146,8 @@ impl Layers {
         found
     }
 
-    /// Files in circles that the table lacks, and files of the table that are in none. Prints what is allowed.
+    /// Returns the files in cycles that the table lacks, and files of the table that are in no cycle. Prints
+    /// the allowed cycles.
     fn not_allowed(&self, circles: &[BTreeSet<String>]) -> Vec<String> {
         let name = self.name;
         let allowed = |circle: &BTreeSet<String>| {

@@ -1,7 +1,7 @@
-//! The inventory of unsafe code, `docs/unsafe.md`, held against the sources: every file with unsafe code has
-//! a row, with the number of places in it.
+//! Checks the inventory of unsafe code, `docs/unsafe.md`, against the sources: every file with unsafe code
+//! has a row, with the number of its unsafe places.
 //!
-//! Of the crates that are published as libraries; `style.rs` sees to it that each place has its reason.
+//! Covers the crates that are published as libraries; `style.rs` checks that each place states its reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published as libraries.
 const CRATES: [&str; 5] = ["zonal", "zonal-machine", "zonal-linux", "zonal-workload", "zonal-lab"];
 
-/// Files whose row is missing, wrong or left over.
+/// Returns the files whose row is missing, wrong or obsolete.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
     match std::fs::read_to_string(root.join(INVENTORY)) {
         Ok(text) => compare(&listed(&text), &counted(root)),
@@ -21,7 +21,7 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
     }
 }
 
-/// File and number of the rows `| path | number | ...`.
+/// Returns file and number of the rows `| path | number | ...`.
 fn listed(text: &str) -> BTreeMap<String, usize> {
     let rows = text.lines().filter_map(|line| {
         let mut cells = line.split('|').map(str::trim).skip(1);

@@ -1,12 +1,12 @@
-//! Every check of the workspace as one command; CI and people call the same one.
+//! All checks of the workspace as one command, which CI and developers both use.
 //!
-//! Vocabulary: a *step* is one check with a name, a time and an outcome; a step whose tools this
-//! machine lacks is *skipped*, visibly. Neighbours: `steps.rs` runs them, `plan.rs` lists them,
-//! `bare.rs` shows that the core stands without std, `aarch64.rs` what is assembled for another processor,
-//! `numa/` runs pools on emulated machines with several nodes, `planted.rs` that faults of the core are
-//! noticed, `skips.rs` shows what tests left out, `deep.rs` is for now and then, `mutants.rs` is a part of it,
-//! `bench_guard.rs` counts instructions, `quick.rs` is for between two edits, `release.rs` for a release; `style.rs`,
-//! `arrows.rs`, `folders.rs` and `inventory.rs` read the sources.
+//! A *step* is one check with a name, a time and an outcome; a step whose tools are missing on this machine
+//! is *skipped* and listed as such. Neighbours: `steps.rs` runs steps, `plan.rs` lists them, `bare.rs` checks
+//! that the core builds without std, `aarch64.rs` checks what is assembled for another processor, `numa/`
+//! runs pools on emulated machines with several nodes, `planted.rs` checks that faults in the core are
+//! detected, `skips.rs` lists what tests left out, `deep.rs` has the long checks, including `mutants.rs`,
+//! `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, `release.rs` for a release;
+//! `style.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources.
 
 mod aarch64;
 mod arrows;
@@ -34,7 +34,7 @@ const SOAK: &str = "soak";
 const DEEP: &str = "deep";
 const NUMA: &str = "numa";
 
-/// Name, what it does, and the steps it runs.
+/// Name, description, and the steps of a command.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
 const COMMANDS: [Command; 7] = [
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     if steps::run_all(&root, steps) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The steps of a command.
+/// Returns the steps of a command.
 fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> {
     if let Some((PLANTED, names)) = arguments.split_first().map(|(first, names)| (first.as_str(), names)) {
         return planted::steps(root, names);

@@ -1,11 +1,11 @@
-//! Small changes that a tool makes to the code, and how many of them the tests notice.
+//! Mutation tests: small changes that a tool makes to the code, and how many of them the tests detect.
 //!
-//! Of the core one in forty is tried; of the packages around it so many, chosen by a seed. The latter takes
-//! hours on a small machine, so it goes on where it was interrupted. A mutant whose tests run out of time, or die by
-//! a signal, is caught; time-outs are named, and those around the core are tried a second time first, with tests that
-//! take half of the time at most without a mutant. One whose build runs out of time is not caught, because no test
-//! has seen it. Neighbours: `mutants/kept.rs` has results, `mutants/outcomes.rs` reads what the tool wrote, `deep.rs`
-//! lists these steps.
+//! Of the core one mutant in forty is tried; of the packages around it a fixed number, chosen by a seed. The
+//! latter takes hours on a small machine, so it resumes after an interruption. A mutant whose tests time out
+//! or die by a signal is caught. Time-outs are listed, and those around the core are first tried again, with
+//! tests that take at most half the limit without a mutant. A mutant whose build times out is not caught,
+//! because no test has run on it. Neighbours: `mutants/kept.rs` stores results, `mutants/outcomes.rs` parses
+//! the tool's output, `deep.rs` lists these steps.
 
 mod kept;
 mod outcomes;
@@ -21,19 +21,20 @@ use crate::deep::answers;
 use crate::planted;
 use crate::steps::{Outcome, cargo, succeeds, target_folder};
 
-/// How many of their mutants are tried, and the variable that says another number.
+/// The variable for the number of mutants to try around the core, and its default.
 const COUNT: (&str, u64) = ("ZONAL_MUTANTS_COUNT", 60);
-/// What chooses them, and the variable that says another seed.
+/// The variable for the seed that chooses them, and its default.
 const SEED: (&str, u64) = ("ZONAL_MUTANTS_SEED", 15);
-/// Seconds that the tests of a mutant may take: one that hangs is noticed.
+/// Time limit in seconds of the tests of a mutant, to detect those that hang.
 const TEST_SECONDS: u64 = 240;
-/// Seconds that its build may take.
+/// Time limit in seconds of a mutant's build.
 const BUILD_SECONDS: u64 = 900;
-/// Most of a hundred that may be missed around the core.
+/// Largest percentage of mutants around the core that may be missed.
 const MISSED_PERCENT_MAX: usize = 15;
 
-/// Holds one in forty of all small changes of the core against its unit tests, and what these miss against its other
-/// tests and those of `zonal-verify`. Some change nothing but time, or nothing at all: one in eleven may be missed.
+/// Tests one in forty of all mutants of the core with its unit tests, and the missed ones with its other
+/// tests and those of `zonal-verify`. Some mutants change only timing, or nothing at all, so one in eleven
+/// may be missed.
 pub(crate) fn of_the_core(root: &Path) -> Outcome {
     if let Some(skipped) = missing_tool(root) {
         return skipped;
@@ -48,20 +49,21 @@ pub(crate) fn of_the_core(root: &Path) -> Outcome {
             return Ok(counted);
         }
         let which = named(&counted.missed);
-        // Building all these tests takes longer than running them, unless nothing is optimised.
+        // Building all these tests takes longer than running them, unless they are built without
+        // optimisation.
         let again = Mutants::test_core(root, "mutants-again", &which, &all_tests, "0")?;
         counted.add_second_pass(again)?;
         Ok(counted)
     });
-    // Some change nothing but time, or nothing at all: one in eleven.
+    // One in eleven, because some mutants change only timing, or nothing at all.
     judge(counted, |missed, caught| missed * 10 <= caught)
 }
 
-/// Holds a sample of all small changes of the packages around the core against the tests of each package.
+/// Tests a sample of all mutants of the packages around the core with the tests of each package.
 ///
-/// They are made one by one in a copy of the workspace that is built again and again, so only what depends on a
-/// change is built. What was found out before an interruption stays in `target/mutants-around/SEED.txt` and is
-/// not tried again while the code is the same (`mutants/kept.rs`); a build that ran out of time is tried again.
+/// They are made one by one in a copy of the workspace that is built incrementally. Results from before an
+/// interruption stay in `target/mutants-around/SEED.txt` and are reused while the code is the same
+/// (`mutants/kept.rs`); a build that timed out is tried again.
 pub(crate) fn around_the_core(root: &Path) -> Outcome {
     missing_tool(root).unwrap_or_else(|| {
         let counted = Sample::choose(root).and_then(|sample| sample.test_all(root));
@@ -74,11 +76,11 @@ fn is_enough_around(missed: usize, caught: usize) -> bool {
     missed * 100 <= (missed + caught) * MISSED_PERCENT_MAX
 }
 
-/// Mutants that are tried, and where it is written down what came of them.
+/// The mutants to try, and the file of their results.
 struct Sample {
-    /// How many were asked for.
+    /// The requested number of mutants.
     wanted: usize,
-    /// All that there are, in the order of the tool.
+    /// All existing mutants, in the order of the tool.
     all: Vec<String>,
     chosen: Vec<String>,
     copy: PathBuf,
@@ -106,10 +108,10 @@ impl Sample {
         Ok(Self { wanted, all, chosen, copy, states, results })
     }
 
-    /// Tests those that were not tested before.
+    /// Tests the mutants that have no result yet.
     fn test_all(&self, root: &Path) -> Result<Mutants, String> {
         let mut verdicts = self.results.read(&self.states);
-        // A time-out that was not tried again says nothing.
+        // A time-out that was not repeated is no result.
         verdicts.retain(|name, found| self.chosen.contains(name) && found != TIMEOUT);
         if verdicts.len() < self.chosen.len() {
             self.test_unchanged()?;
@@ -128,8 +130,9 @@ impl Sample {
         Ok(counted(&verdicts, self.wanted))
     }
 
-    /// Tests that fail without any mutant would notice all of them, and so would tests that run out of time. Each
-    /// package's are timed as with a mutant: built before, and one package at a time.
+    /// Tests the unchanged code. Tests that fail or time out without a mutant would count every mutant as
+    /// caught. Each package's tests are timed in the same way as with a mutant: built before, and one package
+    /// at a time.
     fn test_unchanged(&self) -> Result<(), String> {
         for (package, _) in AROUND {
             let test = |more: &[&str]| {
@@ -146,8 +149,8 @@ impl Sample {
         Ok(())
     }
 
-    /// Tests one mutant: the only one of as many shards as there are mutants, because what `--re` selects is not
-    /// all that `cargo mutants` (27.1) tries.
+    /// Tests one mutant. It is selected as the only one of as many shards as there are mutants, because
+    /// `cargo mutants` (27.1) tries more than `--re` selects.
     fn test(&self, root: &Path, name: &str) -> Result<String, String> {
         // An interruption leaves a mutant in the copy.
         if copied(root, &self.copy)? != self.states {
@@ -169,7 +172,7 @@ impl Sample {
         if found == Some(TIMEOUT) && builds_out_of_time(&lists)?.contains(name) {
             return Ok(BUILD_TIMEOUT.to_owned());
         }
-        // These are in none of the lists.
+        // Mutants whose tests died by a signal are in none of the lists.
         if found.is_none() && died_by_signals(&lists).is_ok_and(|died| died.contains(name)) {
             return Ok(CAUGHT.to_owned());
         }
@@ -179,18 +182,18 @@ impl Sample {
     }
 }
 
-/// What can come of a mutant; the lists of `cargo mutants` are called so.
+/// The outcomes of a mutant, named like the lists of `cargo mutants`.
 const CAUGHT: &str = "caught";
 const MISSED: &str = "missed";
 const TIMEOUT: &str = "timeout";
 const UNVIABLE: &str = "unviable";
-/// A time-out of tests that came again.
+/// A time-out of tests that was repeated.
 const TIMEOUT_TWICE: &str = "timeout twice";
-/// A time-out of the build, which `cargo mutants` lists with those of tests.
+/// A time-out of the build, which `cargo mutants` lists with time-outs of tests.
 const BUILD_TIMEOUT: &str = "build timeout";
 
-/// What comes of a mutant that `test` tests: a time-out only if it comes again, because something else may have
-/// taken the time.
+/// Returns the outcome of a mutant that `test` tests. A time-out counts only if it is repeated, because other
+/// load may have caused it.
 fn settled(mut test: impl FnMut() -> Result<String, String>) -> Result<String, String> {
     match test()? {
         found if found == TIMEOUT => {
@@ -200,7 +203,7 @@ fn settled(mut test: impl FnMut() -> Result<String, String>) -> Result<String, S
     }
 }
 
-/// Checks that tests without any mutant are far from their limit.
+/// Checks that tests without a mutant are far from their time limit.
 fn in_time(package: &str, took: Duration) -> Result<(), String> {
     if took <= Duration::from_secs(TEST_SECONDS) / 2 {
         return Ok(());
@@ -212,7 +215,7 @@ fn in_time(package: &str, took: Duration) -> Result<(), String> {
     ))
 }
 
-/// Sums verdicts of mutants by name up, of which `wanted` were asked for.
+/// Counts the verdicts of mutants by name, of which `wanted` were requested.
 fn counted(verdicts: &BTreeMap<String, String>, wanted: usize) -> Mutants {
     let is = |wanted: &str| {
         let these = verdicts.iter().filter(|(_, found)| *found == wanted);
@@ -224,25 +227,25 @@ fn counted(verdicts: &BTreeMap<String, String>, wanted: usize) -> Mutants {
     Mutants { wanted, caught, out_of_time, missed: is(MISSED), not_built: is(BUILD_TIMEOUT) }
 }
 
-/// Makes the copy what the workspace is now; gives the states of its packages.
+/// Updates the copy to the current workspace; returns the states of its packages.
 fn copied(root: &Path, copy: &Path) -> Result<States, String> {
     planted::copy_unchanged(root, copy)?;
     States::of(copy, &planted::files(copy).map_err(|error| error.to_string())?)
 }
 
-/// `cargo mutants` of the packages around the core.
+/// Returns a call of `cargo mutants` for the packages around the core.
 fn of_packages(copy: &Path) -> Command {
     let mut call = cargo(copy, ["mutants"]);
     call.args(AROUND.map(|(package, _)| format!("--package={package}")));
     call
 }
 
-/// A call that builds what tests need and no more.
+/// Sets a call to build only what tests need.
 fn quickly_built(call: &mut Command) -> &mut Command {
     call.env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR")
 }
 
-/// A number that a variable of the environment may say.
+/// Returns the number in an environment variable, or its default.
 fn setting((variable, default): (&str, u64)) -> Result<u64, String> {
     match std::env::var(variable) {
         Ok(text) => text.parse().map_err(|_| format!("{variable} is {text:?}; it must be a whole number")),
@@ -250,10 +253,10 @@ fn setting((variable, default): (&str, u64)) -> Result<u64, String> {
     }
 }
 
-/// `count` of the names. A name that is chosen stays so, mostly, when others come and go.
+/// Returns `count` of the names. Most chosen names stay chosen when others are added or removed.
 fn sample<'n>(names: impl Iterator<Item = &'n str>, seed: u64, count: usize) -> Vec<String> {
     let hash = |name: &str| {
-        // Of all but the line, which changes most often.
+        // Hash everything except the line number, which changes most often.
         let parts = name.splitn(3, ':').enumerate().filter(|(at, _)| *at != 1);
         let bytes = parts.flat_map(|(_, part)| part.bytes());
         kept::hash(kept::EMPTY, seed.to_le_bytes().into_iter().chain(bytes))
@@ -267,7 +270,8 @@ fn missing_tool(root: &Path) -> Option<Outcome> {
     (!is_there).then(|| Outcome::Skipped("no cargo-mutants: cargo install cargo-mutants".into()))
 }
 
-/// Says which were missed, and how many. Fewer than half of what was asked for say nothing.
+/// Prints the missed mutants and their number. A result with fewer than half of the requested mutants is not
+/// valid.
 fn judge(counted: Result<Mutants, String>, is_enough: impl Fn(usize, usize) -> bool) -> Outcome {
     let Mutants { wanted, caught, out_of_time, missed, not_built } = match counted {
         Ok(counted) => counted,
@@ -282,7 +286,7 @@ fn judge(counted: Result<Mutants, String>, is_enough: impl Fn(usize, usize) -> b
     if judged == 0 || judged * 2 < wanted {
         return Outcome::Failed(format!("only {judged} of {wanted} mutants were judged"));
     }
-    // What was not tested may be missed.
+    // Untested mutants may be missed.
     if is_enough(missed.len() + not_built.len(), caught) {
         Outcome::Passed
     } else {
@@ -291,27 +295,27 @@ fn judge(counted: Result<Mutants, String>, is_enough: impl Fn(usize, usize) -> b
     }
 }
 
-/// Arguments that select mutants by name.
+/// Returns arguments that select mutants by name.
 fn named(names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("--re=^{}$", escaped(name))).collect()
 }
 
-/// What came of a run of `cargo mutants`.
+/// The results of a run of `cargo mutants`.
 struct Mutants {
-    /// How many were asked for.
+    /// The requested number of mutants.
     wanted: usize,
-    /// Those of [`Self::out_of_time`] are among them.
+    /// Caught mutants, including [`Self::out_of_time`].
     caught: Vec<String>,
-    /// Those whose tests ran out of time.
+    /// Mutants whose tests timed out.
     out_of_time: Vec<String>,
     missed: Vec<String>,
-    /// Those whose build ran out of time.
+    /// Mutants whose build timed out.
     not_built: Vec<String>,
 }
 
 impl Mutants {
-    /// Tests those of the core that `which` selects with `tests`, built with a `level` of optimisation; lists and
-    /// logs go into a `folder` of the target folder.
+    /// Tests the core's mutants that `which` selects with `tests`, built at an optimisation `level`; lists
+    /// and logs are written to a `folder` of the target folder.
     fn test_core(
         root: &Path,
         folder: &str,
@@ -341,11 +345,11 @@ impl Mutants {
         Ok(Self { wanted, caught, out_of_time, missed: lines("missed.txt")?, not_built })
     }
 
-    /// Takes in what came of the missed ones when they were held against more tests. Some of `again` may be others:
-    /// `--re` does not leave out all that it does not name.
+    /// Adds the results of testing the missed mutants with more tests. `again` may include others, because
+    /// `--re` does not exclude all that it does not name.
     ///
     /// # Errors
-    /// Missed ones of which nothing came.
+    /// Returns the missed mutants without a result.
     fn add_second_pass(&mut self, again: Self) -> Result<(), String> {
         let tried = std::mem::take(&mut self.missed);
         for name in tried {
@@ -366,13 +370,13 @@ impl Mutants {
     }
 }
 
-/// A regular expression that matches `text`.
+/// Returns a regular expression that matches `text`.
 fn escaped(text: &str) -> String {
     let is_special = |c: char| r"\.+*?()|[]{}^$#&-~".contains(c);
     text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// How `cargo mutants` ends when some were not noticed, and when some ran out of time.
+/// Exit codes of `cargo mutants` if some mutants were missed, and if some timed out.
 const MUTANTS_MISSED: i32 = 2;
 const MUTANTS_OUT_OF_TIME: i32 = 3;
 

@@ -1,7 +1,7 @@
-//! The steps of each command, in the order that tells a mistake soonest.
+//! The steps of each command, in the order that finds a mistake soonest.
 //!
-//! All of them run offline once the dependencies are there, and none needs a tool beyond the Rust
-//! toolchain and its linker. Neighbours: `steps.rs` runs what is listed here.
+//! All steps run offline once the dependencies are downloaded, and need no tool beyond the Rust toolchain and
+//! its linker. Neighbours: `steps.rs` runs these steps.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{aarch64, arrows, bare, folders, inventory, numa, planted, style};
 
-/// Everything.
+/// Returns all everyday steps.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
     let mut steps = vec![Step::new("format", format), Step::new("lints", lints)];
     steps.extend(style(root));
@@ -23,7 +23,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps
 }
 
-/// The house rules.
+/// Returns the style checks.
 pub(crate) fn style(_root: &Path) -> Vec<Step> {
     vec![
         Step::new("house rules", |root| report(style::violations(root))),
@@ -33,15 +33,15 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
     ]
 }
 
-/// A few of the faults that `planted` plants in the core: a counter that folds with the wrong sign, a
-/// pageset that loses a frame with each drain, a zonelist cache that is never wiped.
+/// Returns the steps for a few of the faults that `planted` plants in the core: a counter that folds with the
+/// wrong sign, a pageset that loses a frame with each drain, a zonelist cache that is never cleared.
 fn planted(root: &Path) -> Vec<Step> {
     let few = ["counter-step-adds", "drain-loses-a-frame", "marks-stay"].map(str::to_owned);
     planted::steps(root, &few)
         .unwrap_or_else(|problem| vec![Step::new("planted faults", |_| Outcome::Failed(problem))])
 }
 
-/// The core without std.
+/// Returns the checks of the core without std.
 pub(crate) fn bare(_root: &Path) -> Vec<Step> {
     vec![
         Step::new("core without std: build, symbols, run", bare::proves_itself),
@@ -72,9 +72,11 @@ pub(crate) fn documentation(root: &Path) -> Outcome {
     succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// One step for each example: a file in an `examples` folder, or a folder there with a `main.rs`.
-/// Each is run with `--short`, which an example takes as the wish to do the same on less. They are built all at once,
-/// as the tests were: `cargo run -p` would choose other features of dependencies, and build those again.
+/// Returns one step for each example: a file in an `examples` folder, or a folder there with a `main.rs`.
+///
+/// Each is run with `--short`, which makes an example do the same work on less data. They are built together,
+/// in the same way as the tests, because `cargo run -p` would select other features of dependencies and
+/// rebuild those.
 fn examples(root: &Path) -> Vec<Step> {
     let mut found = Vec::new();
     for file in style::sources(root) {

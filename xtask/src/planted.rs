@@ -1,10 +1,9 @@
-//! Shows that stress notices faults: plants them in a copy of the core, one at a time, and runs it.
+//! Checks that the stress test detects faults: plants them in a copy of the core, one at a time, and runs it.
 //!
-//! A *mutant* is a file of `xtask/mutants`: what to find in one source file, exactly once, and what to
-//! put there instead. The copy lies in `target/mutants/workspace` and is built in
-//! `target/mutants/build`; the program `stress` of `zonal-verify` runs on it and must stop with the
-//! operation at which it noticed. The core as it is must be left alone. Neighbours: `plan.rs` puts these steps
-//! among the others.
+//! A *mutant* is a file of `xtask/mutants`: a text that occurs exactly once in one source file, and its
+//! replacement. The copy is in `target/mutants/workspace` and is built in `target/mutants/build`; the program
+//! `stress` of `zonal-verify` runs on it and must stop with the operation at which it detected the fault. The
+//! unchanged core must pass. Neighbours: `plan.rs` includes these steps.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,16 +16,16 @@ use walkdir::WalkDir;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
-/// Where mutants are described, below the root.
+/// Folder of the descriptions of mutants, below the root.
 const MUTANTS: &str = "xtask/mutants";
-/// What is copied of the workspace.
+/// Parts of the workspace that are copied.
 const PARTS: [&str; 4] = ["Cargo.toml", "Cargo.lock", "crates", "xtask"];
-/// First seed and rounds of a run.
+/// First seed and number of rounds of a run.
 const SEED: &str = "1";
 const ROUNDS: &str = "16";
-/// How a run that has caught something says so.
+/// Prefix of the line that reports a detected fault.
 const CAUGHT: &str = "stress, seed ";
-/// After this, a run hangs.
+/// Time after which a run counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A fault to plant.
@@ -59,7 +58,7 @@ impl Mutant {
         })
     }
 
-    /// The source with the fault in it.
+    /// Returns the source with the fault in it.
     fn plant(&self, source: &str) -> Result<String, String> {
         match source.matches(&self.find).count() {
             1 if self.find != self.replace => Ok(source.replacen(&self.find, &self.replace, 1)),
@@ -73,10 +72,10 @@ impl Mutant {
     }
 }
 
-/// A run on the core as it is, then one for each mutant, or for those that are named.
+/// Returns a run on the unchanged core, then one for each mutant, or for the named ones.
 ///
 /// # Errors
-/// Names that no mutant has, and files that cannot be read.
+/// Returns an error for an unknown name, and for files that cannot be read.
 pub(crate) fn steps(root: &Path, names: &[String]) -> Result<Vec<Step>, String> {
     let mutants = mutants(root)?;
     let known = || mutants.iter().map(|mutant| &*mutant.name).collect::<Vec<_>>().join(", ");
@@ -120,7 +119,7 @@ fn judge(root: &Path, mutant: &Mutant) -> Outcome {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 enum Ended {
     Nothing(String),
     Caught(String),
@@ -131,7 +130,7 @@ enum Ended {
 fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
     let build = mutants_folder(root).join("build");
     let mut call = cargo(copy, ["build", "-q", "-p", "zonal-verify", "--bin", "stress"]);
-    // Copies differ too much for incremental builds to pay.
+    // The copies differ too much for incremental builds to help.
     call.env("CARGO_TARGET_DIR", &build).env("CARGO_INCREMENTAL", "0");
     if let Outcome::Failed(why) = succeeds(&mut call) {
         return Err(format!("the copy does not build: {why}"));
@@ -147,7 +146,7 @@ fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
         }
         sleep(Duration::from_millis(20));
     }
-    // It prints a line, which a pipe holds without a reader.
+    // It prints one line, which fits in a pipe without a reader.
     let output = run.wait_with_output().map_err(|error| error.to_string())?;
     let line = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     Ok(match output.status.code() {
@@ -161,15 +160,15 @@ fn mutants_folder(root: &Path) -> PathBuf {
     target_folder(root).join("mutants")
 }
 
-/// Makes the copy what the workspace is now, but for the fault of a mutant; gives where it is. Files
-/// that are right already are not touched, so that only what differs is built again.
+/// Updates the copy to the current workspace with the fault of a mutant; returns its path. Files that are
+/// already correct are not touched, so that only differences are rebuilt.
 fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
     let target = mutants_folder(root).join("workspace");
     copy_to(root, &target, mutant)?;
     Ok(target)
 }
 
-/// Makes `target` what the workspace is now. Files that are right already are not touched.
+/// Updates `target` to the current workspace. Files that are already correct are not touched.
 pub(crate) fn copy_unchanged(root: &Path, target: &Path) -> Result<(), String> {
     copy_to(root, target, None)
 }
@@ -201,7 +200,7 @@ fn copy_to(root: &Path, target: &Path, mutant: Option<&Mutant>) -> Result<(), St
     Ok(())
 }
 
-/// What belongs to the workspace, as paths below its root.
+/// Returns the files of the workspace, as paths below its root.
 pub(crate) fn files(root: &Path) -> Result<BTreeSet<PathBuf>, walkdir::Error> {
     let mut files = BTreeSet::new();
     for part in PARTS.map(|part| root.join(part)).into_iter().filter(|part| part.exists()) {

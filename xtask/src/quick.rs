@@ -1,7 +1,8 @@
-//! What takes under a minute: format, and lints and unit tests of the packages that changed.
+//! Checks that take less than a minute: format, and lints and unit tests of the packages that changed.
 //!
-//! A package has changed when a file of it differs from the last commit or is not under version control; with nothing of
-//! that kind, when the last commit changed it. Packages that use a changed one are not tested: `plan.rs` has every check.
+//! A package has changed if one of its files differs from the last commit or is not under version control; if
+//! there is no such file, the packages changed by the last commit count. Packages that use a changed one are
+//! not tested: `plan.rs` has every check.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::process::Command;
 use crate::plan;
 use crate::steps::{Outcome, Step, cargo, succeeds};
 
-/// The steps.
+/// Returns the steps.
 pub(crate) fn steps(root: &Path) -> Vec<Step> {
     let mut steps = vec![Step::new("format", |root| succeeds(&mut cargo(root, ["fmt", "--all", "--check"])))];
     match changed(root) {
@@ -40,7 +41,7 @@ pub(crate) fn steps(root: &Path) -> Vec<Step> {
     steps
 }
 
-/// The packages that have changed.
+/// Returns the packages that have changed.
 fn changed(root: &Path) -> Result<BTreeSet<String>, String> {
     let now = packages(&git(root, &["status", "--porcelain", "--untracked-files=all", "--no-renames"])?, 3);
     if !now.is_empty() {
@@ -58,7 +59,7 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// The packages of files listed a line each, `skip` bytes into the line.
+/// Returns the packages of files that are listed one per line, ignoring the first `skip` bytes of each line.
 fn packages(listed: &str, skip: usize) -> BTreeSet<String> {
     let files = listed.lines().filter_map(|line| line.get(skip..));
     let package = |file: &str| {

@@ -1,6 +1,6 @@
-//! What must hold before a release; nothing is published.
+//! Checks that must pass before a release; nothing is published.
 //!
-//! Neighbours: `CONTRIBUTING.md` says what to do after these steps have passed, `deep.rs` has longer checks.
+//! Neighbours: `CONTRIBUTING.md` describes the steps after these checks, `deep.rs` has longer checks.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::deep;
 use crate::plan;
 use crate::steps::{Outcome, Step, cargo, succeeds};
 
-/// The steps of `release --dry-run`.
+/// Returns the steps of `release --dry-run`.
 pub(crate) fn steps(_root: &Path) -> Vec<Step> {
     vec![
         Step::new("versions", |root| verdict(versions(root))),
@@ -30,7 +30,7 @@ fn read(root: &Path, file: &str) -> Result<String, String> {
     std::fs::read_to_string(root.join(file)).map_err(|error| format!("{file}: {error}"))
 }
 
-/// The version of the workspace.
+/// Returns the version of the workspace.
 fn version(manifest: &Table) -> Result<&str, String> {
     let version = manifest.get("workspace").and_then(|w| w.get("package")).and_then(|p| p.get("version"));
     version
@@ -42,7 +42,7 @@ fn manifest(root: &Path) -> Result<Table, String> {
     read(root, "Cargo.toml")?.parse().map_err(|error: toml::de::Error| format!("Cargo.toml: {error}"))
 }
 
-/// Packages of the workspace that name a version of another name that of the workspace.
+/// Checks that packages of the workspace refer to each other by the workspace's version.
 fn versions(root: &Path) -> Result<(), String> {
     versions_of(&manifest(root)?)
 }
@@ -65,7 +65,7 @@ fn versions_of(manifest: &Table) -> Result<(), String> {
     Ok(())
 }
 
-/// The changelog has a section of the version with something in it.
+/// Checks that the changelog has a non-empty section for the version.
 fn changelog(root: &Path) -> Result<(), String> {
     let manifest = manifest(root)?;
     has_section(&read(root, "CHANGELOG.md")?, version(&manifest)?)
@@ -83,7 +83,7 @@ fn has_section(changelog: &str, version: &str) -> Result<(), String> {
     if has_entry { Ok(()) } else { Err(format!("CHANGELOG.md: section `{heading}` has no entry")) }
 }
 
-/// The newest tag of a release, `vX.Y.Z`.
+/// Returns the newest tag of a release, `vX.Y.Z`.
 fn last_release(root: &Path) -> Option<String> {
     let describe = ["describe", "--tags", "--abbrev=0", "--match=v[0-9]*"];
     let ran = Command::new("git").current_dir(root).args(describe).output().ok()?;

@@ -1,7 +1,7 @@
-//! What tests left out: they append a line each to a file, since libtest counts them as passed.
+//! What tests left out: they append one line each to a file, because libtest counts them as passed.
 //!
-//! A line is `SKIPPED: program: test: why`, written by `zonal-testing`. Neighbours: `steps.rs` names the
-//! file to every cargo it starts and prints what was left out with its summary.
+//! A line is `SKIPPED: program: test: why`, written by `zonal-testing`. Neighbours: `steps.rs` passes the
+//! file to every cargo it starts and prints the skips with its summary.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -12,22 +12,22 @@ use crate::steps::target_folder;
 
 /// The environment variable by which `zonal-testing` finds the file.
 pub(crate) const VARIABLE: &str = "ZONAL_SKIPS_FILE";
-/// How a line begins.
+/// Prefix of a line.
 const BEGINNING: &str = "SKIPPED: ";
 
 /// A test, as program and name, and what it left out.
 type Skip = (String, String);
 
-/// The file of this run, as an absolute path: tests run in folders of their own.
+/// Returns the file of this run, as an absolute path, because tests run in their own folders.
 pub(crate) fn file(root: &Path) -> PathBuf {
     let file = target_folder(root).join(format!("skips-{}.txt", std::process::id()));
     std::path::absolute(&file).unwrap_or(file)
 }
 
-/// Notes that a test of `program` left something out, where it could not write to the file itself.
+/// Records that a test of `program` left something out, if it could not write to the file itself.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// Returns an error if the file cannot be written.
 pub(crate) fn add(root: &Path, program: &str, test: &str, why: &str) -> Result<(), String> {
     let (file, line) = (file(root), format!("{BEGINNING}{program}: {test}: {why}\n"));
     let opened = OpenOptions::new().create(true).append(true).open(&file);
@@ -35,10 +35,10 @@ pub(crate) fn add(root: &Path, program: &str, test: &str, why: &str) -> Result<(
     written.map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// What was left out so far, each once, in order. The file is gone then.
+/// Returns each skip once, in order, and removes the file.
 ///
 /// # Errors
-/// When there is a file that cannot be read, or is no text; it stays.
+/// Returns an error if the file exists and cannot be read, or is not text; the file stays.
 pub(crate) fn take(root: &Path) -> Result<BTreeSet<Skip>, String> {
     take_from(&file(root))
 }
@@ -47,7 +47,7 @@ fn take_from(file: &Path) -> Result<BTreeSet<Skip>, String> {
     let told = |error| format!("what tests left out is not known: {}: {error}", file.display());
     match std::fs::read_to_string(file) {
         Ok(text) => std::fs::remove_file(file).map(|()| parse(&text)).map_err(told),
-        // It is there only if something was left out.
+        // The file exists only if something was left out.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
         Err(error) => Err(told(error)),
     }
@@ -63,7 +63,7 @@ fn parse(text: &str) -> BTreeSet<Skip> {
     lines.map(|line| skip(line).unwrap_or_else(|| ("a test".to_owned(), line.to_owned()))).collect()
 }
 
-/// The end of the summary's last line: how many tests left something out, and which.
+/// Returns the end of the summary's last line: how many tests left something out, and which.
 pub(crate) fn in_summary(skips: &BTreeSet<Skip>) -> String {
     let tests: BTreeSet<&str> = skips.iter().map(|(test, _)| test.as_str()).collect();
     let names: Vec<&str> = tests.iter().copied().collect();

@@ -1,8 +1,8 @@
-//! Running steps one after another: name, output as it comes, time, and a summary at the end.
+//! Runs steps one after another: prints names, output, times, and a summary at the end.
 //!
-//! A failed step does not stop the others: one run tells everything that is wrong. The last line
-//! printed begins with `N passed, N failed`, for scripts; `, N steps skipped` follows where this machine lacks what
-//! steps need, and `, N tests skipped: ...` where tests left something out (`skips.rs`). Neighbours: `plan.rs` makes
+//! A failed step does not stop the others: one run reports all failures. The last line printed begins with `N
+//! passed, N failed`, for scripts; it continues with `, N steps skipped` if this machine lacks what steps
+//! need, and `, N tests skipped: ...` if tests left something out (`skips.rs`). Neighbours: `plan.rs` lists
 //! the steps.
 
 use std::collections::BTreeSet;
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::skips;
 
-/// How a step ended.
+/// The outcome of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// The check holds.
+    /// The check passed.
     Passed,
-    /// The check does not hold; says what to look at.
+    /// The check failed; contains what to look at.
     Failed(String),
-    /// This machine lacks what the check needs; says what.
+    /// This machine lacks what the check needs; contains what is missing.
     Skipped(String),
 }
 
@@ -31,18 +31,18 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// A step that does `work` in the workspace's root.
+    /// Creates a step that calls `work` with the workspace's root.
     pub(crate) fn new(name: impl Into<String>, work: impl FnOnce(&Path) -> Outcome + 'static) -> Self {
         Self { name: name.into(), work: Box::new(work) }
     }
 
-    /// What is checked.
+    /// Returns the name of the check.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// Runs all steps and prints the summary; whether none failed.
+/// Runs all steps and prints the summary; returns whether none failed.
 pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     let mut done = Vec::new();
     for step in steps {
@@ -67,7 +67,7 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)))
 }
 
-/// How many steps passed, failed and were skipped as a whole.
+/// Returns the line with the numbers of steps that passed, failed and were skipped.
 fn last_line(outcomes: &[Outcome]) -> String {
     let count = |wanted: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| wanted(outcome)).count();
     let passed = count(|outcome| *outcome == Outcome::Passed);
@@ -89,14 +89,14 @@ fn summary_line(name: &str, time: Duration, outcome: &Outcome) -> String {
     format!("{word:<8}{:>7.1} s  {name}{}{why}", time.as_secs_f64(), if why.is_empty() { "" } else { ": " })
 }
 
-/// A call of the cargo that runs this program, in the workspace's root.
+/// Returns a call of the cargo that runs this program, in the workspace's root.
 pub(crate) fn cargo<I: IntoIterator<Item: AsRef<OsStr>>>(root: &Path, arguments: I) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments).env(skips::VARIABLE, skips::file(root));
     command
 }
 
-/// Where cargo puts what it builds.
+/// Returns the folder where cargo puts build output.
 pub(crate) fn target_folder(root: &Path) -> PathBuf {
     let chosen = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     root.join(chosen)
@@ -127,7 +127,7 @@ mod tests {
         let count = |outcome: Outcome| {
             let seen = seen.clone();
             Step::new("step", move |_| {
-                seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // one thread
+                seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // Relaxed: one thread
                 outcome
             })
         };

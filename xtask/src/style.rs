@@ -1,28 +1,28 @@
-//! The house rules that no compiler checks, read off the text of every file.
+//! Style rules that no compiler checks, tested on the text of every file.
 //!
-//! Files have one subject: they begin with `//!` and stay under [`LINES_MAX`] lines. Nothing is
-//! left for later, nothing names the machine it was written on, nothing unsafe goes without a
-//! reason: clippy sees only the code of this target, this sees all of it. Function lengths and
-//! missing documentation are the compiler's and clippy's. Neighbours: `arrows.rs`.
+//! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work, no
+//! paths of one machine, and no unsafe code without a reason: clippy checks only the code of this target,
+//! these rules check all of it. The compiler and clippy check function lengths and missing documentation.
+//! Neighbours: `arrows.rs`.
 
 use std::path::{Path, PathBuf};
 
 use walkdir::WalkDir;
 
-/// Longest file, in lines: about 500 with a little grace.
+/// Largest length of a file in lines: about 500, with some tolerance.
 const LINES_MAX: usize = 520;
-/// Longest `//!` header, in lines.
+/// Largest length of a `//!` header in lines.
 const HEADER_LINES_MAX: usize = 20;
-/// How far above an unsafe block its reason may stand, in lines.
+/// Largest distance in lines between an unsafe block and its reason above it.
 const REASON_LINES_MAX: usize = 10;
 
-/// Words of work left undone. Written in two parts here and below, to be lawful themselves.
+/// Words that mark unfinished work. Written in two parts here and below, so that this file passes.
 const UNDONE: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
-/// A skip that is printed and nothing else: libtest hides it.
+/// A skip that is only printed, which libtest hides.
 const HIDDEN_SKIP: &str = concat!("println!(\"", "SKIPPED");
-/// A name that somebody else can guess in a folder that everybody writes to: a link may be there already.
+/// A predictable name in a folder that all users can write to: a link may already exist there.
 const GUESSED: &str = concat!("temp_dir()", ".join(");
-/// Beginnings of paths that exist on one machine only.
+/// Prefixes of paths that exist on one machine only.
 const ELSEWHERE: [&str; 4] =
     [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
 const UNSAFE: [&str; 4] = [
@@ -32,7 +32,7 @@ const UNSAFE: [&str; 4] = [
     concat!("unsafe", "("),
 ];
 
-/// Everything in the workspace that breaks a rule, as `file:line: what`.
+/// Returns every violation of a rule in the workspace, as `file:line: what`.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for file in texts(root) {
@@ -44,12 +44,12 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
     found
 }
 
-/// The Rust sources, as paths below the root, in order.
+/// Returns the Rust sources, as paths below the root, in order.
 pub(crate) fn sources(root: &Path) -> Vec<PathBuf> {
     texts(root).into_iter().filter(|file| file.extension().is_some_and(|e| e == "rs")).collect()
 }
 
-/// All files but build output, version control and lock files.
+/// Returns all files except build output, version control and lock files.
 fn texts(root: &Path) -> Vec<PathBuf> {
     let walk = WalkDir::new(root).sort_by_file_name().into_iter();
     let kept = walk.filter_entry(|entry| {
@@ -62,7 +62,7 @@ fn texts(root: &Path) -> Vec<PathBuf> {
 
 type Violation = (usize, String);
 
-/// Rules for every text.
+/// Checks the rules for every text file.
 fn check_text(text: &str) -> Vec<Violation> {
     let mut found = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -76,7 +76,7 @@ fn check_text(text: &str) -> Vec<Violation> {
     found
 }
 
-/// Rules for Rust sources.
+/// Checks the rules for Rust sources.
 fn check_source(text: &str) -> Vec<Violation> {
     let mut found = check_text(text);
     let lines: Vec<&str> = text.lines().collect();
@@ -108,7 +108,7 @@ fn check_source(text: &str) -> Vec<Violation> {
     found
 }
 
-/// Lines of the `//!` header, examples left out: they are code, and tested.
+/// Returns the number of lines of the `//!` header without examples, which are tested code.
 fn header_lines(lines: &[&str]) -> usize {
     let header = lines.iter().take_while(|line| line.starts_with("//!"));
     let mut in_example = false;
@@ -120,8 +120,8 @@ fn header_lines(lines: &[&str]) -> usize {
     counted.count()
 }
 
-/// Whether the line's code, not a comment or a text in quotes, has an unsafe block, implementation,
-/// foreign block or attribute.
+/// Whether the line's code, excluding comments and quoted text, has an unsafe block, implementation, foreign
+/// block or attribute.
 pub(crate) fn is_unsafe(line: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     UNSAFE.iter().any(|form| {

@@ -1,11 +1,10 @@
-//! Measuring contenders beside each other: who runs when, and what is kept.
+//! Measures contenders side by side: the order of the runs, and which samples are kept.
 //!
-//! For each workload every contender gets a pool of its own, which it keeps over all rounds, so that
-//! metadata is warm as in a system that runs. A *round* runs each contender once on each number of
-//! threads; the next round begins with the next contender, so that none always follows the same one
-//! or always has the machine at its coolest. Rounds that warm up come first and are not kept: what
-//! adapts to its load needs a while. Threads are not pinned. Neighbours: `contender.rs` does one run,
-//! `report.rs` sums up.
+//! For each workload every contender has a pool of its own for all rounds, so that metadata is warm as in a
+//! running system. A *round* runs each contender once with each number of threads. The next round begins with
+//! the next contender, so that no contender always follows the same one or always runs on the coolest
+//! machine. Warm-up rounds come first and are not kept, because allocators that adapt to their load need
+//! time. Threads are not pinned. Neighbours: `contender.rs` does one run, `report.rs` summarises.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -19,31 +18,31 @@ use crate::contender::{Entry, Ready};
 use crate::counting::Counting;
 use crate::report::{Report, Samples, Skipped};
 
-/// What to measure, and how much of it.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The workloads, one after the other. Not [`Workload::Touch`]: not all contenders have memory.
+    /// The workloads, in order. [`Workload::Touch`] is not allowed: not all contenders have memory.
     pub workloads: Vec<Workload>,
     /// Numbers of threads; each is measured in every round.
     pub threads: Vec<NonZeroUsize>,
-    /// Rounds that are kept.
+    /// Number of rounds that are kept.
     pub rounds: NonZeroUsize,
-    /// Time of the measured part of one run; a run does at least one round of its workload.
+    /// Duration of the measured part of one run, which does at least one round of its workload.
     pub round_time: Duration,
-    /// Time of the rounds that come first and are not kept, for each workload: one round at least.
+    /// Duration of the warm-up rounds for each workload, at least one, which are not kept.
     pub warm_up: Duration,
-    /// Frames of each pool.
+    /// Frames per pool.
     pub frames: PageCount,
-    /// Start of all random choices.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// What is about to run.
+/// The progress of a bench, reported before each run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Runs that were kept.
+    /// Number of runs that were kept so far.
     pub done: usize,
-    /// Runs that will be kept, altogether.
+    /// Total number of runs that will be kept.
     pub total: usize,
     /// The workload of the next run.
     pub workload: Workload,
@@ -51,17 +50,18 @@ pub struct Progress<'a> {
     pub contender: &'a str,
 }
 
-/// The contenders that could be made, with their entries' places.
+/// The contenders that could be created, with the indexes of their entries.
 type Field = Vec<(usize, Box<dyn Ready>)>;
 
 impl Bench {
-    /// Measures `entries` until all is done or `stop` becomes true; what was finished is in the report.
+    /// Measures `entries` until all runs are done or `stop` becomes true; the report contains all completed
+    /// runs.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// Returns an error if the system refuses a thread.
     ///
     /// # Panics
-    /// When [`Workload::Touch`] is among the workloads, or a contender breaks.
+    /// Panics if [`Workload::Touch`] is among the workloads, or a contender panics.
     pub fn run(
         &self,
         entries: &[Entry],
@@ -85,7 +85,7 @@ impl Bench {
         Ok(report)
     }
 
-    /// Makes the contenders of a workload.
+    /// Creates the contenders of a workload.
     fn field(
         &self,
         entries: &[Entry],
@@ -106,7 +106,8 @@ impl Bench {
         field
     }
 
-    /// All rounds of a workload; `on_run` is told how many runs were kept and who comes next.
+    /// Measures all rounds of a workload; calls `on_run` with the number of runs kept and the index of the
+    /// next contender.
     fn measure(
         &self,
         workload: Workload,
@@ -127,7 +128,7 @@ impl Bench {
                     }
                     on_run(kept, *place);
                     let sample = ready.measure(&plan, counting, stop)?;
-                    // A run that was stopped is half a run.
+                    // A stopped run is incomplete and not kept.
                     if !warms_up && !is_set(stop) {
                         samples.add(threads, *place, sample);
                         kept += 1;
@@ -147,7 +148,7 @@ impl Bench {
             workload,
             threads,
             duration: self.round_time,
-            warm_up: Duration::ZERO, // whole rounds do that
+            warm_up: Duration::ZERO, // whole rounds warm up instead
             seed: self.seed,
             pages: self.frames,
             latencies: Latencies::Off,
@@ -155,12 +156,12 @@ impl Bench {
     }
 }
 
-/// All of `field`, another one first in each round.
+/// Returns all of `field`, starting with another one in each round.
 fn rotated<T>(field: &[T], round: usize) -> impl Iterator<Item = &T> {
     let first = round % field.len().max(1);
     field[first..].iter().chain(&field[..first])
 }
 
 fn is_set(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed) // nothing but the flag itself is read
+    flag.load(Ordering::Relaxed) // only the flag itself is read
 }

@@ -1,7 +1,7 @@
-//! A report as bars: a panel for each workload and number of threads, on one logarithmic scale.
+//! Draws a report as bars: a panel for each workload and number of threads, on one logarithmic scale.
 //!
-//! Times of one chart span four orders of magnitude, so bars tell multiples: the same length more is
-//! the same factor more, in every panel. Numbers stand beside them.
+//! Times of one chart span four orders of magnitude, so the bars show ratios: equal differences in length are
+//! equal factors, in every panel. Numbers are printed beside the bars.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -12,7 +12,7 @@ use zonal_machine::output::DRAWING_MARK;
 use crate::report::{Report, Row};
 use crate::{floor, harness, ours};
 
-/// Pixels.
+/// In pixels.
 const PANEL_WIDTH: i32 = 480;
 const TITLE_HEIGHT: i32 = 34;
 const BAR_HEIGHT: i32 = 17;
@@ -21,7 +21,7 @@ const NUMBER_WIDTH: i32 = 56;
 const HEAD_HEIGHT: i32 = 30;
 const COLUMNS: usize = 2;
 
-/// Shortest time that has a bar, in nanoseconds: bars begin here.
+/// Shortest time with a bar, in nanoseconds: the origin of the bars.
 const NS_MIN: f64 = 0.5;
 
 const INK: RGBColor = RGBColor(40, 44, 52);
@@ -30,10 +30,10 @@ const OURS: RGBColor = RGBColor(196, 78, 32);
 const PEER: RGBColor = RGBColor(84, 120, 164);
 const LIMIT: RGBColor = RGBColor(150, 154, 160);
 
-/// An error of drawing; drawing to memory has none.
+/// The result of drawing; drawing to memory cannot fail.
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
-/// The rows of `report` as an SVG document.
+/// Returns the rows of `report` as an SVG document.
 #[must_use]
 pub fn chart(report: &Report) -> String {
     let panels: Vec<&[Row]> =
@@ -94,7 +94,7 @@ fn ink(size: i32, at: HPos) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK).pos(Pos::new(at, VPos::Center))
 }
 
-/// Pixels of a bar.
+/// Returns the length of a bar in pixels.
 fn length(ns: f64, ns_max: f64) -> i32 {
     let room = f64::from(PANEL_WIDTH - NAME_WIDTH - NUMBER_WIDTH);
     let share = (ns / NS_MIN).ln() / (ns_max / NS_MIN).ln();
@@ -157,7 +157,7 @@ mod tests {
         {
             assert!(texts.contains(&text), "{text}: {texts:?}");
         }
-        let bars = document.descendants().filter(|node| node.has_tag_name("rect")).skip(1); // the paper
+        let bars = document.descendants().filter(|node| node.has_tag_name("rect")).skip(1); // the background
         let widths: Vec<i32> = bars.map(|bar| bar.attribute("width").unwrap().parse().unwrap()).collect();
         let room = PANEL_WIDTH - NAME_WIDTH - NUMBER_WIDTH;
         assert_eq!((widths.len(), widths[1], widths[2]), (3, room, 0));

@@ -1,4 +1,4 @@
-//! Every contender on every workload, held against the books of somebody who watches each block.
+//! Runs every contender on every workload and checks the ownership of each block.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -15,10 +15,10 @@ use crate::{Bench, Entry, floors, harness, peers, zonal, zonal_locked};
 
 /// 64 MiB.
 const FRAMES: PageCount = PageCount::new(1 << 14);
-/// Requests that each run is watched for.
+/// Number of requests after which a watched run ends.
 const REQUESTS: usize = 12_000;
 
-/// All frames that are out, with the first frame of their block.
+/// All allocated frames, with the first frame of their block.
 #[derive(Default)]
 struct Accounting {
     out: Mutex<HashMap<Pfn, Pfn>>,
@@ -26,7 +26,7 @@ struct Accounting {
     over: AtomicBool,
 }
 
-/// A source whose blocks are watched.
+/// A source whose blocks are checked.
 struct Watched<'a> {
     source: Box<dyn PageSource<Page = Pfn> + 'a>,
     accounting: &'a Accounting,
@@ -73,7 +73,7 @@ impl PageSource for Watched<'_> {
     }
 }
 
-/// Runs `workload` under watch; gives the pairs done.
+/// Runs `workload` with checks; returns the number of pairs done.
 fn watch(ready: &dyn Ready, workload: Workload, threads: usize) -> u64 {
     let accounting = Accounting::default();
     let threads = NonZeroUsize::new(threads).unwrap();
@@ -86,7 +86,7 @@ fn watch(ready: &dyn Ready, workload: Workload, threads: usize) -> u64 {
     measured.pairs
 }
 
-/// Workloads of a bench.
+/// Returns the workloads of a bench.
 fn workloads() -> impl Iterator<Item = Workload> {
     Workload::ALL.into_iter().filter(|workload| *workload != Workload::Touch)
 }
@@ -123,7 +123,7 @@ fn the_watch_finds_a_frame_handed_out_twice() {
     watch(&*harness().make(FRAMES).unwrap(), Workload::Batch, 1);
 }
 
-/// A bench that is over soon.
+/// Returns a bench that takes little time.
 fn short(workloads: Vec<Workload>) -> Bench {
     let (rounds, threads) = (NonZeroUsize::new(2).unwrap(), vec![NonZeroUsize::MIN]);
     let (round_time, warm_up) = (Duration::from_nanos(1), Duration::ZERO);

@@ -1,8 +1,8 @@
-//! What can be measured: an allocator, how it is made, and how one run of it goes.
+//! Contenders: how an allocator is created and measured.
 //!
-//! A *contender* is an allocator with its pool; an *entry* is its name, its version and how to make
-//! it. Everything that a run touches is compiled for the contender; only the choice of the contender
-//! is dynamic. Neighbours: `bench.rs` measures entries, `counting.rs` wraps their sources.
+//! A *contender* is an allocator with its pool; an *entry* is its name, its version and a function that
+//! creates it. All code in a run is compiled for the contender's type; only the choice of the contender is
+//! dynamic. Neighbours: `bench.rs` measures entries, `counting.rs` wraps their sources.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -12,25 +12,26 @@ use zonal_workload::{PageSource, Plan, Workload, run};
 
 use crate::counting::{Counting, Instructions, Metered};
 
-/// An allocator with a pool of frames. All contenders speak in frame numbers, so that holding what
-/// they gave out costs the same for each.
+/// An allocator with a pool of frames.
+///
+/// All contenders use frame numbers, so that storing allocated frames costs the same for each.
 pub trait Contender: Send + Sync + 'static {
-    /// One thread's way to the allocator, used only on the thread that asked for it.
+    /// The allocator's interface for one thread, used only on the thread that created it.
     type Source<'a>: PageSource<Page = Pfn>
     where
         Self: 'a;
 
-    /// A way for the calling thread.
+    /// Returns the interface for the calling thread.
     fn source(&self) -> Self::Source<'_>;
 }
 
-/// Why a contender could not be made, for people.
+/// The reason why a contender could not be created, as text.
 pub type Reason = String;
 
-/// Makes a contender with a pool of that many frames.
+/// Creates a contender with a pool of this many frames.
 type Make = dyn Fn(PageCount) -> Result<Box<dyn Ready>, Reason> + Send + Sync;
 
-/// A contender's name, its version, and how to make it.
+/// A contender's name, its version, and a function that creates it.
 pub struct Entry {
     name: String,
     version: String,
@@ -40,8 +41,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An entry called `name`. `make` is given the frames of the pool; its error is the reason why the
-    /// contender is left out.
+    /// Creates an entry called `name`. `make` is called with the number of frames of the pool; its error is
+    /// the reason why the contender is left out.
     pub fn new<C: Contender>(
         name: impl Into<String>,
         version: impl Into<String>,
@@ -50,7 +51,7 @@ impl Entry {
         Self::of_any(name, version, move |frames| Ok(Box::new(make(frames)?)))
     }
 
-    /// The same where the contender's type depends on the pool.
+    /// Creates an entry for a contender whose type depends on the pool.
     pub(crate) fn of_any(
         name: impl Into<String>,
         version: impl Into<String>,
@@ -60,48 +61,47 @@ impl Entry {
         Self { name, version, make, lacks_orders: false, lacks_pool: false }
     }
 
-    /// The same for a contender that has single frames only.
+    /// Restricts the entry to single frames.
     #[must_use]
     pub fn of_single_frames(self) -> Self {
         Self { lacks_orders: true, ..self }
     }
 
-    /// The same for a contender without a pool of frames side by side, whose frame numbers may be any:
-    /// a heap.
+    /// Marks the entry as a contender without a contiguous pool, which may return any frame number: a heap.
     #[must_use]
     pub fn without_pool(self) -> Self {
         Self { lacks_pool: true, ..self }
     }
 
-    /// Its name.
+    /// Returns the entry's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version of the allocator.
+    /// Returns the version of the allocator.
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Whether it has blocks of more than one frame.
+    /// Whether the contender has blocks of more than one frame.
     #[must_use]
     pub const fn has_orders(&self) -> bool {
         !self.lacks_orders
     }
 
-    /// Whether its frames are those of a pool.
+    /// Whether the contender's frames are those of a pool.
     #[must_use]
     pub const fn has_pool(&self) -> bool {
         !self.lacks_pool
     }
 
-    /// Makes the contender and runs `plan` once, for those who watch the process from outside. What
-    /// they want to watch is the function `measured_part`.
+    /// Creates the contender and runs `plan` once, for tools that observe the process from outside. They
+    /// should observe the function `measured_part`.
     ///
     /// # Errors
-    /// When the contender cannot be made, or cannot do a single pair.
+    /// Returns an error if the contender cannot be created, or cannot do a single pair.
     pub fn run_once(&self, plan: &Plan) -> Result<Once, Reason> {
         let ready = self.make_for(plan.workload, plan.pages)?;
         let sample = ready.measure(plan, &Counting::detect(), &AtomicBool::new(false));
@@ -110,7 +110,7 @@ impl Entry {
         Ok(Once { pairs: sample.pairs, instructions: sample.instructions })
     }
 
-    /// Makes the contender for `workload`.
+    /// Creates the contender for `workload`.
     pub(crate) fn make_for(&self, workload: Workload, frames: PageCount) -> Result<Box<dyn Ready>, Reason> {
         if self.lacks_orders && workload == Workload::Orders {
             return Err("single frames only".into());
@@ -118,7 +118,7 @@ impl Entry {
         self.make(frames)
     }
 
-    /// Makes the contender.
+    /// Creates the contender.
     pub(crate) fn make(&self, frames: PageCount) -> Result<Box<dyn Ready>, Reason> {
         (self.make)(frames)
     }
@@ -133,36 +133,36 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// What a run told that was watched from outside.
+/// The result of a run that was observed from outside.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Once {
-    /// Pairs in the measured part.
+    /// Number of pairs in the measured part.
     pub pairs: u64,
-    /// Instructions of a pair, where the processor counts them.
+    /// Instructions per pair, if the processor counts them.
     pub instructions: Option<f64>,
 }
 
-/// What one run of one contender gave; times and counts are of a pair.
+/// The result of one run of one contender; times and counts are per pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Sample {
     /// CPU time.
     pub(crate) cpu_ns: f64,
-    /// Time on the clock.
+    /// Wall time.
     pub(crate) wall_ns: f64,
-    /// Instructions of user space, where they can be counted.
+    /// Instructions in user space, if they can be counted.
     pub(crate) instructions: Option<f64>,
-    /// Pairs done.
+    /// Number of pairs done.
     pub(crate) pairs: u64,
-    /// Requests that found no block, for each pair.
+    /// Failed requests per pair.
     pub(crate) failed: f64,
 }
 
 /// A contender of any type.
 pub(crate) trait Ready: Send + Sync {
-    /// Runs `plan` once; `None` when it did not do a single pair.
+    /// Runs `plan` once; returns `None` if it did not do a single pair.
     fn measure(&self, plan: &Plan, counting: &Counting, stop: &AtomicBool) -> io::Result<Option<Sample>>;
 
-    /// A way for the calling thread, where nothing is timed.
+    /// Returns the interface for the calling thread, for uses that are not timed.
     fn open(&self) -> Box<dyn PageSource<Page = Pfn> + '_>;
 }
 

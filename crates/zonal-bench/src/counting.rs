@@ -1,7 +1,7 @@
-//! Instructions of the measured part, thread by thread, where this machine lets them be counted.
+//! Counts the instructions of the measured part, per thread, if this machine allows it.
 //!
-//! Only user space counts. Virtual machines often have no counters, and kernels may forbid them;
-//! then nothing is counted and [`Counting::why_not`] says so. Neighbours: `contender.rs`.
+//! Only user space counts. Virtual machines often have no counters, and kernels may forbid their use; then
+//! nothing is counted and [`Counting::why_not`] returns the reason. Neighbours: `contender.rs`.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,26 +18,26 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Tries.
+    /// Checks whether instructions can be counted.
     #[must_use]
     pub fn detect() -> Self {
         let why = |error| format!("the kernel offers no counter of instructions here ({error})");
         Self { missing: counter().err().map(why) }
     }
 
-    /// Why instructions are not counted; `None` when they are.
+    /// Returns why instructions are not counted; `None` if they are.
     #[must_use]
     pub fn why_not(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 }
 
-/// A counter for the calling thread, not running yet.
+/// Creates a counter for the calling thread, not yet enabled.
 fn counter() -> std::io::Result<Counter> {
     Builder::new().kind(Hardware::INSTRUCTIONS).build()
 }
 
-/// What the lanes of one run counted.
+/// The counts of the lanes of one run.
 #[derive(Default)]
 pub(crate) struct Instructions {
     count: AtomicU64,
@@ -46,19 +46,19 @@ pub(crate) struct Instructions {
 
 impl Instructions {
     fn add(&self, count: u64) {
-        self.count.fetch_add(count, Ordering::Relaxed); // read after the lanes were joined
-        self.lanes.fetch_add(1, Ordering::Relaxed); // likewise
+        self.count.fetch_add(count, Ordering::Relaxed); // Relaxed: read after the lanes were joined
+        self.lanes.fetch_add(1, Ordering::Relaxed); // Relaxed: likewise
     }
 
-    /// Their sum, if each of `threads` lanes counted.
+    /// Returns the sum, if each of `threads` lanes counted.
     pub(crate) fn total(&self, threads: NonZeroUsize) -> Option<u64> {
         // Relaxed: the lanes were joined.
         let all = self.lanes.load(Ordering::Relaxed) == threads.get();
-        all.then(|| self.count.load(Ordering::Relaxed)) // likewise
+        all.then(|| self.count.load(Ordering::Relaxed)) // Relaxed: likewise
     }
 }
 
-/// A source whose instructions are counted in the measured part.
+/// A source that counts its instructions in the measured part.
 pub(crate) struct Metered<'a, S> {
     source: S,
     counter: Option<Counter>,
@@ -66,7 +66,7 @@ pub(crate) struct Metered<'a, S> {
 }
 
 impl<'a, S> Metered<'a, S> {
-    /// Counts on the calling thread.
+    /// Creates a source that counts on the calling thread.
     pub(crate) fn new(source: S, counting: &Counting, into: &'a Instructions) -> Self {
         let counter = if counting.missing.is_none() { counter().ok() } else { None };
         Self { source, counter, into }
@@ -87,7 +87,7 @@ impl<S: PageSource<Page = Pfn>> PageSource for Metered<'_, S> {
     }
 
     fn measuring_begins(&mut self) {
-        // A counter that does not start counts nothing, and the run has no count.
+        // If a counter cannot be enabled, the run has no count.
         if self.counter.as_mut().is_some_and(|counter| counter.enable().is_err()) {
             self.counter = None;
         }
@@ -96,7 +96,7 @@ impl<S: PageSource<Page = Pfn>> PageSource for Metered<'_, S> {
     fn measuring_ends(&mut self) {
         let Some(counter) = &mut self.counter else { return };
         let read = counter.disable().and_then(|()| counter.read_count_and_time());
-        // What shared the processor's counter with others is an estimate: better none.
+        // A count is only an estimate if the counter was shared with others, so it is dropped.
         if let Some(read) = read.ok().filter(|read| read.time_running == read.time_enabled) {
             self.into.add(read.count);
         }

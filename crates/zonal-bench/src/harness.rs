@@ -1,4 +1,4 @@
-//! `harness`: what measuring itself costs, as the row of an allocator that does next to nothing.
+//! `harness`: the cost of measuring itself, as the row of an allocator that does next to nothing.
 
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_workload::PageSource;
@@ -8,7 +8,7 @@ use crate::contender::{Contender, Entry};
 /// Name of the row.
 pub(crate) const NAME: &str = "harness";
 
-/// A cell that a take reads and a give writes.
+/// A cell that an allocation reads and a free writes.
 #[derive(Default)]
 pub(crate) struct Cell(u64);
 
@@ -17,7 +17,7 @@ impl PageSource for Cell {
 
     #[inline]
     fn take(&mut self, _order: Order) -> Option<Pfn> {
-        // SAFETY: a reference is valid. Volatile, or the compiler would see through the whole loop.
+        // SAFETY: a reference is valid. Volatile, or the compiler would optimise the whole loop away.
         Some(Pfn::new(unsafe { (&raw const self.0).read_volatile() }))
     }
 
@@ -28,7 +28,7 @@ impl PageSource for Cell {
     }
 }
 
-/// Cells for all.
+/// The contender; every source has a cell of its own.
 struct Harness;
 
 impl Contender for Harness {
@@ -39,7 +39,7 @@ impl Contender for Harness {
     }
 }
 
-/// One load for a take and one store for a give.
+/// Returns the entry: one load per allocation and one store per free.
 #[must_use]
 pub fn harness() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |_: PageCount| Ok(Harness)).without_pool()

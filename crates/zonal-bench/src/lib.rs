@@ -1,4 +1,4 @@
-//! The zonal page-frame allocator measured beside others, and beside the limit a machine sets.
+//! Compares the zonal page-frame allocator with other allocators, and with the limit set by the machine.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -23,10 +23,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Allocators from elsewhere join in as an [`Entry`] over their own [`Contender`]. Start reading at
-//! `bench.rs`; `contender.rs` is what is measured, `peers` and `floor` are whom beside, `figures` are
-//! measures that are no time of a pair, [`mechanisms`] measures each of the five mechanisms off and on,
-//! [`run_on_pool`] runs one workload on a pool of the caller's and accounts for its frames.
+//! Other allocators can be added as an [`Entry`] with their own [`Contender`]. Start reading at `bench.rs`;
+//! `contender.rs` defines what is measured, `peers/` and `floor/` are the allocators to compare with,
+//! `figures/` are measurements other than the time of a pair, [`mechanisms`] measures each of the five
+//! mechanisms off and on, [`run_on_pool`] runs one workload on the caller's pool and checks the accounting.
 
 mod bench;
 mod chart;
@@ -58,5 +58,5 @@ pub use report::{Report, Row, Skipped};
 pub use spread::Spread;
 pub use zonal_workload::{Latencies, PageSource, Plan, Workload};
 
-/// Pages are of 4 KiB everywhere here, whatever the machine's are: what is measured never touches them.
+/// Pages are 4 KiB in this crate, whatever the machine's page size: the measured code never accesses them.
 pub(crate) const PAGE_SHIFT: u32 = 12;

@@ -1,4 +1,4 @@
-//! `zonal` itself: a pool of this machine's memory as its users get it.
+//! `zonal` itself: a pool of this machine's memory in the form that its users have.
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use zonal::Allocator;
@@ -14,17 +14,17 @@ pub(crate) const NAME: &str = "zonal";
 /// The row without restartable sequences.
 pub(crate) const LOCKED: &str = "zonal-locked";
 
-/// A pool; its frames are reserved, not touched.
+/// A pool whose frames are reserved, not touched.
 struct Zonal(Pool);
 
-/// A thread's way to it, as of those who keep frames by number: the allocator without [`Frames`].
+/// A thread's interface for users that store frames by number: the allocator without [`Frames`].
 ///
 /// [`Frames`]: zonal_linux::Frames
 struct Source<'a>(&'a Allocator<'static, LinuxPlatform>);
 
 impl<'a> Source<'a> {
     fn new(pool: &'a Pool) -> Self {
-        // SAFETY: no frames of the pool are ever owned otherwise, and no memory goes offline.
+        // SAFETY: no frames of the pool are ever owned in another way, and no memory goes offline.
         Self(unsafe { pool.allocator() })
     }
 }
@@ -43,21 +43,21 @@ impl PageSource for Source<'_> {
     }
 }
 
-/// A pool whose users have areas that no kernel looks after, and where those lie.
+/// A pool whose areas are not registered with a kernel, and the offset of these areas.
 struct Simulated(Pool, isize);
 
 impl Contender for Simulated {
     type Source<'a> = Source<'a>;
 
     fn source(&self) -> Source<'_> {
-        // SAFETY: whoever made the entry promised one thread in a simulator, where threads do not
-        // interrupt each other's sequences; that nobody looks after areas was found out.
+        // SAFETY: the creator of the entry promised one thread in a simulator, where threads do not interrupt
+        // each other's sequences; it was checked that the areas are not registered.
         unsafe { area::stand_in(self.1) };
         Source::new(&self.0)
     }
 }
 
-/// `zonal` for simulators that know of no restartable sequences.
+/// Returns `zonal` for simulators that do not support restartable sequences.
 ///
 /// # Safety
 /// Only for use on one thread, and only in a simulator that runs one thread at a time, such as
@@ -66,10 +66,10 @@ impl Contender for Simulated {
 pub unsafe fn zonal_in_simulator() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |frames| {
         let offset = area::unattended()?;
-        // The pool would register for it if it knew of areas.
+        // The pool would do this registration if it knew of the areas.
         membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).map_err(|error| error.to_string())?;
         let builder = Pool::builder().size(bytes(frames));
-        // SAFETY: one thread, as the caller promised; its source makes the area say CPU 0.
+        // SAFETY: one thread, as the caller promised; its source sets the area to CPU 0.
         let pool = unsafe { builder.assume_area(offset) }.build();
         pool.map(|pool| Simulated(pool, offset)).map_err(|error| error.to_string())
     })
@@ -83,10 +83,10 @@ impl Contender for Zonal {
     }
 }
 
-/// A pool of about that many frames.
+/// Creates a pool of about this many frames.
 ///
 /// # Errors
-/// When this machine cannot have such a pool.
+/// Returns an error if this machine cannot have such a pool.
 pub fn pool(frames: PageCount) -> Result<Pool, PoolError> {
     Pool::builder().size(bytes(frames)).build()
 }
@@ -95,8 +95,8 @@ const fn bytes(frames: PageCount) -> u64 {
     frames.get() << crate::PAGE_SHIFT
 }
 
-/// `zonal` as it is where the system offers no restartable sequences: to be held against the floor
-/// with locks.
+/// Returns `zonal` as it works on systems without restartable sequences, for comparison with the floor with
+/// locks.
 #[must_use]
 pub fn zonal_locked() -> Entry {
     Entry::new(LOCKED, env!("CARGO_PKG_VERSION"), |frames| {
@@ -105,7 +105,7 @@ pub fn zonal_locked() -> Entry {
     })
 }
 
-/// `zonal` with its default settings.
+/// Returns `zonal` with its default settings.
 #[must_use]
 pub fn zonal() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |frames| {

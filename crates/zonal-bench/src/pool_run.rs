@@ -1,7 +1,7 @@
-//! A workload on a pool of the caller's, and what the pool tells afterwards.
+//! Runs a workload on the caller's pool, and reports the state of the pool afterwards.
 //!
-//! On an emulated machine the lanes stand for CPUs spread over all of its nodes. Neighbours:
-//! `zonal_workload` runs the lanes; front ends render the [`PoolReport`].
+//! On an emulated machine the lanes act as CPUs spread over all of its nodes. Neighbours: `zonal_workload`
+//! runs the lanes; front ends print the [`PoolReport`].
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -12,45 +12,44 @@ use zonal::verify::VerifyError;
 use zonal_linux::{ActingCpu, Placement, Pool, PoolPolicy, PoolRequest};
 use zonal_workload::{Measurement, PageSource, Plan, Progress, run};
 
-/// What came out of a run on a pool, and how the pool stands after it.
+/// The result of a run on a pool, and the state of the pool after it.
 #[derive(Clone, Debug)]
 pub struct PoolReport {
-    /// What was run.
+    /// The plan of the run.
     pub plan: Plan,
     /// Speed and latency.
     pub measured: Measurement,
-    /// Where blocks came from, preparation included.
+    /// The nodes that blocks came from, including preparation.
     pub locality: Locality,
-    /// What happened, preparation included.
+    /// Counts of events, including preparation.
     pub events: Events,
     /// The largest `pageset.high` at the end.
     pub pageset_high: PageCount,
-    /// Bytes of metadata for each frame.
+    /// Bytes of metadata per frame.
     pub metadata_bytes_per_frame: f64,
-    /// The books after everything was given back.
+    /// The accounting after everything was freed.
     pub accounting: Accounting,
-    /// What a walk over the whole pool found wrong.
+    /// The error that a walk over the whole pool found, if any.
     pub fault: Option<VerifyError>,
-    /// Where the pool's memory lies.
+    /// The nodes of the pool's memory.
     pub placement: Placement,
 }
 
 impl PoolReport {
-    /// Whether every frame is accounted for and none is still out.
+    /// Whether every frame is accounted for and none is still allocated.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.fault.is_none() && self.accounting.balance() && self.accounting.allocated == PageCount::ZERO
     }
 }
 
-/// Runs `plan` on a pool that nobody else uses, with requests under `policy`; as [`run`].
+/// Runs `plan` on a pool without other users, with requests under `policy`, in the same way as [`run`].
 ///
 /// # Errors
-/// When the system refuses a thread.
+/// Returns an error if the system refuses a thread.
 ///
 /// # Panics
-/// When the pool refuses a frame that it gave out, or the number of threads does not suit the
-/// workload.
+/// Panics if the pool refuses a frame that it allocated, or the number of threads does not suit the workload.
 pub fn run_on_pool(
     pool: &Pool,
     policy: &PoolPolicy<'_>,
@@ -62,7 +61,7 @@ pub fn run_on_pool(
     let cpus: Vec<CpuId> = nodes.flat_map(|node| node.cpus.iter().copied()).collect();
     let source = |lane: usize| {
         let cpu = cpus.get(lane * cpus.len() / plan.threads);
-        // Refused where the machine is real: there a thread is where it runs.
+        // Fails on a real machine, where a thread's CPU is the one that runs it.
         PoolSource { pool, policy, _acting: cpu.and_then(|&cpu| pool.act_as(cpu).ok()) }
     };
     let measured = run(plan, source, stop, on_progress)?;
@@ -80,7 +79,7 @@ pub fn run_on_pool(
     })
 }
 
-/// One thread's way to a pool.
+/// One thread's interface to a pool.
 struct PoolSource<'a> {
     pool: &'a Pool,
     policy: &'a PoolPolicy<'a>,
@@ -97,7 +96,7 @@ impl PageSource for PoolSource<'_> {
 
     #[inline]
     fn give(&mut self, page: Pfn, order: Order) {
-        // SAFETY: raw blocks of `take` are given back once and belong to no `Frames`.
+        // SAFETY: raw blocks of `take` are freed once and belong to no `Frames`.
         let given = unsafe { self.pool.free_raw(page, order) };
         given.expect("a pool takes back what it gave out");
     }
@@ -105,7 +104,7 @@ impl PageSource for PoolSource<'_> {
     #[inline]
     fn touch(&mut self, page: Pfn) {
         let first = self.pool.ptr_of(page).expect("a pool knows the frames it gave out");
-        // SAFETY: the frame is mapped and held by this workload alone.
+        // SAFETY: the frame is mapped and held by this workload only.
         unsafe { first.cast::<u64>().write_volatile(page.get()) };
     }
 }
@@ -123,7 +122,7 @@ mod tests {
 
     const POOL_BYTES: u64 = 64 << 20;
 
-    /// Runs until the first progress.
+    /// Runs until the first progress report.
     fn report(pool: &Pool, workload: Workload) -> PoolReport {
         let plan = Plan {
             workload,
@@ -136,7 +135,7 @@ mod tests {
         };
         let stop = AtomicBool::new(false);
         let policy = PoolPolicy::local();
-        let enough = |now: Progress| stop.store(now.pairs > 0, Ordering::Relaxed); // only the flag is read
+        let enough = |now: Progress| stop.store(now.pairs > 0, Ordering::Relaxed); // Relaxed: only the flag is read
         run_on_pool(pool, &policy, &plan, &stop, enough).unwrap()
     }
 
@@ -149,7 +148,7 @@ mod tests {
             assert!(report.is_balanced(), "{name}: {:?} {:?}", report.accounting, report.fault);
             assert!(report.measured.pairs > 0, "{name}");
             assert_eq!(report.accounting.managed, pool.frames(), "{name}");
-            // What half of a pool over several nodes holds is not all of one node.
+            // Half of a pool over several nodes does not fit one node.
             let near = report.locality.hit >= report.measured.pairs / 2;
             assert!(near || pool.memory_nodes().len() > 1, "{name}: {:?}", report.locality);
             assert!(report.metadata_bytes_per_frame > 0.0);

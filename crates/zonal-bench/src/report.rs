@@ -1,7 +1,7 @@
-//! What a bench found: a row for each contender on each workload, and who was left out.
+//! The results of a bench: a row for each contender on each workload, and the contenders that were left out.
 //!
-//! Ratios are taken within a round, where both ran right after each other, and then over the rounds:
-//! what slows a whole round down cancels out. Neighbours: `bench.rs` measures, front ends render.
+//! Ratios are computed within a round, where both contenders ran close together, and then over the rounds:
+//! anything that slows a whole round down cancels out. Neighbours: `bench.rs` measures, front ends print.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -13,61 +13,62 @@ use crate::counting::Counting;
 use crate::spread::Spread;
 use crate::{floor, ours};
 
-/// One contender on one workload. All figures are of a pair: one allocation and one free.
+/// One contender on one workload. All figures are per pair: one allocation and one free.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The workload.
     pub workload: Workload,
-    /// Threads that worked at the same time.
+    /// Number of concurrent threads.
     pub threads: NonZeroUsize,
     /// The contender.
     pub contender: String,
-    /// Its version.
+    /// The contender's version.
     pub version: String,
-    /// CPU time in nanoseconds; of a couple of threads that do a pair together, the mean of both.
+    /// CPU time in nanoseconds; if two threads share a pair, the mean of both.
     pub cpu_ns: Spread,
-    /// Time on the clock in nanoseconds, for the same.
+    /// Wall time in nanoseconds, likewise.
     pub wall_ns: Spread,
-    /// Instructions of user space, the median over the rounds, where they can be counted.
+    /// Instructions in user space, the median over the rounds, if they can be counted.
     pub instructions: Option<f64>,
     /// CPU time as a multiple of zonal's in the same round, the median over the rounds.
     pub ratio_to_zonal: Option<f64>,
-    /// CPU time as a multiple of the floor's in the same round, likewise. The floor is `floor-rseq`,
-    /// or `floor-spin` where there are no restartable sequences and for contenders that do without.
+    /// CPU time as a multiple of the floor's in the same round, the median over the rounds. The floor is
+    /// `floor-rseq`, or `floor-spin` on systems without restartable sequences and for contenders that do not
+    /// use them.
     pub ratio_to_floor: Option<f64>,
-    /// Requests that found no block, for each pair.
+    /// Failed requests per pair.
     pub failed: f64,
-    /// Rounds that were measured.
+    /// Number of measured rounds.
     pub rounds: usize,
 }
 
 /// A contender that was left out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skipped {
-    /// On which workload.
+    /// The workload.
     pub workload: Workload,
     /// The contender.
     pub contender: String,
-    /// Why, for people.
+    /// The reason, as text.
     pub reason: String,
 }
 
-/// All that a bench found.
+/// The results of a bench.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// By workload, then number of threads, then contender, each in the order asked for.
+    /// The rows by workload, then number of threads, then contender, each in the requested order.
     pub rows: Vec<Row>,
-    /// Who was left out.
+    /// The contenders that were left out.
     pub skipped: Vec<Skipped>,
-    /// Why no instructions were counted; `None` when they were.
+    /// The reason why instructions were not counted; `None` if they were.
     pub instructions_missing: Option<String>,
 }
 
-/// What the rounds of one contender measured. A round without a pair is `None`, so that rounds of
-/// different contenders stay side by side.
+/// The samples of one contender's rounds. A round without a pair is `None`, so that rounds of different
+/// contenders stay aligned.
 type Rounds = Vec<Option<Sample>>;
 
-/// The samples of one workload, by number of threads and place of the entry.
+/// The samples of one workload, by number of threads and index of the entry.
 #[derive(Default)]
 pub(crate) struct Samples(BTreeMap<(NonZeroUsize, usize), Rounds>);
 
@@ -117,7 +118,7 @@ impl Report {
     }
 }
 
-/// Median over the rounds of how many times longer the first took than the second.
+/// Returns the median over the rounds of the ratio of the first's time to the second's.
 fn ratio(rounds: &Rounds, others: &Rounds) -> Option<f64> {
     let both = rounds.iter().zip(others).filter_map(|(one, other)| (*one).zip(*other));
     Spread::of(both.map(|(one, other)| one.cpu_ns / other.cpu_ns)).map(|spread| spread.median)
@@ -133,7 +134,7 @@ mod tests {
         Some(Sample { cpu_ns, wall_ns, instructions, pairs: 1, failed: 0.0 })
     }
 
-    /// A report on contenders with these names and rounds.
+    /// Creates a report on contenders with these names and rounds.
     fn report(contenders: &[(&str, &[Option<Sample>])]) -> Report {
         let entry = |name: &str| Entry::of_any(name, "1", |frames| harness().make(frames));
         let entries: Vec<Entry> = contenders.iter().map(|(name, _)| entry(name)).collect();
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_round_by_round() {
-        // The machine was ten times slower in the second round, and broke down in the third.
+        // The machine is ten times slower in the second round, and fails in the third.
         let slow = [sample(20.0), sample(200.0), sample(60.0)];
         let fast = [sample(10.0), sample(100.0), sample(9000.0)];
         let report = report(&[("zonal", &slow), ("floor-rseq", &fast), ("floor-spin", &[sample(1.0)])]);

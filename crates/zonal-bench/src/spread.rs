@@ -1,18 +1,18 @@
-//! What a few rounds say together: the one in the middle, and how far the others lie from it.
+//! The median and the extremes of a few rounds.
 
-/// Median and extremes of what some rounds measured.
+/// The median and the extremes of the values measured in some rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
-    /// Half of the rounds lie below, half above; of an even number the mean of the two in the middle.
+    /// The median; of an even number of rounds, the mean of the two in the middle.
     pub median: f64,
-    /// The least.
+    /// The smallest value.
     pub min: f64,
-    /// The most.
+    /// The largest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of all `values`; `None` without any.
+    /// Computes the spread of all `values`; `None` if there are none.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();

@@ -1,7 +1,8 @@
-//! `zonal bench`: the allocator beside others and beside the limit of this machine.
+//! `zonal bench`: compares the allocator with others and with the limit of this machine.
 //!
-//! Arguments become a checked bench, the bench's report is rendered. Neighbours: `zonal_bench` does the
-//! work; `bench/text.rs` and `bench/json.rs` render, `bench/figures.rs` is the other half of the command.
+//! The arguments are converted to a checked bench, and the bench's report is printed. Neighbours:
+//! `zonal_bench` does the work; `bench/text.rs` and `bench/json.rs` print, `bench/figures.rs` is the
+//! subcommand `figures`.
 
 mod figures;
 mod json;
@@ -25,12 +26,12 @@ use crate::progress;
 use crate::run::refused;
 use crate::values::{self, ForceArg, Size};
 
-/// Frames of a pool if nothing is said: 4 GiB.
+/// Default number of frames of a pool: 4 GiB.
 const FRAMES_DEFAULT: PageCount = PageCount::new(1 << 20);
-/// Bytes of a frame.
+/// Bytes per frame.
 const PAGE_BYTES: u64 = 4096;
 
-/// Measure zonal beside other allocators, and beside the limit this machine sets
+/// Compare zonal with other allocators, and with the limit of this machine
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, after_help = examples())]
 pub(crate) struct BenchArgs {
@@ -46,39 +47,40 @@ enum Other {
     Figures(figures::FigureArgs),
 }
 
-/// What is measured in pairs.
+/// Arguments of the measurement of pairs.
 #[derive(Args, Clone, Debug)]
 struct PairArgs {
-    /// What each thread does; see below [default: all]
+    /// The work of each thread; see below [default: all]
     #[arg(value_name = "WORKLOAD", value_parser = workload)]
     workloads: Vec<Workload>,
 
     #[command(flatten)]
     peers: PeerArgs,
 
-    /// Threads at work; can be repeated, or be a list such as 1,2
+    /// Number of worker threads; can be repeated, or be a list such as 1,2
     #[arg(long, value_name = "N", value_parser = values::threads, value_delimiter = ',', default_value = "1",
           allow_hyphen_values = true)]
     threads: Vec<NonZeroUsize>,
 
-    /// Rounds to measure
+    /// Number of measured rounds
     #[arg(long, value_name = "N", value_parser = rounds, default_value = "7", allow_hyphen_values = true)]
     rounds: NonZeroUsize,
 
-    /// How long each allocator works in a round
+    /// Duration of each allocator's part of a round
     #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "0.1", allow_hyphen_values = true)]
     seconds: Duration,
 
-    /// How long rounds go on for each workload before they are measured: what adapts to its load needs
-    /// a few seconds
+    /// Duration of unmeasured rounds before each workload; allocators that adapt to their load need a few
+    /// seconds
     #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "5", allow_hyphen_values = true)]
     warm_up: Duration,
 
-    /// Memory of each pool, which is reserved and not touched [default: 4GiB, or half of what is available]
+    /// Memory of each pool, which is reserved and not touched [default: 4GiB, or half of the available
+    /// memory]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pool: Option<Size>,
 
-    /// Start of all random choices
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -86,7 +88,7 @@ struct PairArgs {
     #[arg(long)]
     json: bool,
 
-    /// Draw the result as bars to a file
+    /// Draw the result as a bar chart to a file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -94,15 +96,15 @@ struct PairArgs {
     force: ForceArg,
 }
 
-/// Beside whom.
+/// Arguments that select peers.
 #[derive(Args, Clone, Debug)]
 struct PeerArgs {
-    /// Beside this allocator only; can be repeated, or be `none` [default: all of this build]
+    /// Compare with this allocator only; can be repeated, or be `none` [default: all in this build]
     #[arg(long = "peer", value_name = "NAME", value_parser = peer)]
     peers: Vec<String>,
 }
 
-/// What `--peer` says for no peer at all.
+/// The value of `--peer` that selects no peer.
 const NO_PEER: &str = "none";
 
 fn examples() -> String {
@@ -129,7 +131,7 @@ fn examples() -> String {
     text
 }
 
-/// The end of a list of peers: what other builds have.
+/// Returns the end of a list of peers: those that only other builds have.
 fn missing_peers() -> String {
     let built = zonal_bench::peers();
     let is_missing = |name: &&str| !built.iter().any(|entry| entry.name() == *name);
@@ -139,7 +141,7 @@ fn missing_peers() -> String {
 
 const HOW_TO_HAVE_C_PEERS: &str = "with `cargo build --release --features c-peers`";
 
-/// All but `touch`, which measures memory.
+/// Returns all workloads except `touch`, which measures memory.
 fn workloads() -> impl Iterator<Item = Workload> {
     Workload::ALL.into_iter().filter(|workload| *workload != Workload::Touch)
 }
@@ -170,11 +172,11 @@ fn rounds(text: &str) -> Result<NonZeroUsize, String> {
     rounds.ok_or_else(|| format!("`{text}` is not a number of rounds; ask for 1 to {ROUNDS_MAX}"))
 }
 
-/// More rounds than this tell nothing new.
+/// Largest number of rounds. More rounds do not improve the result.
 const ROUNDS_MAX: usize = 100_000;
 
-/// Measures. Exits with 0; 1 if the system refused; 2 if the arguments do not fit this machine; 130 if
-/// interrupted.
+/// Runs the command. Exits with 0; 1 if the system refused a request; 2 if the arguments do not suit this
+/// machine; 130 if interrupted.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let done = match &args.other {
         None => pairs(&args.pairs),
@@ -231,7 +233,7 @@ fn bench(args: &PairArgs) -> Result<Bench, Failure> {
     })
 }
 
-/// Frames of a pool that this machine can have.
+/// Returns the number of frames of a pool that this machine can have.
 fn frames(asked: Option<Size>) -> Result<PageCount, Failure> {
     let wanted = asked.map_or(FRAMES_DEFAULT, |Size(bytes)| PageCount::new(bytes / PAGE_BYTES));
     match zonal_bench::pool(wanted) {
@@ -244,7 +246,7 @@ fn frames(asked: Option<Size>) -> Result<PageCount, Failure> {
     }
 }
 
-/// The harness, ours, the floors and the peers asked for.
+/// Returns the entries of the harness, zonal, the floors and the selected peers.
 fn entries(args: &PeerArgs) -> Vec<Entry> {
     let ours = [zonal_bench::harness(), zonal_bench::zonal(), zonal_bench::zonal_locked()];
     ours.into_iter().chain(zonal_bench::floors()).chain(peers(args)).collect()
@@ -267,7 +269,7 @@ pub(crate) fn warn_of_slow_build() {
 }
 
 fn judge(report: &Report, interrupted: &AtomicBool) -> Result<(), Failure> {
-    // Relaxed: nothing but the flag itself is read.
+    // Relaxed: only the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; what was finished is printed"));
     }

@@ -1,8 +1,8 @@
-//! `zonal lab`: experiments on machines that are not here.
+//! `zonal lab`: experiments on simulated machines.
 //!
-//! Arguments become plans, all of which are checked before the first one runs; results are written and
-//! shown as they come. Neighbours: `zonal_lab::experiment` does the work, `lab/text.rs` lays it out for
-//! people, `lab/listing.rs` says what there is.
+//! The arguments are converted to plans, all of which are checked before the first one runs; results are
+//! written and printed as they complete. Neighbours: `zonal_lab::experiment` does the work, `lab/text.rs`
+//! formats results as text, `lab/listing.rs` lists the experiments.
 
 mod listing;
 mod text;
@@ -28,13 +28,13 @@ use crate::outcome::{Failure, print, tell};
 use crate::progress;
 use crate::values::{self, ForceArg};
 
-/// What stands for all experiments that are built in.
+/// The name that selects all built-in experiments.
 const ALL: &str = "all";
-/// Ending of the files of experiments, by which they are told from names.
+/// Extension of experiment files, which distinguishes them from names.
 const FILE: &str = ".toml";
-/// Where results go if nothing else is said.
+/// Default directory of results.
 const OUT_DEFAULT: &str = "lab-results";
-/// Memory of the host for runs at the same time, if it does not say what it has.
+/// Host memory for concurrent runs if the host's available memory is not known.
 const MEMORY_DEFAULT: u64 = 4 << 30;
 
 /// Run experiments on simulated machines: published ones, and your own
@@ -49,11 +49,11 @@ pub(crate) struct LabArgs {
 enum LabCommand {
     List(ListArgs),
     Run(RunArgs),
-    /// Print a commented file to start an experiment of your own from
+    /// Print a commented file as a template for an experiment of your own
     Example,
 }
 
-/// List the experiments that are built in
+/// List the built-in experiments
 #[derive(Args, Clone, Debug)]
 struct ListArgs {
     /// Print the list as one JSON document
@@ -61,35 +61,35 @@ struct ListArgs {
     json: bool,
 }
 
-/// Run experiments, write their results, and show predictions beside what was published
+/// Run experiments, write their results, and compare predictions with published figures
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 struct RunArgs {
-    /// Experiments that are built in, files of your own, or `all` that are built in
+    /// Built-in experiments, files of your own, or `all` for all built-in ones
     #[arg(value_name = "NAME|FILE", required = true)]
     experiments: Vec<String>,
 
-    /// Where results go: DIR/NAME/result.json, report.html and its charts [default: lab-results, which is no
-    /// link then]
+    /// Directory of results: DIR/NAME/result.json, report.html and its charts [default: lab-results, which
+    /// must not be a link]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
     #[command(flatten)]
     force: ForceArg,
 
-    /// Start of all random choices; the same seed gives the same results
+    /// Seed of all random choices; the same seed gives the same results
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Runs at the same time [default: one for each core]
+    /// Number of concurrent runs [default: one per core]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     jobs: Option<NonZeroUsize>,
 
-    /// Run this variant only; can be repeated
+    /// Run only this variant; can be repeated
     #[arg(long = "variant", value_name = "V")]
     variants: Vec<String>,
 
-    /// Run the cases that have one of these values only, as in cpus=4,16; can be repeated
+    /// Run only the cases that have one of these values, as in cpus=4,16; can be repeated
     #[arg(long = "case", value_name = "KEY=VALUE", value_parser = case_choice)]
     cases: Vec<(String, Vec<CaseValue>)>,
 
@@ -114,8 +114,8 @@ fn case_choice(text: &str) -> Result<(String, Vec<CaseValue>), String> {
     }
 }
 
-/// Does what is asked. Exits with 0; 1 if a run failed; 2 if there is no such experiment or its file is
-/// wrong; 130 if interrupted.
+/// Runs the command. Exits with 0; 1 if a run failed; 2 if there is no such experiment or its file is
+/// invalid; 130 if interrupted.
 pub(crate) fn run(args: &LabArgs) -> ExitCode {
     let done = match &args.command {
         LabCommand::List(args) => list(args),
@@ -151,7 +151,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
     for plan in &plans {
         let results = match run_one(plan, &options, &stop) {
             Ok(results) => results,
-            // Those before it are printed all the same.
+            // The results before the failed one are still printed.
             Err(failure) => {
                 failed = Some(failure);
                 break;
@@ -175,7 +175,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
             print(&text::render(plan, &results, &files))?;
         }
         all.push(results);
-        // Relaxed: nothing but the flag itself is read.
+        // Relaxed: only the flag itself is read.
         if failed.is_some() || stop.load(Ordering::Relaxed) {
             break;
         }
@@ -187,7 +187,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
     failed.map_or_else(|| judge(&plans, &all), Err)
 }
 
-/// Everything that is asked for, fit to run.
+/// Returns the plans of all selected experiments, checked.
 fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
     let mut plans: Vec<Plan> = Vec::new();
     for source in sources(&args.experiments)? {
@@ -235,13 +235,13 @@ fn options(args: &RunArgs) -> Result<Options, Failure> {
         None => available_parallelism()
             .map_err(|error| Failure::failed(format!("cannot count cores ({error}); give --jobs")))?,
     };
-    // What is left serves programs of the simulated machines, and everything else on this one.
+    // The rest is left for the programs of the simulated machines and everything else on this one.
     let memory_bytes = zonal_linux::available_bytes().map_or(MEMORY_DEFAULT, |bytes| bytes / 4 * 3);
     Ok(Options { seed: args.seed, jobs, memory_bytes })
 }
 
 fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results, Failure> {
-    /// Steps of the bar: shares of the work are no whole numbers.
+    /// Steps of the progress bar, because the shares of the work are fractions.
     const STEPS: f64 = 1000.0;
     let bar = progress::bar(STEPS as u64, "{prefix} {bar:24} {eta} left  {wide_msg}");
     bar.enable_steady_tick(Duration::from_millis(250));
@@ -255,10 +255,10 @@ fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results,
     results.map_err(Failure::failed)
 }
 
-/// Everything that becomes of results on disk.
+/// Writes all files of a result.
 fn write_files(args: &RunArgs, directory: &Path, results: &Results) -> Result<Vec<PathBuf>, Failure> {
     if args.out.is_none() {
-        // Whoever names a folder means what it leads to; nobody named this one.
+        // A directory that the user names may be a link; the default one must not be.
         output::folder(Path::new(""), OUT_DEFAULT).map_err(Failure::failed)?;
     }
     let replace = args.force.replace();

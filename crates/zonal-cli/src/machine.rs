@@ -1,7 +1,7 @@
-//! `zonal machine`: explains a machine under the rules of its kernel.
+//! `zonal machine`: explains a machine by the rules of its kernel.
 //!
-//! Finds the machine, chooses the rules, lets `zonal-machine` explain and prints the report.
-//! Neighbours: `machine/text.rs` lays the report out for people.
+//! Finds the machine, chooses the rules, calls `zonal-machine` and prints the report.
+//! Neighbours: `machine/text.rs` formats the report as text.
 
 mod text;
 
@@ -21,14 +21,14 @@ use crate::outcome::{print, tell};
 use crate::values::ForceArg;
 use crate::values::rules::NodeLoadArg;
 
-/// A check differs.
+/// Exit code: a check differs.
 const DIFFERS: u8 = 1;
-/// A file was not written.
+/// Exit code: a file was not written.
 const FAILED: u8 = 1;
-/// Bad usage or bad input.
+/// Exit code: bad usage or bad input.
 const BAD_INPUT: u8 = 2;
 
-/// What `zonal machine` is asked.
+/// The arguments of `zonal machine`.
 #[derive(Args, Clone, Debug)]
 #[command(
     about = "Explain a machine: fallback orders, watermarks, pagesets, and what its kernel makes of them",
@@ -38,17 +38,17 @@ pub(crate) struct MachineArgs {
     #[command(flatten)]
     source: Source,
 
-    /// Whose rules: auto (the machine's own kernel, else the newest known) or a Linux version, such
-    /// as 5.10, 6.1, 6.12 or 7.2
+    /// The rules to apply: auto (those of the machine's own kernel, else the newest known) or a Linux
+    /// version, such as 5.10, 6.1, 6.12 or 7.2
     #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = rules_choice)]
     rules: RulesChoice,
 
-    /// How node load grows, whatever the version's rule
+    /// How node load grows, overriding the version's rule
     #[arg(long, value_name = "RULE")]
     node_load: Option<NodeLoadArg>,
 
-    /// Hold predictions against what the machine's kernel reports; exit with 1 if any differs, other than
-    /// those computed at boot, before all memory was given to the zones
+    /// Compare predictions with what the machine's kernel reports; exit with 1 if any differs, except values
+    /// computed at boot, before all memory was released to the zones
     #[arg(long)]
     check: bool,
 
@@ -64,7 +64,7 @@ pub(crate) struct MachineArgs {
     json: bool,
 }
 
-/// Where the machine comes from; this one, if nothing is said.
+/// Where the machine is read from; by default this machine.
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
 struct Source {
@@ -85,7 +85,7 @@ struct Source {
     preset: Option<String>,
 }
 
-/// The rules asked for.
+/// The selected rules.
 #[derive(Clone, Copy, Debug)]
 enum RulesChoice {
     Auto,
@@ -110,8 +110,9 @@ fn presets_help() -> String {
     )
 }
 
-/// Explains the machine asked for. Exits with 0; with 1 if asked to check and a value differs that was not
-/// computed at boot from fewer frames, or a file could not be written that may be; with 2 if there is no such machine.
+/// Explains the selected machine. Exits with 0; with 1 if `--check` finds a value that differs and was not
+/// computed at boot from fewer frames, or if a file could not be written although its path is valid; with 2
+/// if there is no such machine.
 pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     match report(args) {
         Ok((model, rules, report)) => {
@@ -128,12 +129,12 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     }
 }
 
-/// Whether a check was asked for and differs.
+/// Whether a check was requested and differs.
 fn fails(args: &MachineArgs, report: &Report) -> bool {
     args.check && report.checks.iter().any(zonal_machine::Check::differs)
 }
 
-/// The report as a document of its own.
+/// The report as a JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
     schema: &'static str,
@@ -146,7 +147,7 @@ fn json(report: &Report) -> String {
     serde_json::to_string(&document).expect("numbers and names are always JSON") + "\n"
 }
 
-/// The report, or an exit code and why there is none.
+/// Returns the report, or an exit code and the reason for the failure.
 fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, String)> {
     let model = machine(&args.source).map_err(|error| (BAD_INPUT, error.to_string()))?;
     let observed = model.observed.as_ref().and_then(|observed| observed.kernel);
@@ -174,7 +175,8 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, Stri
     Ok((model, rules, report))
 }
 
-/// A name that is no place for a file is bad input; a disk that refuses it is not.
+/// Returns the exit code. A path at which no file may be written is bad input; a write error of the system is
+/// not.
 fn code_of(error: &WriteError) -> u8 {
     match error.source.kind() {
         ErrorKind::AlreadyExists

@@ -1,8 +1,9 @@
-//! The `zonal` command: reads arguments, lets the libraries work, prints what they say.
+//! The `zonal` command: parses arguments, calls the libraries and prints their results.
 //!
-//! Exit codes: 0 done, 1 the work failed, 2 bad usage or bad input, 130 ended by Ctrl-C. Errors are
-//! one line on standard error; standard output has results alone. Neighbours: `run.rs`,
-//! `bench.rs`, `machine.rs`, `lab.rs` and `mechanisms.rs` are the commands, `outcome.rs` has what they share.
+//! Exit codes: 0 success, 1 the work failed, 2 bad usage or bad input, 130 interrupted by Ctrl-C. Errors are
+//! one line on standard error; standard output contains only results.
+//! Neighbours: `run.rs`, `bench.rs`, `machine.rs`, `lab.rs` and `mechanisms.rs` are the commands,
+//! `outcome.rs` has the code that they share.
 
 mod bench;
 mod interrupt;
@@ -20,7 +21,7 @@ use clap::{Parser, Subcommand};
 
 use outcome::{Failure, one_line};
 
-/// A NUMA-aware page-frame allocator: run it on this machine's memory, explain machines to it.
+/// A NUMA-aware page-frame allocator: run it on this machine's memory, and explain machines.
 ///
 /// Without a command, `zonal` does what `zonal run` does.
 #[derive(Parser)]
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and versions go out as they are; mistakes become one line.
+/// Prints help and version texts unchanged, and usage errors on one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return outcome::print(&error.to_string()).map_or_else(Failure::report, |()| ExitCode::SUCCESS);

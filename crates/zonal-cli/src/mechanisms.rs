@@ -1,7 +1,7 @@
-//! `zonal mechanisms`: each of the allocator's mechanisms off and on, what it gains and what it costs.
+//! `zonal mechanisms`: measures what each of the allocator's mechanisms gains and costs, off and on.
 //!
-//! Arguments become a list of mechanisms, what was measured is rendered. Neighbours:
-//! `zonal_bench::mechanisms` does the work; `mechanisms/text.rs` and `mechanisms/json.rs` render.
+//! The arguments are converted to a list of mechanisms, and the measurements are printed. Neighbours:
+//! `zonal_bench::mechanisms` does the work; `mechanisms/text.rs` and `mechanisms/json.rs` print.
 
 mod json;
 mod text;
@@ -21,7 +21,7 @@ use crate::progress;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct MechanismArgs {
-    /// Which mechanisms; see below [default: all]
+    /// The mechanisms to measure; see below [default: all]
     #[arg(value_name = "M", value_parser = mechanism)]
     mechanisms: Vec<Mechanism>,
 
@@ -55,8 +55,8 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
     })
 }
 
-/// Measures and prints. Exits with 0; 1 if the system refused; 2 for a mechanism that does not exist; 130
-/// if interrupted.
+/// Runs the command. Exits with 0; 1 if the system refused a request; 2 for an unknown mechanism; 130 if
+/// interrupted.
 pub(crate) fn run(args: &MechanismArgs) -> ExitCode {
     all(args).map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
@@ -79,7 +79,7 @@ fn all(args: &MechanismArgs) -> Result<(), Failure> {
 }
 
 fn judge(interrupted: &AtomicBool) -> Result<(), Failure> {
-    // Relaxed: nothing but the flag itself is read.
+    // Relaxed: only the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; the mechanisms that were finished are printed"));
     }

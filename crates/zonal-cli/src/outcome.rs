@@ -1,4 +1,4 @@
-//! How a command ends: its exit code, and its one line on standard error.
+//! The end of a command: its exit code, and its one-line message on standard error.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use zonal_machine::{Escaped, Excerpt};
 
-/// Why a command did not do what was asked.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -14,43 +14,44 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The work failed.
+    /// Creates a failure of the work.
     pub(crate) fn failed(message: impl Display) -> Self {
         Self { code: 1, message: message.to_string() }
     }
 
-    /// Bad usage or bad input; the message names what is wrong and what would be right.
+    /// Creates a failure because of bad usage or bad input; the message names what is wrong and what is
+    /// allowed.
     pub(crate) fn bad_input(message: impl Display) -> Self {
         Self { code: 2, message: message.to_string() }
     }
 
-    /// Ended by Ctrl-C.
+    /// Creates a failure because of Ctrl-C.
     pub(crate) fn interrupted(message: impl Display) -> Self {
         Self { code: 130, message: message.to_string() }
     }
 
-    /// Says it, and gives the exit code.
+    /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         tell(one_line(&self.message));
         ExitCode::from(self.code)
     }
 }
 
-/// Prints a line about the work to standard error, whatever is quoted in it, and however long that is.
+/// Prints a one-line message to standard error. Escapes and shortens it as needed.
 pub(crate) fn tell(message: impl Display) {
-    // Nowhere else to say it.
+    // A write error cannot be reported anywhere else.
     let _ = writeln!(io::stderr(), "zonal: {}", Excerpt::line(message));
 }
 
-/// The text with its line breaks as spaces.
+/// Returns the text with its line breaks replaced by spaces.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Prints lines to standard output. A reader that has seen enough is no failure.
+/// Prints lines to standard output. A closed pipe is not a failure.
 ///
-/// What is from outside was escaped where a line break of its own would have made a line. Anything else that
-/// acts on a terminal is escaped here, in text and in strings of JSON alike.
+/// Outside text was escaped earlier wherever a line break in it would have started a new line. All other
+/// characters that act on a terminal are escaped here, in text and in JSON strings alike.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let mut lines = text.split_inclusive('\n');

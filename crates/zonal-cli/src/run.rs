@@ -1,9 +1,9 @@
-//! `zonal run`: a pool over this machine's memory, a workload on it, and the accounting at the end.
+//! `zonal run`: runs a workload on a pool of this machine's memory and checks the accounting at the end.
 //!
-//! Arguments become checked [`Options`], these a pool, the workload's report is rendered.
-//! Neighbours: `zonal_bench::run_on_pool` does the work; `run/allocator.rs` has the options that choose the
-//! allocator's rules, `run/text.rs`, `run/verbose.rs` and `run/json.rs` render, `run/progress.rs` shows how far
-//! it is.
+//! The arguments are converted to checked [`Options`], the options to a pool, and the workload's report is
+//! printed. Neighbours: `zonal_bench::run_on_pool` does the work; `run/allocator.rs` has the options that
+//! choose the allocator's rules; `run/text.rs`, `run/verbose.rs` and `run/json.rs` print; `run/progress.rs`
+//! shows the progress.
 
 mod allocator;
 mod json;
@@ -37,27 +37,27 @@ use crate::values::{self, ForceArg, Nodes, PolicyChoice, Size};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct RunArgs {
-    /// What each thread does; see below
+    /// The work of each thread; see below
     #[arg(value_parser = workload, default_value = Workload::default().name())]
     workload: Workload,
 
-    /// Memory of the pool [default: 1GiB, or half of what is available]
+    /// Memory of the pool [default: 1GiB, or half of the available memory]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pool: Option<Size>,
 
-    /// Threads at work [default: one for each CPU]
+    /// Number of worker threads [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     threads: Option<NonZeroUsize>,
 
-    /// How long to measure
+    /// Duration of the measurement
     #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "5", allow_hyphen_values = true)]
     seconds: Duration,
 
-    /// Take memory of this node alone; can be repeated, or be a list such as 0,2-3
+    /// Use memory of this node only; can be repeated, or be a list such as 0,2-3
     #[arg(long = "node", value_name = "N", allow_hyphen_values = true)]
     nodes: Vec<Nodes>,
 
-    /// Where requests go, as in local, preferred:1, bind:0,2-3, interleave:0-3 or weighted:0=3,1=1
+    /// The placement of requests, as in local, preferred:1, bind:0,2-3, interleave:0-3 or weighted:0=3,1=1
     #[arg(long, value_name = "P", default_value = "local")]
     policy: PolicyChoice,
 
@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
 
-    /// Start of all random choices
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -89,12 +89,12 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     json: bool,
 
-    // Last, because its heading stands for all that follow.
+    // Last, because its heading applies to all arguments that follow.
     #[command(flatten)]
     allocator: AllocatorArgs,
 }
 
-/// The workloads and a few calls, for the help.
+/// Returns the workloads and some examples, for the help.
 pub(crate) fn examples() -> String {
     let mut text = String::from("Workloads, for each thread:\n");
     for workload in Workload::ALL {
@@ -119,8 +119,8 @@ fn workload(name: &str) -> Result<Workload, String> {
     })
 }
 
-/// Runs. Exits with 0; 1 if the accounting does not balance or nothing could be done; 2 if the arguments
-/// do not fit this machine; 130 if interrupted.
+/// Runs the command. Exits with 0; 1 if the accounting does not balance or the work failed; 2 if the
+/// arguments do not suit this machine; 130 if interrupted.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     match measure(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// What to do, checked as far as it can be without a pool.
+/// The options, checked as far as possible without a pool.
 struct Options {
     topology: Topology,
     config: Config,
@@ -206,7 +206,7 @@ fn resolve(args: &RunArgs) -> Result<Options, Failure> {
     Ok(Options { topology, config, nodes, threads: threads(args) })
 }
 
-/// Threads asked for, or one for each CPU.
+/// Returns the requested number of threads, or one per CPU.
 fn threads(args: &RunArgs) -> NonZeroUsize {
     let cpus = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     args.threads.unwrap_or_else(cpus)
@@ -216,7 +216,7 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     let bar = progress::of_building();
     let on_progress = |now| {
         bar.show(now);
-        // Relaxed: nothing but the flag itself is read.
+        // Relaxed: only the flag itself is read.
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let mut builder = Pool::builder()
@@ -235,7 +235,7 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     pool
 }
 
-/// A pool that could not be had: bad input, unless the machine itself failed.
+/// Converts an error of creating a pool: bad input, unless the machine itself failed.
 pub(crate) fn refused(error: PoolError) -> Failure {
     match error {
         PoolError::Interrupted => Failure::interrupted("interrupted before the pool was ready"),
@@ -271,7 +271,7 @@ fn judge(report: &PoolReport, interrupted: &AtomicBool) -> Result<(), Failure> {
             report.fault.map_or_else(|| text::accounting(&report.accounting), |fault| fault.to_string());
         return Err(Failure::failed(format!("the accounting does not balance: {fault}")));
     }
-    // Relaxed: nothing but the flag itself is read.
+    // Relaxed: only the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; the accounting balances"));
     }

@@ -1,7 +1,7 @@
-//! Reading what people type: sizes, times, node lists, policies.
+//! Parses values of arguments: sizes, times, node lists, policies.
 //!
-//! Each reader gives a checked value or one line that says what is wrong and what would be right.
-//! Neighbours: `run.rs` resolves the values against a machine; `values/rules.rs` reads names of rules.
+//! Each parser returns a checked value, or one line that says what is wrong and what is allowed.
+//! Neighbours: `run.rs` checks the values against a machine; `values/rules.rs` parses names of rules.
 
 pub(crate) mod rules;
 
@@ -17,7 +17,7 @@ use zonal_machine::output::Replace;
 /// Longest run: a year.
 const SECONDS_MAX: f64 = 31_536_000.0;
 
-/// Units of a size and the power of two they stand for.
+/// Units of a size and their powers of two.
 const SIZE_UNITS: [(&str, u32); 14] = [
     ("", 0),
     ("b", 0),
@@ -35,10 +35,10 @@ const SIZE_UNITS: [(&str, u32); 14] = [
     ("tib", 40),
 ];
 
-/// Whether files of others may be replaced.
+/// Whether files that zonal did not write may be replaced.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ForceArg {
-    /// Replace what is there, even if zonal did not write it
+    /// Replace existing files, even if zonal did not write them
     #[arg(long)]
     force: bool,
 }
@@ -49,7 +49,7 @@ impl ForceArg {
     }
 }
 
-/// A size in bytes, more than zero.
+/// A size in bytes, greater than zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -76,7 +76,7 @@ impl FromStr for Size {
     }
 }
 
-/// A time to run: more than zero, at most a year.
+/// Parses the duration of a run: greater than zero, at most a year.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a time to run; write seconds above 0, as in 5 or 0.5");
     let seconds: f64 = text.trim().parse().map_err(|_| wrong())?;
@@ -89,7 +89,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)))
 }
 
-/// A mode of node reclaim: a switch, or Linux's number.
+/// Parses a mode of node reclaim: on, off, or Linux's number.
 pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
     match text.trim() {
         "on" => Ok(NodeReclaim::ON),
@@ -101,18 +101,18 @@ pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
     }
 }
 
-/// The largest distance that node reclaim goes to.
+/// Parses the largest distance of node reclaim.
 pub(crate) fn reclaim_distance(text: &str) -> Result<u8, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a distance from 0 to {}", u8::MAX))
 }
 
-/// The share of a zone that pagesets are fixed at: one part in so many, or 0 to tune them.
+/// Parses the fraction of a zone at which the size of pagesets is fixed: the denominator, or 0 to tune it.
 pub(crate) fn high_fraction(text: &str) -> Result<u32, String> {
     let wrong = || format!("`{text}` is not a number from 0 (tuned) to {}", u32::MAX);
     text.trim().parse().map_err(|_| wrong())
 }
 
-/// A share in percent, 0 to 100.
+/// A percentage, 0 to 100.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Percent(pub(crate) u8);
 
@@ -125,7 +125,7 @@ impl FromStr for Percent {
     }
 }
 
-/// Nodes such as `0,2-3`.
+/// A list of nodes such as `0,2-3`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Nodes(pub(crate) Vec<NodeId>);
 
@@ -148,7 +148,7 @@ impl FromStr for Nodes {
     }
 }
 
-/// `node 3`, `nodes 0,2-3`.
+/// Formats as `node 3` or `nodes 0,2-3`.
 impl fmt::Display for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.len() == 1 { "node " } else { "nodes " })?;
@@ -168,7 +168,7 @@ fn node(text: &str) -> Result<NodeId, String> {
     id.ok_or_else(|| format!("`{text}` is not a node; nodes are numbers from 0 to {}", MAX_NODES - 1))
 }
 
-/// Where requests go.
+/// The placement of requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PolicyChoice {
     Local,
@@ -179,7 +179,7 @@ pub(crate) enum PolicyChoice {
 }
 
 impl PolicyChoice {
-    /// The nodes it names.
+    /// Returns the nodes that the policy names.
     pub(crate) fn nodes(&self) -> Vec<NodeId> {
         match self {
             Self::Local => Vec::new(),
@@ -227,17 +227,17 @@ fn weights(list: &str) -> Result<Vec<(NodeId, u8)>, String> {
     Ok(weights)
 }
 
-/// A number of threads, at least one.
+/// Parses a number of threads, at least one.
 pub(crate) fn threads(text: &str) -> Result<std::num::NonZeroUsize, String> {
     let wrong = || format!("`{text}` is not a number of threads; ask for 1 to {THREADS_MAX}");
     let threads: usize = text.trim().parse().map_err(|_| wrong())?;
     std::num::NonZeroUsize::new(threads).filter(|threads| threads.get() <= THREADS_MAX).ok_or_else(wrong)
 }
 
-/// More threads than this tell nothing new on any machine there is.
+/// Largest number of threads. More threads do not improve the result on any existing machine.
 const THREADS_MAX: usize = 8192;
 
-/// A number of emulated nodes.
+/// Parses a number of emulated nodes.
 pub(crate) fn fake_nodes(text: &str) -> Result<usize, String> {
     let count = text.trim().parse().ok().filter(|count| (1..=MAX_NODES).contains(count));
     count.ok_or_else(|| format!("`{text}` emulated nodes cannot be; ask for 1 to {MAX_NODES}"))
@@ -365,7 +365,7 @@ mod tests {
             "weighted:0=0",
             "random",
         ] {
-            // `local:` says the same as `local`.
+            // `local:` means the same as `local`.
             assert_eq!(text.parse::<PolicyChoice>().is_ok(), text == "local:", "{text}");
         }
         assert_eq!("weighted:4=1,2=0".parse::<PolicyChoice>().unwrap().nodes(), [id(4), id(2)]);

@@ -210,8 +210,8 @@ fn people_get_units_and_the_accounting() {
         "pairs/s",
         "p99.9",
         "bytes per frame",
-        "16384 managed = ",
-        ": balanced",
+        "  accounting  16384 managed = ",
+        " (balanced)\n",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -1,4 +1,4 @@
-//! How many page operations a second of the host's time the lab simulates, on a machine of 64 CPUs:
+//! Measures how many page operations per second of host time the lab simulates, on a machine with 64 CPUs:
 //! `speed [--short]`.
 
 use std::sync::atomic::AtomicBool;
@@ -8,7 +8,7 @@ use zonal::{Config, Request};
 use zonal_lab::hands::Hands;
 use zonal_lab::sim::{Hardware, Role, SimulatedMachine, Threads, Time};
 
-/// Pages that each CPU takes and gives back.
+/// Number of pages that each CPU allocates and frees.
 const PAGES: usize = 1 << 18;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

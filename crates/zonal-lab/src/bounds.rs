@@ -1,32 +1,32 @@
-//! How large the figures of an experiment may be.
+//! Allowed ranges of the numbers in an experiment file.
 //!
-//! Bounds are checked when an experiment is read, so that no time of a run overflows and no allocation of the
-//! lab's has a size that a file alone decides. They lie far outside of anything that was ever measured.
-//! Neighbours: `sim/hardware.rs` and `workload/` say which figure has which bounds.
+//! The bounds are checked when an experiment is read, so that no virtual time overflows and no host allocation
+//! has a size that is decided by a file alone. They are far wider than any measured value. Neighbours:
+//! `sim/hardware.rs` and `workload/` assign bounds to fields.
 
 use std::ops::RangeInclusive;
 
-/// The least and the greatest value of a figure.
+/// The smallest and the largest allowed value.
 pub(crate) type Bounds = RangeInclusive<f64>;
 
-/// Work of a CPU, in nanoseconds: up to a second.
+/// CPU work, in nanoseconds: up to one second.
 pub(crate) const WORK_NS: Bounds = 0.0..=1e9;
-/// Work without which virtual time would stand still, in nanoseconds.
+/// CPU work that must not be zero because virtual time would not advance, in nanoseconds.
 pub(crate) const STEP_NS: Bounds = 1.0..=1e9;
-/// A pause or a request, in milliseconds: up to a quarter of an hour.
+/// A pause or a disk request, in milliseconds: up to about 17 minutes.
 pub(crate) const PAUSE_MS: Bounds = 0.0..=1e6;
-/// How long a program runs, in virtual seconds: up to eleven days.
+/// Run time of a program, in virtual seconds: up to eleven days.
 pub(crate) const SECONDS: Bounds = 1e-6..=1e6;
-/// Bandwidths, in GB/s: from a megabyte a second to a petabyte.
+/// Bandwidth in GB/s: from one MB/s to one PB/s.
 pub(crate) const GB_S: Bounds = 1e-3..=1e6;
-/// Bandwidths, in MB/s: from a kilobyte a second to a terabyte.
+/// Bandwidth in MB/s: from one kB/s to one TB/s.
 pub(crate) const MB_S: Bounds = 1e-3..=1e6;
-/// A number of things that the host has in memory at once.
+/// Number of objects that the host holds in memory at once.
 pub(crate) const COUNT: Bounds = 1.0..=1e6;
-/// A number without a unit that something else is multiplied by.
+/// A dimensionless factor.
 pub(crate) const FACTOR: Bounds = 0.0..=100.0;
 
-/// Refuses a value outside its bounds, with both: `200, must be a number from 0 to 100`.
+/// Refuses a value outside its bounds; the error names both: `200, must be a number from 0 to 100`.
 pub(crate) fn check(value: f64, bounds: &Bounds) -> Result<(), String> {
     if bounds.contains(&value) {
         return Ok(());
@@ -35,7 +35,7 @@ pub(crate) fn check(value: f64, bounds: &Bounds) -> Result<(), String> {
     Err(format!("{value}, must be a number from {least} to {most}"))
 }
 
-/// A number as people write it.
+/// Formats a number in plain notation where that is readable, otherwise in scientific notation.
 pub(crate) fn written(number: f64) -> String {
     let is_plain = number == 0.0 || (1e-3..1e6).contains(&number.abs());
     if is_plain { number.to_string() } else { format!("{number:e}") }

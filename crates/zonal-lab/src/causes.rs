@@ -1,6 +1,6 @@
-//! What the threads of a run waited for, by cause.
+//! Attributes the waiting time of a run's threads to causes.
 //!
-//! Neighbours: `sim/` knows lines, the allocator knows what lies in them.
+//! Neighbours: `sim/` records the waits by lock and cache line; the allocator identifies what a line contains.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::outcome::Cause;
 use crate::sim::Simulation;
 
 impl Simulation<'_, '_> {
-    /// What was waited for so far, longest first.
+    /// Returns what the threads have waited for so far, longest total time first.
     #[must_use]
     pub fn causes(&self) -> Vec<Cause> {
         let mut sums: BTreeMap<(&'static str, String), (u64, f64)> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! What must hold in every run, looked at while it runs and at its end.
+//! Invariants that every run is checked against, while it runs and at its end.
 //!
-//! *Owners* knows of each frame whether a program has it: no frame is handed out twice, and none is
-//! taken back that nobody has. At the end all books must balance. A check that fails stops the run
-//! with the operation that it noticed it at. Neighbours: `hands.rs` calls this at each operation.
+//! [`Owners`] records for each frame whether a program holds it: no frame is allocated twice, and no frame is
+//! freed that is not allocated. At the end of a run the accounting must balance. A failed check stops the run and
+//! reports the operation that detected it. Neighbours: `hands.rs` calls this on each operation.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,30 +15,30 @@ use zonal_machine::MachineModel;
 
 use crate::sim::Time;
 
-/// What a run was doing.
+/// The operation that a run was executing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
-    /// Its number, from 1 in the order of the run.
+    /// Sequence number in the run, from 1.
     pub number: u64,
-    /// The thread.
+    /// Index of the thread that ran it.
     pub thread: usize,
-    /// Its CPU.
+    /// ID of the CPU that the thread ran on.
     pub cpu: usize,
-    /// When.
+    /// Virtual time of the operation.
     pub at: Time,
 }
 
-/// A check that failed.
+/// A failed check.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("operation {} (thread {} on CPU {}, at {}): {what}", operation.number, operation.thread, operation.cpu, operation.at)]
 pub struct Fault {
-    /// When it was noticed.
+    /// The operation that detected it.
     pub operation: Operation,
-    /// What is wrong.
+    /// Description of the violation.
     pub what: String,
 }
 
-/// Returns what a panic says: the text of a [`Fault`], or any other message.
+/// Returns the message of a panic: the text of a [`Fault`], or any other message.
 #[must_use]
 pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     if let Some(fault) = payload.downcast_ref::<Fault>() {
@@ -49,25 +49,27 @@ pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     format!("panicked: {}", text.unwrap_or("without a message"))
 }
 
-/// Which frames programs have.
+/// The set of frames that programs hold.
+///
+/// Invariant: `held` = number of bits set in `taken`.
 pub struct Owners {
-    /// A bit for each frame.
+    /// One bit for each frame, set while a program holds it.
     taken: Box<[Cell<u64>]>,
     held: Cell<u64>,
 }
 
 impl Owners {
-    /// Nobody has anything of this machine.
+    /// Creates the set for `machine`, with no frame held.
     #[must_use]
     pub fn new(machine: &MachineModel) -> Self {
         let end = machine.zones.iter().map(|zone| zone.start.get() + zone.spanned.get()).max();
         Self { taken: zeroed_slice_box(end.unwrap_or(0).div_ceil(64) as usize), held: Cell::new(0) }
     }
 
-    /// A program gets a block.
+    /// Records that a program allocated a block.
     ///
     /// # Errors
-    /// The first frame that somebody has already.
+    /// The first frame of the block that a program already holds, or that lies beyond the machine's memory.
     pub fn take(&self, block: &Block) -> Result<(), Pfn> {
         self.change(block.first, block.order.pages().get(), |word, bit| {
             (word & bit == 0).then_some(word | bit)
@@ -76,10 +78,10 @@ impl Owners {
         Ok(())
     }
 
-    /// A program gives a block back.
+    /// Records that a program freed a block.
     ///
     /// # Errors
-    /// The first frame that nobody has.
+    /// The first frame of the block that no program holds.
     pub fn give(&self, block: &Block) -> Result<(), Pfn> {
         self.change(block.first, block.order.pages().get(), |word, bit| {
             (word & bit != 0).then_some(word & !bit)
@@ -97,7 +99,7 @@ impl Owners {
         Ok(())
     }
 
-    /// Frames that programs have.
+    /// Returns the number of frames that programs hold.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.held.get()

@@ -1,26 +1,26 @@
-//! Numbers for people: as many digits as matter, with SI prefixes and units.
+//! Formats numbers for people: significant digits only, with SI prefixes and units.
 //!
-//! [`number`] is for columns that name their unit once, [`quantity`] for a figure that stands alone,
-//! [`tick`] for an axis. What is not a number prints as [`NO_FRAME`]. Neighbours: every table and chart.
+//! [`number`] is for columns whose header names the unit, [`quantity`] for a standalone value, [`tick`] for an
+//! axis. A value that is not finite prints as [`NO_FRAME`]. Neighbours: every table and chart.
 
-/// What stands where there is no number.
+/// Printed in place of a missing number.
 pub const NO_FRAME: &str = "–";
 
-/// Digits of a figure in a column.
+/// Significant digits in a column.
 const COLUMN_DIGITS: i32 = 4;
-/// Digits of a figure that stands alone.
+/// Significant digits of a standalone value.
 const DIGITS: i32 = 3;
-/// Most digits of a value on an axis: neighbours there may differ in the last ones.
+/// Maximum significant digits of an axis label, because neighbouring labels may differ only in the last ones.
 const TICK_DIGITS: i32 = 6;
 
 const SI: [(f64, &str); 8] =
     [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")];
 const BINARY: [(f64, &str); 4] =
     [(1_099_511_627_776.0, "TiB"), (1_073_741_824.0, "GiB"), (1_048_576.0, "MiB"), (1024.0, "KiB")];
-/// Units that take any SI prefix.
+/// Units that accept any SI prefix.
 const PREFIXED: [&str; 4] = ["B", "B/s", "bit/s", "Hz"];
 
-/// `value` without a unit: four digits, whole numbers from a thousand on, powers of ten far out.
+/// Formats `value` without a unit: four digits, whole numbers from 1000 up, powers of ten at the extremes.
 #[must_use]
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -36,7 +36,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// `value` with its unit, in the prefix that suits it: `552 ms`, `7.14 GB/s`, `13.1 M pages`.
+/// Formats `value` with its unit and a suitable prefix: `552 ms`, `7.14 GB/s`, `13.1 M pages`.
 #[must_use]
 pub fn quantity(value: f64, unit: &str) -> String {
     if !value.is_finite() {
@@ -50,7 +50,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// `value` on an axis, in the prefix that suits `like`: with its unit where that is short, else alone.
+/// Formats `value` for an axis, with the prefix that suits `like`; the unit is included when it is short.
 #[must_use]
 pub fn tick(value: f64, unit: &str, like: f64) -> String {
     if !value.is_finite() {
@@ -64,7 +64,7 @@ pub fn tick(value: f64, unit: &str, like: f64) -> String {
     }
 }
 
-/// A value of a case, in full, as its file has it.
+/// Formats a value of a case at full precision, as in its file.
 #[must_use]
 pub fn exact(value: f64) -> String {
     match value.abs() {
@@ -74,7 +74,7 @@ pub fn exact(value: f64) -> String {
     }
 }
 
-/// A deviation in percent, with its sign: `+3.2`, `−12`.
+/// Formats a deviation in percent, with its sign: `+3.2`, `−12`.
 #[must_use]
 pub fn deviation(percent: f64) -> String {
     if !percent.is_finite() {
@@ -93,7 +93,7 @@ pub fn deviation(percent: f64) -> String {
     }
 }
 
-/// The unit a parameter's name ends with, as in `transfer_ns` or `latency_ns_max`; empty without one.
+/// Returns the unit that a parameter name ends with, as in `transfer_ns` or `latency_ns_max`, or an empty string.
 #[must_use]
 pub fn unit_of_name(name: &str) -> &'static str {
     let last = name.rsplit('.').next().unwrap_or_default();
@@ -130,20 +130,20 @@ pub fn unit_of_name(name: &str) -> &'static str {
     }
 }
 
-/// What a prefix and a number of digits are chosen for.
+/// The value and unit for which a prefix and a number of digits are chosen.
 #[derive(Clone, Copy)]
 struct Like {
     value: f64,
     digits: i32,
 }
 
-/// `value` in a unit whose SI prefix may change; nothing for others.
+/// Formats `value` in a unit whose SI prefix may change; returns `None` for other units.
 fn scaled(value: f64, unit: &str, like: Like) -> Option<String> {
     let unit = unit.replace("us", "µs");
     let (factor, base) = split(&unit);
     let (value, like) = (value * factor, Like { value: like.value * factor, ..like });
     match base {
-        // Nobody reads kiloseconds.
+        // Kiloseconds are hard to read.
         "s" if round(like.value, DIGITS).abs() >= 1e3 => Some(format!("{} s", number(value))),
         _ if base == "s" || PREFIXED.contains(&base) => {
             let (digits, prefix) = with_prefix(value, like);
@@ -153,7 +153,7 @@ fn scaled(value: f64, unit: &str, like: Like) -> Option<String> {
     }
 }
 
-/// `value` in bytes by powers of 1024; nothing for other units.
+/// Formats `value` in bytes with a power-of-1024 prefix; returns `None` for other units.
 fn binary(value: f64, unit: &str) -> Option<String> {
     let (bytes, _) = BINARY.iter().find(|(_, name)| *name == unit)?;
     let bytes = round(value * bytes, DIGITS);
@@ -164,7 +164,7 @@ fn binary(value: f64, unit: &str) -> Option<String> {
     Some(format!("{} {name}", significant(bytes / size, DIGITS)))
 }
 
-/// A unit as the factor of its prefix and what follows: `ms` is 10^-3 of `s`.
+/// Splits a unit into the factor of its prefix and the base unit: `ms` is 10^-3 of `s`.
 fn split(unit: &str) -> (f64, &str) {
     let split = SI.iter().filter(|(_, prefix)| !prefix.is_empty()).find_map(|(factor, prefix)| {
         let base = unit.strip_prefix(prefix)?;
@@ -173,7 +173,7 @@ fn split(unit: &str) -> (f64, &str) {
     split.unwrap_or((1.0, unit))
 }
 
-/// `value` without a unit: `1,020`, `13.1 M`.
+/// Formats `value` without a unit: `1,020`, `13.1 M`.
 fn short(value: f64, like: Like) -> String {
     let size = like.value.abs();
     if value == 0.0 {
@@ -206,19 +206,19 @@ fn significant(value: f64, digits: i32) -> String {
     if value.abs() >= 1e3 { grouped(value) } else { plain(value, digits) }
 }
 
-/// To so many significant digits.
+/// Rounds to `digits` significant digits.
 fn round(value: f64, digits: i32) -> f64 {
     format!("{value:.*e}", (digits - 1).max(0) as usize).parse().unwrap_or(value)
 }
 
-/// With as many decimals as `digits` leave, zeros at the end dropped.
+/// Formats with as many decimals as `digits` allows, without trailing zeros.
 fn plain(value: f64, digits: i32) -> String {
     let before = if value == 0.0 { 1 } else { value.abs().log10().floor() as i32 + 1 };
     let text = format!("{value:.*}", (digits - before).max(0) as usize);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A whole number with its thousands apart.
+/// Formats a whole number with thousands separators.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();

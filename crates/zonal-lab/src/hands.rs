@@ -1,5 +1,5 @@
-//! What a program of a simulated machine works with: the allocator and the world at once, every
-//! operation checked.
+//! The interface between simulated programs and the machine: allocator and world together, with every operation
+//! checked.
 //!
 //! Neighbours: `workload/` has the programs, `checks.rs` the checks.
 
@@ -12,22 +12,22 @@ use zonal::{Block, Request};
 use crate::checks::{Fault, Operation, Owners};
 use crate::sim::{Simulation, Time};
 
-/// Between two looks after a CPU's pagesets and counters; of those, the allocator chooses the ones at which it
+/// Period of the per-CPU maintenance tick for pagesets and counters. The allocator decides at which ticks it
 /// folds counters (`stat_interval`).
 const TICK: Time = Time::from_ps(1_000_000_000_000);
 
-/// The hands of all threads of a run.
+/// The interface used by all threads of a run.
 pub struct Hands<'s, 'm> {
-    /// The machine.
+    /// The simulated machine.
     pub sim: &'s Simulation<'s, 'm>,
     owners: Owners,
     operations: Cell<u64>,
-    /// By CPU id: when its next tick is due.
+    /// Time of each CPU's next tick, indexed by CPU id.
     next_tick: RefCell<Vec<Time>>,
 }
 
 impl<'s, 'm> Hands<'s, 'm> {
-    /// Hands for a machine on which nothing was allocated yet.
+    /// Creates the interface for a machine on which nothing has been allocated yet.
     #[must_use]
     pub fn new(sim: &'s Simulation<'s, 'm>) -> Self {
         let cpus = sim.machine.model.nodes.iter().flat_map(|node| &node.cpus);
@@ -36,31 +36,31 @@ impl<'s, 'm> Hands<'s, 'm> {
         Self { sim, owners, operations: Cell::new(0), next_tick: RefCell::new(vec![TICK; ids]) }
     }
 
-    /// Place of a node that the machine has.
+    /// Returns the index of a node of the machine.
     #[must_use]
     pub fn place_of(&self, node: NodeId) -> usize {
         self.sim.world.place_of(node)
     }
 
-    /// Page operations so far.
+    /// Returns the number of page operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.operations.get()
     }
 
-    /// Frames that programs have.
+    /// Returns the number of frames that programs hold.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.owners.held()
     }
 
-    /// Allocates a block on the CPU that runs.
+    /// Allocates a block on the running CPU.
     ///
     /// # Errors
-    /// When the allocator has none.
+    /// When the allocator cannot satisfy the request.
     ///
     /// # Panics
-    /// With a [`Fault`] when a frame of it is somebody's.
+    /// With a [`Fault`] when a frame of the block is already allocated.
     #[inline]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         self.operations.set(self.operations.get() + 1);
@@ -71,10 +71,10 @@ impl<'s, 'm> Hands<'s, 'm> {
         Ok(block)
     }
 
-    /// Frees a block on the CPU that runs.
+    /// Frees a block on the running CPU.
     ///
     /// # Panics
-    /// With a [`Fault`] when the allocator refuses it.
+    /// With a [`Fault`] when the allocator refuses the block.
     #[inline]
     pub fn free(&self, block: &Block) {
         self.operations.set(self.operations.get() + 1);
@@ -86,7 +86,8 @@ impl<'s, 'm> Hands<'s, 'm> {
         }
     }
 
-    /// To be called between operations: timers run, and others get their turn.
+    /// Runs the maintenance tick when it is due and lets other threads run; programs call this between
+    /// operations.
     #[inline]
     pub fn checkpoint(&self) {
         let world = self.sim.world;
@@ -104,10 +105,10 @@ impl<'s, 'm> Hands<'s, 'm> {
         self.sim.allocator.tick_cpu(CpuId::new(cpu as u32));
     }
 
-    /// Looks whether the books balance: nothing may be running.
+    /// Checks that the accounting balances. Nothing else may be running.
     ///
     /// # Panics
-    /// With a [`Fault`] when they do not.
+    /// With a [`Fault`] when it does not.
     pub fn check_accounting(&self) {
         let world = self.sim.world;
         world.free_of_charge(|| match self.sim.allocator.verify() {
@@ -133,7 +134,7 @@ impl<'s, 'm> Hands<'s, 'm> {
         std::panic::panic_any(Fault { operation: self.operation(), what })
     }
 
-    /// What the run is doing: the page operation that came last, and who runs.
+    /// Returns what the run is doing: the latest page operation and the running thread.
     #[must_use]
     pub fn operation(&self) -> Operation {
         let world = self.sim.world;

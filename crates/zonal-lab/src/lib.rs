@@ -1,8 +1,9 @@
-//! The lab: machines that are not here, running the allocator that ships.
+//! The lab: simulated NUMA machines that run the production allocator.
 //!
-//! [`sim`] is the simulated machine; [`hands`] is what programs on it work with, [`checks`] what must
-//! hold meanwhile; [`workload`] has the programs, [`page_cache`] is the kernel's part of those that use
-//! files; [`outcome`] is what they give; [`report`] shows the results of an [`experiment`].
+//! [`sim`] is the simulated machine. [`hands`] is the interface that simulated programs use, and [`checks`] are
+//! the invariants checked on every operation. [`workload`] has the programs; [`page_cache`] is the kernel's page
+//! cache, used by the programs that work with files. A run returns an [`outcome`]; [`report`] renders the results
+//! of an [`experiment`].
 #![deny(unsafe_code)]
 
 mod bounds;

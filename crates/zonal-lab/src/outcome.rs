@@ -1,79 +1,80 @@
-//! What a run gives: metrics, series over time, and what was waited for.
+//! The outcome of a run: metrics, time series, and the causes of waiting.
 //!
-//! Plain values, the same whatever the workload. Neighbours: `workload/` makes them, reports show them.
+//! Plain values of the same shape for every workload. Neighbours: `workload/` produces them, `report/` renders
+//! them.
 
 use std::collections::BTreeMap;
 
 use crate::hands::Hands;
 use crate::sim::Time;
 
-/// A figure.
+/// A scalar result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Metric {
-    /// Its name, as in the published tables.
+    /// Name, as in the published tables.
     pub name: &'static str,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
-    /// Its value.
+    /// The value.
     pub value: f64,
 }
 
-/// A figure over time.
+/// A result over time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// What is shown: series of one `plot` belong into one picture.
+    /// Name of the plot; series with the same `plot` share one chart.
     pub plot: &'static str,
-    /// Which line of the picture it is.
+    /// Name of this line in the chart.
     pub name: String,
     /// Unit of the values.
     pub unit: &'static str,
-    /// Seconds of virtual time and values, in the order of time.
+    /// Points of (virtual time in seconds, value), in ascending order of time.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Something that was waited for.
+/// A cause of waiting.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cause {
-    /// What: a class of the allocator's state, or a program's own lock or line.
+    /// What was waited for: a class of allocator state, or a program's own lock or cache line.
     pub what: String,
-    /// Whether it is a lock or a line.
+    /// Kind of the object: lock or line.
     pub kind: &'static str,
-    /// How often somebody waited.
+    /// Number of waits.
     pub waits: u64,
-    /// How long, summed over all threads, in seconds.
+    /// Total waiting time of all threads, in seconds.
     pub seconds: f64,
 }
 
-/// What a run gives.
+/// The outcome of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Outcome {
-    /// Figures.
+    /// Scalar results.
     pub metrics: Vec<Metric>,
-    /// Figures over time.
+    /// Results over time.
     pub series: Vec<Series>,
-    /// What was waited for, longest first.
+    /// Causes of waiting, longest total time first.
     pub causes: Vec<Cause>,
-    /// Events of the allocator by name.
+    /// Counts of allocator events, by name.
     pub events: BTreeMap<&'static str, u64>,
-    /// Page operations.
+    /// Number of page operations (allocations and frees).
     pub operations: u64,
-    /// Virtual time of the run.
+    /// Virtual duration of the run, in seconds.
     pub seconds: f64,
 }
 
 impl Outcome {
-    /// Adds a figure.
+    /// Adds a scalar result.
     pub fn metric(&mut self, name: &'static str, unit: &'static str, value: f64) {
         self.metrics.push(Metric { name, unit, value });
     }
 
-    /// A figure by its name.
+    /// Returns the value of the metric called `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|metric| metric.name == name).map(|metric| metric.value)
     }
 
-    /// What the allocator and the machine say after a run that took so long.
+    /// Collects the counters of the allocator and the machine after a run that took `took`.
     #[must_use]
     pub fn after(hands: &Hands<'_, '_>, took: Time) -> Self {
         let events = hands.sim.allocator.events();

@@ -1,4 +1,4 @@
-//! Experiment files: what a good one means, and the line and reason of each bad one.
+//! Experiment files: the meaning of valid files, and the line and the reason reported for each invalid one.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn load_files(experiment: &str, figures: &str, machine: &str) -> Result<Plan, Fi
     load(&Source::File(directory.path().join("small.toml")))
 }
 
-/// The text with one thing changed, which must be there.
+/// Replaces `old`, which must be present, with `new`.
 fn changed(text: &str, old: &str, new: &str) -> String {
     assert!(text.contains(old), "{old}");
     text.replacen(old, new, 1)
@@ -86,7 +86,7 @@ fn variants_lie_over_cases_and_cases_over_parts_and_all_over_the_machines_settin
     assert_eq!(before.config.node_load, NodeLoad::Assign);
     assert_eq!(before.config.node_reclaim, NodeReclaim::OFF);
     assert_eq!(plan.runs[0].config.node_reclaim, NodeReclaim::ON);
-    // The hog says nothing of node reclaim, so the machine's own setting holds.
+    // The hog does not set node reclaim, so the machine's own setting applies.
     assert_eq!(plan.runs[8].config.node_reclaim, NodeReclaim::ON);
     assert_eq!(plan.runs[8].config.node_load, NodeLoad::default());
     assert_eq!(before.config.min_unmapped_percent, 3);
@@ -98,7 +98,7 @@ fn variants_lie_over_cases_and_cases_over_parts_and_all_over_the_machines_settin
     assert_eq!(config.region_min, PageCount::new(32768));
 }
 
-/// The machine of the small experiment, to be simulated.
+/// Returns the machine of the small experiment, to be simulated.
 fn machine() -> SimulatedMachine {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("small.json");
@@ -148,7 +148,8 @@ fn thresholds_of_the_first_posting_reach_the_simulated_allocator() {
         machine.simulate(config, 1, all).unwrap()
     };
     assert_eq!(runs[2].config.counters.threshold, ThresholdRule::FirstPosting);
-    // A zone has 128 MiB present, but less managed: 2 * fls(8) * (1 + fls(1)), else 2 * fls(8).
+    // A zone has 128 MiB present but less managed: 2 * fls(8) * (1 + fls(1)) with present pages, 2 * fls(8) with
+    // managed ones.
     assert_eq!(thresholds(&runs[2].config), [16; 4]);
     assert_eq!(thresholds(&runs[3].config), [8; 4]);
 }
@@ -233,7 +234,7 @@ fn published_tables_are_of_the_one_form() {
     assert!(figures > 150, "{figures}");
 }
 
-/// What is changed in the experiment, the text whose line is at fault then, and what the reason says.
+/// Old text, replacement, text whose line must be reported, and part of the reason.
 const BAD: [(&str, &str, &str, &str); 41] = [
     ("title = \"A", "title \"A", "title \"A", "expected"),
     ("title = \"A small machine\"", "", "name = \"small\"", "`title` is missing"),
@@ -360,7 +361,7 @@ fn an_experiment_has_a_bounded_number_of_runs() {
     let error = load_files(&with(&product), FIGURES, MACHINE).unwrap_err();
     assert!(error.problem.contains("`user_ns` makes more than 4096 cases"), "{error}");
     assert_eq!(error.line, Some(line_of(&with(&product), "user_ns = [")));
-    // Each case is run in both variants.
+    // Each case runs in both variants.
     let product = format!("cpus = 1\n{}{}", axis("fault_ns", 64), axis("user_ns", 33));
     let error = load_files(&with(&product), FIGURES, MACHINE).unwrap_err();
     assert!(error.problem.contains("4224 runs"), "{error}");
@@ -409,7 +410,7 @@ fn bad_figures_are_refused_with_their_line() {
         assert!(error.problem.contains(reason), "{new}: {error}");
         assert_eq!(error.line, Some(line_of(&figures, at_fault)), "{new}: {error}");
     }
-    // What `only` leaves out is not looked at; without it, all figures must be of some case.
+    // Figures that `only` excludes are not checked; without it, all figures must belong to a case.
     let all = changed(SMALL, "only = { workload = [\"touch\", \"hog\"] }\n", "");
     let error = load_files(&all, FIGURES, MACHINE).unwrap_err();
     assert!(error.problem.contains("there is no such case"), "{error}");

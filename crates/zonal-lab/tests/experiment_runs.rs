@@ -1,5 +1,5 @@
-//! Running experiments: the same bytes from the same seed, whatever the host does meanwhile; runs that
-//! fail or are stopped.
+//! Running experiments: the same seed produces the same bytes, whatever the host does meanwhile; runs that fail
+//! or are stopped.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn small() -> Plan {
     load(&Source::File(file)).unwrap()
 }
 
-/// The small experiment with one thing changed in its file and in its figures.
+/// Loads the small experiment with one replacement in its file and one in its figures.
 fn small_with(experiment: (&str, &str), figures: (&str, &str)) -> Plan {
     try_small_with(experiment, figures).unwrap()
 }
@@ -121,7 +121,7 @@ fn floats_have_nine_digits_at_most() {
     assert!(ResultDocument(&results).text().contains("\"error_pct\": null"));
 }
 
-/// Some runs of the small experiment.
+/// Returns the small experiment restricted to some runs.
 fn kept(variants: &[&str], column: &str, value: f64) -> Plan {
     let mut plan = small();
     let variants: Vec<String> = variants.iter().map(|&name| name.to_owned()).collect();

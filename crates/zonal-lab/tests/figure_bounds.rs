@@ -1,4 +1,5 @@
-//! Every figure of an experiment has bounds, and a run within them needs no more memory for taking longer.
+//! Checks that every number in an experiment has bounds, and that the memory of a run does not grow with its
+//! duration.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
@@ -10,11 +11,11 @@ use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_lab::workload::{FirstTouch, Program};
 use zonal_machine::preset;
 
-/// An experiment around a part's tables.
+/// The experiment around the tables of a part.
 const FRAME: &str = "name = 'bounds'\ntitle = 'x'\n[[variant]]\nname = 'ours'\nrole = 'ours'\n\
                      [[part]]\nmachine = 'quad-10-12-32'\n";
 
-/// Figures of hardware, and of each kind of workload, that are fit to run.
+/// Valid hardware costs; below, valid settings for each kind of workload.
 const HARDWARE: &str = "hit_ns = 1.0\nmemory_ns = 1.0\noverlap = 1.0\ntransfer_ns = 1.0\nremote_step = 1.0\n\
     distance_weight = 1.0\natomic_transactions = 1.0\nrefusal_limit = 1.0\nports = 1\nretry_power = 1.0\nlist_work_ns = 1.0\n\
     cpu_gb_s = 1.0\nnode_gb_s = 1.0\ndisk_mb_s = 1.0\ndisk_request_ms = 1.0\ninterrupt_ns = 1.0\n\
@@ -49,7 +50,7 @@ fn load_tables(hardware: &str, workload: &str) -> Result<Plan, FileError> {
     load(&Source::File(file))
 }
 
-/// Loads with each figure of `table` at values far out; `load` gets the table that has one.
+/// Loads `table` with each of its numbers replaced by extreme values; `load` receives the modified table.
 fn check_each(table: &str, load: impl Fn(&str) -> Result<Plan, FileError>) {
     load(table).unwrap();
     for line in table.lines() {
@@ -90,7 +91,7 @@ fn errors_name_value_and_bounds() {
     assert_eq!(error.problem, "files: makes 11000000 files in all; at most 1e7 can be simulated");
 }
 
-/// What the allocator's own settings are taken as, it works with.
+/// Checks that the allocator works with all of its settings that are accepted.
 #[test]
 fn settings_of_the_allocator_are_refused_or_work() {
     let keys = [
@@ -118,7 +119,7 @@ fn settings_of_the_allocator_are_refused_or_work() {
             Ok(plan) => {
                 let options = Options { seed: 1, jobs: NonZeroUsize::MIN, memory_bytes: u64::MAX };
                 let results = run(&plan, &options, |_| (), &AtomicBool::new(false));
-                // A machine whose memory is all in reserve has none to give.
+                // A machine whose whole memory is reserved cannot serve any request.
                 let is_done = match &results {
                     Ok(results) => results.missing == 0,
                     Err(failure) => failure.to_string().contains("has no memory for the processes"),
@@ -145,7 +146,7 @@ fn a_run_has_a_most_of_operations_and_memory() {
     let small = include_str!("data/small.json");
     let touch = WORKLOADS[0].replace("0.1", "0.01");
     assert_eq!(load_machine(small, &touch), Ok(()));
-    // Zones of any size: start, spanned, present and managed of the last one.
+    // Zones of any size: start, spanned, present and managed frames of the last one.
     let zone = |start: u64, pages: u64| {
         let old = "\"start\": 98304, \"spanned\": 32768, \"present\": 32768, \"managed\": 32256";
         assert!(small.contains(old), "{small}");
@@ -168,7 +169,8 @@ fn a_run_has_a_most_of_operations_and_memory() {
     );
 }
 
-/// A second for each page, 9 hours in all: with a word for each slice of that time, 150 GiB of the host's memory.
+/// Checks a run with one second per page, 9 hours in total: a word for each bandwidth slice of that time would
+/// need 150 GiB.
 #[test]
 fn a_long_run_needs_no_more_memory_than_a_short_one() {
     let machine = SimulatedMachine { model: preset("quad-10-12-32").unwrap(), hardware: Hardware::default() };
@@ -183,7 +185,7 @@ fn a_long_run_needs_no_more_memory_than_a_short_one() {
     }
 }
 
-/// A machine of one zone of so many frames, beside an experiment with a workload.
+/// Loads a machine with one zone of `frames` frames and an experiment with `workload`.
 fn load_on(frames: u64, workload: &str) -> Result<Plan, FileError> {
     let directory = tempfile::tempdir().unwrap();
     let machine = format!(
@@ -198,7 +200,8 @@ fn load_on(frames: u64, workload: &str) -> Result<Plan, FileError> {
     load(&Source::File(file))
 }
 
-/// Programs that hold nearly all of a machine, each with what they add to the bytes of its run: 16 for each block.
+/// Checks programs that hold nearly all of a machine, each with the host memory that it adds to its run: 16 bytes
+/// for each block.
 #[test]
 fn what_programs_hold_counts_as_memory_of_the_host() {
     const MOST: u64 = 1 << 20;
@@ -223,7 +226,7 @@ fn what_programs_hold_counts_as_memory_of_the_host() {
         let held = bytes[1] - bytes[0];
         assert!((MOST * 15..=MOST * 16).contains(&held), "{held}: {large}");
     }
-    // A cache has a page for each frame, and a list of those of each file.
+    // A page cache has an entry for each frame, and a list of the pages of each file.
     let cache = load_on(MOST, WORKLOADS[8]).unwrap().runs[0].host_bytes;
     let touch = load_on(MOST, &WORKLOADS[0].replace("0.1", "0.001")).unwrap().runs[0].host_bytes;
     assert!(cache > touch + MOST * 20, "{cache}, {touch}");
@@ -248,7 +251,7 @@ fn a_run_that_the_host_has_no_memory_for_is_not_started() {
     assert!(failure.to_string().contains("of this host's memory"), "{failure}");
 }
 
-/// Tables are held against these units before anything runs.
+/// Checks the units that tables are compared with before anything runs.
 #[test]
 fn units_of_figures_are_known_before_a_run() {
     for workload in WORKLOADS {

@@ -1,5 +1,5 @@
-//! Experiments by strangers: what they name lies beside them, is an ordinary file, and nothing of any other
-//! file shows in an error.
+//! Experiments from untrusted sources: the files that they name must be ordinary files beside them, and errors
+//! show nothing of any other file.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,8 @@ use zonal_testing::within_patience;
 
 const TABLE: &str = "cpus,variant,metric,unit,value\n";
 
-/// A folder with an experiment that names `published` and `machine`, and beside it one with a secret.
+/// Creates a folder with an experiment that names `published` and `machine`, and beside it a folder with a
+/// secret.
 fn planted(published: &str, machine: &str) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("mine/data")).unwrap();
@@ -53,7 +54,7 @@ fn published_figures_lie_beside_the_experiment() {
     let root = planted("elsewhere/secret.csv", "quad-10-12-32");
     symlink(root.path(), root.path().join("mine/elsewhere")).unwrap();
     assert!(error(&root).contains("leads out of"), "{}", error(&root));
-    // Beside it, and in a folder beside it, they are read.
+    // Files beside the experiment, or in a folder below its own, are read.
     for file in ["figures.csv", "./figures.csv", "data/figures.csv"] {
         let root = planted(file, "quad-10-12-32");
         fs::write(root.path().join("mine").join(file), TABLE).unwrap();
@@ -61,7 +62,7 @@ fn published_figures_lie_beside_the_experiment() {
     }
 }
 
-/// An experiment that was saved among somebody's own files.
+/// Checks an experiment that is stored among private files.
 #[test]
 fn secrets_beside_an_experiment_are_not_shown() {
     let secret = "https://alice:token@example.org";
@@ -79,7 +80,7 @@ fn secrets_beside_an_experiment_are_not_shown() {
     }
 }
 
-/// Contents that a table of figures could have, but for one cell; and then those of a machine file, but for one value.
+/// Checks contents that are valid except for one cell of a table of figures, or one value of a machine file.
 #[test]
 fn nor_are_cells_of_tables() {
     let columns = "workload,variant,metric,unit,value";
@@ -97,7 +98,7 @@ fn nor_are_cells_of_tables() {
     fs::write(root.path().join("mine/figures.csv"), format!("hunter2,{columns}\n1,a,one,wall,s,1\n"))
         .unwrap();
     error(&root);
-    // A filter by a column that is not there does not tell which are.
+    // A filter by a column that does not exist does not reveal the existing ones.
     let path = root.path().join("mine/experiment.toml");
     let text = fs::read_to_string(&path).unwrap() + "only = { nothing = 1 }\n";
     fs::write(&path, text).unwrap();

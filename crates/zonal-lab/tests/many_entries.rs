@@ -1,5 +1,5 @@
-//! Experiments with very many entries are refused, or read in a time that grows with their length alone: each size
-//! here takes minutes where everything is held against everything else.
+//! Experiments with very many entries are refused, or read in linear time: with quadratic comparisons, each size
+//! used here takes minutes.
 
 use std::fmt::Write as _;
 use std::sync::mpsc;
@@ -19,8 +19,8 @@ fn load_files(experiment: &str, figures: &str) -> Result<Plan, FileError> {
     load(&Source::File(directory.path().join("small.toml")))
 }
 
-/// Does `work` on a thread of its own; fails where it takes longer than a minute, far longer than any work here whose
-/// time grows with the length of what is read.
+/// Runs `work` on a separate thread and fails after one minute, which is far more than any linear work here
+/// needs.
 fn in_time<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, done) = mpsc::channel();
     std::thread::spawn(move || sender.send(work()));
@@ -36,7 +36,7 @@ fn refused(text: &str) -> String {
     load_files(text, FIGURES).unwrap_err().problem
 }
 
-/// So many entries, each made from its number.
+/// Returns `count` entries, each made from its index.
 fn many(count: usize, entry: impl Fn(usize) -> String) -> String {
     (0..count).map(entry).collect()
 }
@@ -59,7 +59,7 @@ fn try_lists_have_limits() {
     let metrics =
         changed("metrics = [\"wall\"]", &format!("metrics = [{}]", many(300, |at| format!("'{at}',"))));
     assert_eq!(refused(&metrics), "`metrics` has 300 entries; at most 256 can be");
-    // List, entries that are added, what one of them says, all entries then, and how many there can be.
+    // List, number of entries added, text of an entry, resulting number of entries, and maximum.
     let lists: [(&str, usize, &str, usize, usize); 4] = [
         ("variant", 100_000, "name = 'v'\nrole = 'ours'", 100_002, 256),
         ("parameter", 50_000, "name = 'hardware.hit_ns'\nwhy = ''", 50_002, 256),
@@ -69,7 +69,7 @@ fn try_lists_have_limits() {
     for (list, count, entry, all, most) in lists {
         let entries =
             many(count, |at| format!("[[{list}]]\n{}\n", entry.replacen("'\n", &format!("{at}'\n"), 1)));
-        // Cases belong to the part before them.
+        // Cases belong to the preceding part.
         let text = changed("[[variant]]", &format!("{entries}[[variant]]"));
         let key = list.rsplit('.').next().unwrap();
         assert_eq!(refused(&text), format!("`{key}` has {all} entries; at most {most} can be"));
@@ -127,12 +127,12 @@ fn try_a_table_of_figures_is_read_once() {
     assert_eq!(error.problem, "5004 columns of cases; at most 256 can be");
 }
 
-/// A machine file of so many bytes, nearly all of which are blanks.
+/// Returns a machine file of `bytes` bytes, nearly all of which are blanks.
 fn machine_of(bytes: usize) -> String {
     MACHINE.replacen('{', &format!("{{{}", " ".repeat(bytes - MACHINE.len())), 1)
 }
 
-/// An experiment of parts whose machines are called so.
+/// Returns an experiment whose parts use the given machines.
 fn parts(machines: impl IntoIterator<Item = String>) -> String {
     let (head, _) = SMALL.split_once("[[part]]").unwrap();
     let variant = "[[variant]]\nname = 'v'\nrole = 'ours'\n";
@@ -160,7 +160,7 @@ fn a_machine_file_is_read_once_however_it_is_spelled() {
         ),
     );
     assert_eq!(load_file().unwrap().runs.len(), 256);
-    // Names of their own have no end, bytes do.
+    // The number of distinct names is not limited, but the total size is.
     write("n.json", &machine_of(30 << 20));
     write("small.toml", &parts(["m.json", "n.json"].map(str::to_owned)));
     let error = load_file().unwrap_err();
@@ -206,7 +206,7 @@ fn names_in_tables_have_a_limit() {
     assert_eq!(refused(&metrics), "a name in `metrics` has 201 bytes; at most 200 can be");
 }
 
-/// Names that differ in their last letters alone: the work is that of comparing them.
+/// Checks names that differ only in their last letters, so that the time is that of comparing them.
 #[test]
 fn metrics_are_held_against_a_table_in_one_pass() {
     let name = |at: usize| format!("{}{at:05}", "m".repeat(40));
@@ -218,7 +218,7 @@ fn metrics_are_held_against_a_table_in_one_pass() {
     assert_eq!(plan.calibration.unwrap().rows.rows().len(), 256);
 }
 
-/// A machine file of so many nodes, each with a zone and four CPUs.
+/// Returns a machine file of `nodes` nodes, each with one zone and four CPUs.
 fn wide_machine(nodes: usize) -> String {
     let distances = |from: usize| many(nodes, |to| format!("\"{to}\":{},", if from == to { 10 } else { 20 }));
     let node = |id: usize| {
@@ -242,7 +242,8 @@ fn wide_machine(nodes: usize) -> String {
     )
 }
 
-/// As many runs as there can be on a machine of many nodes; what a run needs depends on its own choices all the same.
+/// Checks as many runs as allowed on a machine with many nodes; the memory of a run still depends on its own
+/// settings.
 #[test]
 fn a_machine_is_made_ready_once_for_all_runs() {
     let directory = tempfile::tempdir().unwrap();

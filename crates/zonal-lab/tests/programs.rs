@@ -1,4 +1,4 @@
-//! Programs on small machines, against what follows from their figures.
+//! Programs on small machines, compared with the values that follow from their settings.
 
 use std::sync::atomic::AtomicBool;
 
@@ -31,7 +31,7 @@ fn near(outcome: &Outcome, metric: &str, expected: f64, percent: f64) {
     assert!((found / expected - 1.0).abs() <= percent / 100.0, "{metric}: {found}, not {expected}");
 }
 
-/// One lock a zone, frames in linked lists.
+/// Returns a configuration with one lock per zone and frames in linked lists.
 fn lists(tuning: PagesetTuning) -> Config {
     Config { tuning, region_min: PageCount::new(1 << 30), ..Config::default() }
 }
@@ -42,7 +42,7 @@ fn a_page_costs_fault_zeroing_and_program() {
     let hardware = Hardware { cpu_gb_s: 4.096, node_gb_s: 0.0, ..Hardware::default() };
     let outcome = run("quad-10-12-32", hardware, &Config::default(), &program);
     let pages = 0.05 * f64::from(1 << 30) / 4096.0;
-    // 1 us of fault, 1 us of zeroing; the allocator adds a little.
+    // 1 us of fault handling and 1 us of zeroing; the allocator adds a little.
     near(&outcome, "sys", 4.0 * pages * 2.0e-6, 5.0);
     near(&outcome, "user", 4.0 * pages * 0.5e-6, 0.1);
     near(&outcome, "wall", outcome.get("min_wall").unwrap(), 1.0);
@@ -110,7 +110,7 @@ fn a_build_takes_what_its_pages_take() {
     };
     let hardware = Hardware { cpu_gb_s: 8.192, node_gb_s: 0.0, ..Hardware::default() };
     let outcome = run("desktop", hardware, &Config::default(), &program);
-    // 8 + 1 + 0.5 + 0.5 us a page on 4 CPUs; the allocator adds a little.
+    // 8 + 1 + 0.5 + 0.5 us per page on 4 CPUs; the allocator adds a little.
     near(&outcome, "build_time", 1e6 * 10.0e-6 / 4.0, 6.0);
     assert!(outcome.get("zone_lock_contention").unwrap() < 1.0);
 }
@@ -188,7 +188,7 @@ fn a_mapped_writer_bound_to_a_time_tells_of_what_it_did_only() {
     };
     let run = |program| run("quad-10-12-32", Hardware::default(), &Config::default(), &program);
     let whole = run(writer(0.5, 0.5, None)).get("elapsed_s").unwrap();
-    // It is done before its time; nothing is concluded for the rest of the mapping.
+    // The writer finishes before its time limit; the rest of the mapping is not extrapolated.
     let done = run(writer(8.0, 0.5, Some(10.0 * whole)));
     near(&done, "elapsed_s", whole, 0.1);
     near(&done, "written_mib_s", 512.0 / whole, 0.1);

@@ -1,5 +1,5 @@
-//! What each option against misuse costs: a pair (take and give of one frame) under each, in rounds that
-//! take turns, so that what else the machine does meets all alike.
+//! The cost of each option against invalid frees and use after free: a pair (allocating and freeing one frame)
+//! under each. Rounds of the options alternate, so that other load on the machine affects all of them equally.
 //!
 //! `cargo run --release -p zonal-linux --example hardening`
 
@@ -12,21 +12,21 @@ use zonal::units::PageCount;
 use zonal::{Allocator, Config};
 use zonal_linux::{LinuxPlatform, Pool, PoolError, PoolRequest};
 
-/// Costs of the options against misuse.
+/// Measures the costs of the options against invalid frees.
 #[derive(Parser)]
 struct Arguments {
     /// Rounds of each option.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Pairs a round.
+    /// Pairs per round.
     #[arg(long, default_value_t = 100_000)]
     pairs: u32,
-    /// The same on less: two rounds of 1000 pairs.
+    /// Runs a short version: two rounds of 1000 pairs.
     #[arg(long)]
     short: bool,
 }
 
-/// The options, each alone; the first is what the others are held against.
+/// Returns the options, each alone; the others are compared with the first.
 fn options() -> Vec<(&'static str, Config)> {
     let none = Hardening::default();
     let hardened = |hardening| Config { hardening, ..Config::default() };
@@ -65,10 +65,10 @@ fn main() -> Result<(), PoolError> {
     let options = options();
     let build = |(_, config): &(_, Config)| Pool::builder().size(64 << 20).config(*config).build();
     let pools: Vec<Pool> = options.iter().map(build).collect::<Result<_, _>>()?;
-    // SAFETY: no frame of these pools is ever owned otherwise, and no memory goes offline.
+    // SAFETY: no frame of these pools is ever owned by other code, and no memory goes offline.
     let allocators: Vec<_> = pools.iter().map(|pool| unsafe { pool.allocator() }).collect();
     let mut times = Vec::new();
-    // The first round warms up.
+    // The first round is a warm-up.
     for round in 0..=arguments.rounds.max(1) {
         let of_round: Vec<f64> = allocators.iter().map(|one| ns_per_pair(one, arguments.pairs)).collect();
         if round > 0 {

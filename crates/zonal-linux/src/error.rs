@@ -1,7 +1,7 @@
-//! Why a pool could not be built, and what about a built one falls short of what was asked.
+//! Why a pool could not be built, and how a built one falls short of the request.
 //!
-//! An *error* ends the attempt and says what would be right; a *warning* leaves a working pool.
-//! Neighbours: every room of building raises these; front ends print them as they are.
+//! An *error* ends the build and says what would be right; a *warning* leaves a working pool. Neighbours: every
+//! step of building a pool returns these; front ends print them unchanged.
 
 use std::fmt;
 use std::io;
@@ -15,106 +15,106 @@ use zonal::units::{NodeId, ZoneKind};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// More memory was asked for than there is.
+    /// A request for more memory than is available.
     #[error(
         "a pool of {} was asked for, {limited_by} has {} available; ask for {} or less",
         Bytes(*asked), Bytes(*available), Bytes(sensible(*available))
     )]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
-        /// Bytes that could be had.
+        /// Bytes available.
         available: u64,
         /// What sets the limit.
         limited_by: Limit,
     },
-    /// Not every node with memory can be given some.
+    /// A pool too small to have memory on every node.
     #[error(
         "a pool of {} is too small for {nodes} nodes with memory; ask for {} or more",
         Bytes(*asked), Bytes(*needed)
     )]
     TooSmall {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u64,
-        /// Least bytes that would do.
+        /// Fewest bytes that would be enough.
         needed: u64,
-        /// Nodes that take part.
+        /// Number of nodes with memory.
         nodes: usize,
     },
-    /// A node was named that the machine does not have.
+    /// A node that the machine does not have.
     #[error("node {node} does not exist; this machine has {existing}")]
     UnknownNode {
-        /// The node named.
+        /// Node requested.
         node: NodeId,
-        /// The nodes there are, as text.
+        /// Existing nodes, as text.
         existing: String,
     },
-    /// A node was named that has no memory.
+    /// A node that has no memory.
     #[error("node {node} has no memory; memory is on {existing}")]
     NodeWithoutMemory {
-        /// The node named.
+        /// Node requested.
         node: NodeId,
-        /// The nodes with memory, as text.
+        /// Nodes with memory, as text.
         existing: String,
     },
-    /// No or too many emulated nodes.
+    /// No emulated nodes, or too many.
     #[error("{asked} emulated nodes were asked for; 1 to {most} are possible")]
     FakeNodes {
-        /// Nodes asked for.
+        /// Number of nodes requested.
         asked: usize,
-        /// Most nodes there can be.
+        /// Largest number of nodes.
         most: usize,
     },
-    /// An emulated machine without any CPU: nobody could allocate.
+    /// An emulated machine without a CPU, on which nothing could allocate.
     #[error("the emulated machine has no CPU; at least one node needs one")]
     NoCpu,
-    /// The page size cannot be given by this kernel.
+    /// A page size that this kernel does not support.
     #[error(
         "pages of {asked} bytes cannot be pooled here; a power of two of at least {smallest} bytes is needed"
     )]
     PageBytes {
-        /// Bytes asked for.
+        /// Bytes requested.
         asked: u32,
         /// Bytes of the kernel's page.
         smallest: usize,
     },
-    /// What the kernel tells about the machine could not be read.
+    /// A file that describes the machine and could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The error.
         source: io::Error,
     },
-    /// The kernel gave no addresses.
+    /// A mapping that the kernel refused.
     #[error("the kernel refused to map {} for {purpose}: {source}", Bytes(*bytes))]
     Map {
-        /// What for.
+        /// Purpose of the mapping.
         purpose: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// The reason.
+        /// The kernel's reason.
         source: io::Error,
     },
-    /// The kernel could not back the pool with memory ahead of use.
+    /// Memory that the kernel could not provide ahead of use.
     #[error("node {node} could not be backed with memory: {source}; leave prefault off or ask for less")]
     Prefault {
-        /// The node.
+        /// Node of the memory.
         node: NodeId,
-        /// The reason.
+        /// The kernel's reason.
         source: io::Error,
     },
-    /// The progress callback asked to stop.
+    /// A stop requested by the progress callback.
     #[error("building the pool was interrupted")]
     Interrupted,
-    /// A background thread could not be started, or not without the signals of the program. On Linux a `SCHED_DEADLINE` thread cannot start threads: build the
-    /// pool from another one.
+    /// A background thread that could not be started, or not with the program's signals blocked. On Linux a
+    /// `SCHED_DEADLINE` thread cannot start threads: build the pool from another one.
     #[error("cannot start a background thread: {0}")]
     Thread(io::Error),
-    /// The machine's description is wrong.
+    /// An invalid description of the machine.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A setting is wrong.
+    /// An invalid setting.
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -122,7 +122,7 @@ pub enum PoolError {
 /// What limits the memory of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Memory that is free or could be made so.
+    /// Memory of the machine that is free or could be freed.
     Machine,
     /// The memory limit of the process's control group.
     ControlGroup,
@@ -140,18 +140,18 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Something about a pool that is not as asked, while the pool works.
+/// A difference between a working pool and what was requested.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Warning {
-    /// Memory of these nodes may lie elsewhere: the kernel does not let it be bound.
+    /// Memory of these nodes may be on other nodes, because the kernel does not allow binding it.
     NotBound {
         /// The nodes.
         nodes: Vec<NodeId>,
         /// The kernel's reason.
         reason: String,
     },
-    /// Explicit huge pages were asked for and transparent ones are used.
+    /// Explicit huge pages were requested and transparent ones are used.
     NoExplicitHugePages {
         /// The node.
         node: NodeId,
@@ -159,26 +159,26 @@ pub enum Warning {
         kind: ZoneKind,
         /// Huge pages needed.
         needed: u64,
-        /// Huge pages the kernel has free, where it says so.
+        /// Free huge pages, where the kernel reports them.
         free: Option<u64>,
         /// The kernel's reason.
         reason: String,
     },
-    /// Transparent huge pages were asked for and ordinary ones are used.
+    /// Transparent huge pages were requested and ordinary pages are used.
     NoTransparentHugePages {
         /// The reason.
         reason: String,
     },
-    /// All pools of this process together may come to use more than there is.
+    /// All pools of this process together may use more memory than is available.
     Overcommitted {
-        /// Bytes of all of them, but for those of explicit huge pages.
+        /// Bytes of all pools, not counting explicit huge pages.
         promised: u64,
-        /// Bytes that this process can have in all, what it has already included.
+        /// Bytes that this process can have in total, including what it already uses.
         available: u64,
         /// What sets the limit.
         limited_by: Limit,
     },
-    /// The topology could not be read and is taken to be one node.
+    /// The topology could not be read, so the machine is treated as one node.
     NoTopology {
         /// The reason.
         reason: String,
@@ -217,7 +217,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Collects the warnings of a pool; like ones of many nodes become one.
+/// Collects the warnings of a pool; equal warnings of many nodes become one.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Vec<Warning>);
 
@@ -244,7 +244,7 @@ impl Warnings {
     }
 }
 
-/// A length for people: binary units, two decimals at most.
+/// A length to print: binary units, at most two decimals.
 #[derive(Clone, Copy)]
 struct Bytes(u64);
 
@@ -265,14 +265,14 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// What to ask for when `available` is the limit: seven eighths, in whole MiB, so that the rest of
-/// the process and metadata fit too.
+/// Returns the size to suggest when `available` is the limit: seven eighths, in whole MiB, so that the rest of the
+/// process and metadata fit too.
 const fn sensible(available: u64) -> u64 {
     let share = available / 8 * 7;
     share - share % (1 << 20)
 }
 
-/// Nodes for people: `node 0`, `nodes 0-3,8`; ids ascend.
+/// Formats nodes for output: `node 0`, `nodes 0-3,8`; ids must ascend.
 pub(crate) fn node_list(nodes: impl Iterator<Item = NodeId>) -> String {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for id in nodes.map(NodeId::get) {

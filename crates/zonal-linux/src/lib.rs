@@ -1,4 +1,4 @@
-//! Pools of a Linux machine's real memory under the zonal page-frame allocator.
+//! Pools of a Linux machine's memory, managed by the zonal page-frame allocator.
 //!
 //! ```
 //! use zonal_linux::{Pool, PoolRequest};
@@ -10,10 +10,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Start reading at `pool/handle.rs`; `pool/builder.rs` goes through the steps that make a pool, and
-//! `pool/platform.rs` is what the allocator sees of the process. Folders stand above what they use:
-//! `pool`, then `sequences` (pagesets without atomic instructions), `threads`, `memory`, `topology`.
-//! `docs/unsafe.md` lists the files with unsafe code: they map memory, show it as bytes, or talk to the kernel.
+//! Start reading at `pool/handle.rs`. `pool/builder.rs` lists the steps that build a pool, and `pool/platform.rs`
+//! implements the platform that the allocator runs on. Each folder uses only those after it: `pool`, `sequences`
+//! (pagesets without atomic instructions), `threads`, `memory`, `topology`. `docs/unsafe.md` lists the files with
+//! unsafe code: they map memory, expose it as bytes, or make system calls.
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("zonal-linux makes pools of a 64-bit Linux machine's memory");
 

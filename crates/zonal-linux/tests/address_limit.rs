@@ -1,7 +1,7 @@
-//! A pool is built under a limit of addresses that is raised step by step: everything that needs some
-//! fails once, each time with a reason and without a trace, until it works.
+//! Builds a pool under a limit of addresses that is raised step by step: everything that needs addresses fails
+//! once, each time with a reason and without a leak, until it works.
 //!
-//! The test starts itself again as a child, for the limit is the process's.
+//! The test starts itself again as a child, because the limit applies to the process.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -9,16 +9,16 @@ use std::process::Command;
 use zonal_linux::{Pool, PoolError, PoolRequest};
 use zonal_testing::eventually;
 
-/// Says to the test that it is the child.
+/// Environment variable that tells the test that it is the child.
 const CHILD: &str = "ZONAL_TEST_LIMITED_CHILD";
 const POOL_BYTES: u64 = 60 << 20;
-/// Enough that the threads' stacks are more than what is mapped for a moment to align a zone.
+/// Enough nodes that the threads' stacks exceed what is mapped for a moment to align a zone.
 const NODES: usize = 30;
 const STEP: u64 = 1 << 20;
 /// More than a pool of this size and its threads' stacks need.
 const MOST: u64 = 256 << 20;
 
-/// Bytes of addresses that this process uses.
+/// Returns the bytes of addresses that this process uses.
 fn used() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -31,13 +31,13 @@ fn limit_addresses(bytes: u64) {
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The heap must not be what runs out: its failure ends a program. It gets room now, for good.
+/// Enlarges the heap permanently, so that it does not run out: that would abort the program.
 fn fill_heap() {
     const ROOM: libc::c_int = 16 << 20;
     for (parameter, value) in
         [(libc::M_ARENA_MAX, 1), (libc::M_TRIM_THRESHOLD, libc::c_int::MAX), (libc::M_TOP_PAD, ROOM)]
     {
-        // SAFETY: parameters of the C library's heap.
+        // SAFETY: sets parameters of the C library's heap.
         assert_eq!(unsafe { libc::mallopt(parameter, value) }, 1);
     }
     drop(std::hint::black_box(vec![1_u8; 100_000]));
@@ -49,7 +49,7 @@ fn build() -> Result<Pool, PoolError> {
 
 fn be_the_child() {
     fill_heap();
-    drop(build().expect("without a limit")); // what stays for good, such as stacks kept for reuse, is there
+    drop(build().expect("without a limit")); // // keeps what stays mapped permanently, such as cached stacks
     let start = used();
     let (mut reasons, mut failures) = (BTreeSet::new(), 0);
     let pool = loop {
@@ -67,7 +67,7 @@ fn be_the_child() {
         }
         failures += 1;
         assert!(failures * STEP < MOST, "it never works: {reasons:?}");
-        // Threads of a pool end by themselves, and their stacks with them.
+        // Threads of a pool end by themselves, and then their stacks are unmapped.
         eventually(&format!("{start} bytes again after {failures} failures"), || used() <= start);
     };
     println!("{failures} failures, for want of {reasons:?}");

@@ -1,4 +1,4 @@
-//! Reclaimers that wait, panic and end badly: none keeps a caller waiting, or the pool from its work.
+//! Reclaimers that wait, panic and fail while they are dropped: none blocks a caller, or stops the pool's work.
 
 use std::cell::{Cell, RefCell};
 use std::panic::panic_any;
@@ -16,17 +16,17 @@ mod maps;
 
 use maps::is_mapped;
 
-/// Of one node, which has one worker.
+/// Makes a pool of one node, which has one worker.
 fn pool() -> Pool {
     Pool::builder().size(16 << 20).nodes([NodeId::default()]).build().unwrap()
 }
 
-/// Takes frames until there are none, which wakes background reclaim.
+/// Allocates frames until there are none, which wakes background reclaim.
 fn exhaust(pool: &Pool) -> Vec<Frames> {
     std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect()
 }
 
-/// A cache as programs have them: its lock is held while it changes, by the reclaimer too.
+/// A cache as programs have them: its lock is held while it changes, also by the reclaimer.
 #[derive(Default)]
 struct Cache {
     frames: Mutex<Vec<Frames>>,
@@ -34,7 +34,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Waits until a worker is in the reclaimer, on its way to the lock.
+    /// Waits until a worker is in the reclaimer and about to take the lock.
     fn wait_until_asked(&self) {
         eventually("a worker that asks the cache", || self.asked.load(Ordering::Acquire) > 0);
     }
@@ -66,7 +66,7 @@ fn the_last_handle_goes_under_a_lock_that_the_reclaimer_takes() {
         assert!(frames.len() > 1000 && is_mapped(address), "frames outlive the pool");
         frames.clear();
         drop(frames);
-        // The worker lets go when it comes back from the reclaimer, and asks no other.
+        // The worker drops the core when the reclaimer returns, and calls no other.
         eventually("the end of the pool's memory", || !is_mapped(address));
         drop(registration);
     });
@@ -81,7 +81,7 @@ fn a_pool_rests_under_a_lock_that_the_reclaimer_takes() {
         *frames = exhaust(&pool);
         cache.wait_until_asked();
         let in_reclaimers = pool.while_still(|in_reclaimers| {
-            // The pool may be used, and rest twice.
+            // The pool may be used, and stopped twice.
             let kept = frames.len() - 100;
             frames.truncate(kept);
             drop(pool.alloc(&PoolRequest::page()).unwrap());
@@ -99,7 +99,7 @@ thread_local! {
     static LAST_WORDS: RefCell<Option<LastWords>> = const { RefCell::new(None) };
 }
 
-/// A value of a thread whose end takes the lock of the cache.
+/// A thread-local value whose destructor takes the lock of the cache.
 struct LastWords(Arc<Cache>);
 
 impl Drop for LastWords {
@@ -138,7 +138,7 @@ fn nobody_waits_for_the_destructors_of_a_reclaimers_thread() {
     });
 }
 
-/// What a panic carries, which panics with another one when it is dropped, so many times.
+/// A panic payload that panics with another one when dropped, as often as its number says.
 struct Payload(u32);
 
 impl Drop for Payload {
@@ -149,7 +149,7 @@ impl Drop for Payload {
     }
 }
 
-/// Panics when it is asked, and when it is dropped; keeps itself until it was asked in the background.
+/// Panics when called, and when dropped; keeps itself alive until background reclaim has called it.
 struct EndsBadly {
     itself: Mutex<Option<(Arc<EndsBadly>, zonal_linux::Registration)>>,
     ended: Arc<AtomicU32>,
@@ -162,7 +162,7 @@ impl Reclaimer for EndsBadly {
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         if request.reason == ReclaimReason::Background {
-            // From here on whoever called has the last reference.
+            // From here on the caller has the last reference.
             drop(self.itself.lock().unwrap().take());
         }
         panic_any(Payload(2))
@@ -185,7 +185,7 @@ fn reclaimers_that_end_badly_end_nothing_else() {
             let registration = pool.register_reclaimer(&bad);
             *bad.itself.lock().unwrap() = Some((Arc::clone(&bad), registration));
         }
-        // Neither background reclaim nor a request ends by their panics.
+        // Its panics end neither background reclaim nor a request.
         let mut frames = exhaust(&pool);
         eventually("all that end badly have", || {
             frames.extend(pool.alloc(&PoolRequest::page()).ok());
@@ -205,11 +205,11 @@ fn reclaimers_that_end_badly_end_nothing_else() {
 thread_local! {
     static EARLY: RefCell<Option<Farewell>> = const { RefCell::new(None) };
     static LATE: RefCell<Option<Farewell>> = const { RefCell::new(None) };
-    /// Calls of the reclaimer under way on this thread.
+    /// Number of nested calls of the reclaimer on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Asks for a frame when its thread ends, after the pool's own thread locals might be gone.
+/// Requests a frame when its thread ends, when the pool's own thread locals may be destroyed.
 struct Farewell(Pool);
 
 impl Drop for Farewell {
@@ -218,7 +218,7 @@ impl Drop for Farewell {
     }
 }
 
-/// Asks for a frame itself whenever it is asked.
+/// Requests a frame itself whenever it is called.
 struct Asks(Pool, AtomicU32);
 
 impl Reclaimer for Asks {
@@ -227,7 +227,7 @@ impl Reclaimer for Asks {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.1.fetch_max(DEPTH.replace(DEPTH.get() + 1) + 1, Ordering::Relaxed); // read at the end
+        self.1.fetch_max(DEPTH.replace(DEPTH.get() + 1) + 1, Ordering::Relaxed); // // relaxed: read at the end
         self.0.alloc(&PoolRequest::page()).ok();
         DEPTH.set(DEPTH.get() - 1);
         PageCount::ZERO
@@ -241,14 +241,14 @@ fn reclaim_does_not_nest_at_the_end_of_a_thread() {
         let asks = Arc::new(Asks(pool.clone(), AtomicU32::new(0)));
         let _registration = pool.register_reclaimer(&asks);
         let frames = exhaust(&pool);
-        // A request asks nobody while a worker does: so it is tried some times.
+        // A request calls no reclaimer while a worker does, so it is tried several times.
         for _ in 0..30 {
             let user = pool.clone();
             let asks_late = move || {
                 EARLY.set(Some(Farewell(user.clone())));
                 user.alloc(&PoolRequest::page()).ok();
                 LATE.set(Some(Farewell(user.clone())));
-                // One of them goes after whatever the pool keeps of the thread.
+                // One of them is dropped after everything that the pool keeps per thread.
             };
             thread::spawn(asks_late).join().unwrap();
         }

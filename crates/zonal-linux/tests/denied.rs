@@ -1,8 +1,8 @@
-//! What the kernel refuses: addresses, memory, huge pages, threads. A pool then falls back and says so, or
-//! is not built and says why; nothing stays behind, and the next one works.
+//! Tests what the kernel can refuse: addresses, memory, huge pages, threads. A pool then falls back with a warning,
+//! or is not built and reports why; nothing is leaked, and the next pool works.
 //!
-//! Refusals are real: a filter of system calls on the thread that builds, or a limit of a child process
-//! that is lowered step by step, so that everything that can fail does so once.
+//! Refusals are real: a filter of system calls on the thread that builds. Neighbours: `address_limit.rs` lowers the
+//! limit of a child process instead.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,11 +18,11 @@ use zonal_testing::skipped;
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 64 * MIB;
 
-/// One test at a time: they count what the process has mapped.
+/// Runs one test at a time, because they count what the process has mapped.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Bytes of anonymous memory that pools could have left: mappings without a file, larger than a
-/// thread's stack is.
+/// Returns the bytes of anonymous memory that pools could have leaked: mappings without a file that are larger than
+/// a thread's stack.
 fn anonymous_bytes() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let sizes = maps.lines().filter_map(|line| {
@@ -36,7 +36,7 @@ fn anonymous_bytes() -> u64 {
     sizes.filter(|&bytes| bytes >= 4 * MIB).sum()
 }
 
-/// Whether threads of pools are left; the kernel lists one for a moment after it was joined.
+/// Whether no threads of pools are left; the kernel lists one for a moment after it was joined.
 fn pool_threads_are_gone() -> bool {
     (0..500).any(|_| {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -49,7 +49,7 @@ fn pool_threads_are_gone() -> bool {
     })
 }
 
-/// A refusal of the kernel: of a system call, where one of its arguments is as said.
+/// A refusal by the kernel: of a system call, if one of its arguments has a given value.
 struct Refusal {
     call: libc::c_long,
     when: Option<(u8, SeccompCmpOp, u64)>,
@@ -63,7 +63,7 @@ impl Refusal {
         };
         let rules: Vec<_> =
             self.when.iter().map(|when| SeccompRule::new(vec![condition(when)]).unwrap()).collect();
-        // The C library starts threads by the older call alone on aarch64, before glibc 2.38.
+        // On aarch64 before glibc 2.38 the C library starts threads only with the older call.
         let older = (self.call == libc::SYS_clone3).then(|| (libc::SYS_clone, rules.clone()));
         SeccompFilter::new(
             older.into_iter().chain([(self.call, rules)]).collect::<BTreeMap<_, _>>(),
@@ -75,7 +75,7 @@ impl Refusal {
         .unwrap()
     }
 
-    /// Does `work` on a thread that lives with this refusal, and so do the threads it starts.
+    /// Runs `work` on a thread with this refusal, which the threads it starts inherit.
     fn during<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -87,7 +87,7 @@ impl Refusal {
     }
 }
 
-/// Where filters cannot be installed, that is said once and everything here is left out.
+/// Whether filters can be installed; if not, that is reported once and all tests here are skipped.
 fn can_filter() -> bool {
     let harmless = Refusal { call: libc::SYS_acct, when: None, error: libc::EPERM };
     let installed = std::thread::scope(|scope| {
@@ -99,12 +99,12 @@ fn can_filter() -> bool {
     installed
 }
 
-/// Of one node, so that what is refused is a known number of bytes on machines with several.
+/// Returns a builder for one node, so that what is refused is a known number of bytes on machines with several.
 fn builder() -> PoolBuilder<'static> {
     Pool::builder().size(POOL_BYTES).nodes([NodeId::default()])
 }
 
-/// Takes all there is and gives it back.
+/// Allocates everything and frees it.
 fn use_up(pool: &Pool) {
     let mut held = Vec::new();
     let error = loop {
@@ -116,17 +116,17 @@ fn use_up(pool: &Pool) {
     assert!(matches!(error, AllocError::OutOfMemory(_)), "{error}");
     assert!(held.len() as u64 * 4096 > POOL_BYTES / 10 * 9);
     for block in held {
-        // SAFETY: raw blocks taken above, given back once.
+        // SAFETY: raw blocks allocated above, freed once.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
     let accounting = pool.verify().unwrap();
     assert!(accounting.balance() && accounting.allocated.get() == 0);
 }
 
-/// Builds several times under `refusal`, each time in vain; gives the error's text.
+/// Builds several times under `refusal`, which must fail each time; returns the error's text.
 fn fails(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) -> String {
-    // The heap takes addresses for one more thread whenever more live at once than did before.
-    // SAFETY: a parameter of the C library's heap.
+    // The heap maps addresses for one more thread whenever more threads exist at once than before.
+    // SAFETY: sets a parameter of the C library's heap.
     assert_eq!(unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) }, 1);
     let text = || refusal.during(|| build().map(drop).expect_err("it was refused").to_string());
     let first = text();
@@ -140,7 +140,7 @@ fn fails(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) 
     first
 }
 
-/// Builds under `refusal` a pool that works, and gives its warnings.
+/// Builds a pool under `refusal`, which must work, and returns its warnings.
 fn warns(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) -> Vec<Warning> {
     refusal.during(|| {
         let pool = build().expect("there is a way round");
@@ -168,7 +168,7 @@ fn addresses_refused() {
     assert!(text.contains("Cannot allocate memory"), "{text}");
     let text = fails(&large_map(libc::EPERM), || builder().huge_pages(HugePages::Explicit).build());
     assert!(text.contains("not permitted"), "{text}");
-    // The pool's frames are there, the allocator's own state is not.
+    // The pool's frames are mapped, the allocator's own state is not.
     let small = Refusal { call: libc::SYS_mmap, when: Some((1, SeccompCmpOp::Lt, MIB)), error: libc::ENOMEM };
     let text = fails(&small, || builder().build());
     assert!(text.contains("for metadata"), "{text}");
@@ -185,7 +185,7 @@ fn memory_ahead_of_use_refused() {
         let text = fails(&advice(libc::MADV_POPULATE_WRITE, error), at_once);
         assert!(text.contains("node 0 could not be backed") && text.contains("leave prefault off"), "{text}");
     }
-    // A kernel that does not know the advice: pages are touched instead.
+    // A kernel that does not support the advice: pages are touched instead.
     assert_eq!(
         warns(&advice(libc::MADV_POPULATE_WRITE, libc::EINVAL), at_once),
         builder().build().unwrap().warnings()
@@ -215,7 +215,7 @@ fn huge_pages_refused() {
     let [Warning::NoExplicitHugePages { needed: 32, .. }, ..] = warnings[..] else { panic!("{warnings:?}") };
     let text = warnings[0].to_string();
     assert!(text.contains("32 huge pages") && text.contains("vm.nr_hugepages"), "{text}");
-    // The place is always taken by another thread, it seems: that is not tried for ever.
+    // The range always seems to be mapped by another thread: that is not retried forever.
     let taken = Refusal { error: libc::EEXIST, ..huge };
     let warnings = warns(&taken, || builder().huge_pages(HugePages::Explicit).build());
     assert!(warnings[0].to_string().contains("File exists"), "{warnings:?}");
@@ -227,13 +227,13 @@ fn threads_refused() {
     if !can_filter() {
         return;
     }
-    // The C library tries the old call only where the new one is not known.
+    // The C library tries the old call only where the new one is not supported.
     let refusal = Refusal { call: libc::SYS_clone3, when: None, error: libc::EAGAIN };
     let text = fails(&refusal, || builder().build());
     assert!(text.contains("cannot start a background thread"), "{text}");
     let nodes = fails(&refusal, || Pool::builder().size(POOL_BYTES).fake_nodes(8).build());
     assert_eq!(nodes, text);
-    // Prefaulting goes on with the thread it has.
+    // Prefaulting continues on the calling thread.
     let error = refusal.during(|| builder().prefault(Prefault::AtOnce).build().map(drop).unwrap_err());
     assert!(matches!(error, PoolError::Thread(_)), "{error}");
 }
@@ -252,7 +252,7 @@ fn names_of_mappings_refused() {
     assert_eq!(warns(&refusal, || builder().build()), builder().build().unwrap().warnings());
 }
 
-/// A limit of mappings, or a filter: what was mapped is not given back.
+/// A limit of mappings, or a filter: what was mapped is not unmapped.
 #[test]
 fn unmapping_refused() {
     let _alone = ALONE.lock();
@@ -265,7 +265,7 @@ fn unmapping_refused() {
         // The margin around an aligned range.
         let text = fails(&unmap(SeccompCmpOp::Lt, error), || builder().build());
         assert!(text.contains("refused to map 64 MiB for node 0"), "{text}");
-        // The pool's memory, when it ends: addresses stay, but no memory.
+        // The pool's memory when it is dropped: addresses stay mapped, but without memory.
         let before = anonymous_bytes();
         let place = unmap(SeccompCmpOp::Ge, error).during(|| {
             let pool = builder().build().unwrap();
@@ -293,7 +293,7 @@ fn signal_masks_refused() {
     assert!(text.contains("cannot start a background thread"), "{text}");
 }
 
-/// Barriers for other CPUs' sequences, and the way round them, refused after the pool was built.
+/// Barriers for other CPUs' sequences, and the fallback, are refused after the pool was built.
 #[test]
 fn barriers_refused() {
     let _alone = ALONE.lock();
@@ -309,17 +309,17 @@ fn barriers_refused() {
 
     fill_pagesets();
     assert!(in_pagesets() > 0);
-    // By way of a visit, drains reach the pagesets of all CPUs still.
+    // By visiting CPUs, drains still reach the pagesets of all CPUs.
     no_barrier.during(|| {
         pool.drain_pagesets();
         assert_eq!(in_pagesets(), 0);
     });
-    // Whoever is not told where it may run goes back to anywhere.
+    // A thread that cannot read where it may run moves back to all CPUs.
     let no_telling = Refusal { call: libc::SYS_sched_getaffinity, when: None, error: libc::EPERM };
     fill_pagesets();
     no_barrier.during(|| no_telling.during(|| pool.drain_pagesets()));
     assert_eq!(in_pagesets(), 0);
-    // Without that they leave out what they cannot reach: nobody panics, and nothing is lost.
+    // Without that, drains skip what they cannot reach: nothing panics, and nothing is lost.
     fill_pagesets();
     no_barrier.during(|| no_visit.during(|| pool.drain_pagesets()));
     let left = in_pagesets();
@@ -335,7 +335,7 @@ fn on_each_cpu(cpus: usize, work: impl Fn() + Sync) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let set = [1u64 << (cpu % 64)];
-                // SAFETY: the call reads that many bytes; it concerns this thread only.
+                // SAFETY: the call reads that many bytes; it affects this thread only.
                 unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) };
                 work();
             });

@@ -1,8 +1,8 @@
-//! A parser that is not ours reads a pool's files to what the pool says: `jc` from PyPI, which programs use to
-//! read `/proc` of Linux.
+//! Checks that an independent parser reads a pool's files as the pool reports its state: `jc` from PyPI, which
+//! programs use to read Linux's `/proc`.
 //!
-//! It is installed once, into a virtual environment in the target folder; where that cannot be done the
-//! test says that it was skipped.
+//! It is installed once, into a virtual environment in the target folder; where that is not possible the test
+//! reports that it was skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use zonal_machine::output::Replace;
 use zonal_machine::{preset, write_tree};
 use zonal_testing::skipped;
 
-/// The package and the version that is known to read these files.
+/// Package and version that are known to read these files.
 const PACKAGE: &str = "jc==1.26.1";
 
-/// Prints what the parser finds in the files below a folder, as one JSON document.
+/// Prints what the parser reads from the files below a folder, as one JSON document.
 const SCRIPT: &str = "\
 import jc, json, sys
 files = ['zoneinfo', 'buddyinfo', 'vmstat', 'meminfo']
 print(json.dumps({name: jc.parse('proc_' + name, open(sys.argv[1] + '/proc/' + name).read()) for name in files}))
 ";
 
-/// Runs a program, and gives what it printed, or why it did not work.
+/// Runs a program, and returns its output or why it failed.
 fn run(program: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
@@ -37,7 +37,7 @@ fn run(program: &Path, arguments: &[&str]) -> Result<String, String> {
     Err(format!("{} {}: {last}", program.display(), arguments.join(" ")))
 }
 
-/// A Python that has the parser.
+/// Returns a Python that has the parser installed.
 fn python() -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-parser");
     let python = folder.join("bin/python");
@@ -54,7 +54,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// The section of a zone, and that of its node.
+/// Returns the section of a zone, and that of its node.
 fn section(zoneinfo: &Value, node: u16, kind: ZoneKind) -> (&Value, &Value) {
     let nodes = zoneinfo.as_array().unwrap();
     let of_node = nodes.iter().find(|section| number(&section["node"]) == u64::from(node)).unwrap();

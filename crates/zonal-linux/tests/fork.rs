@@ -1,4 +1,4 @@
-//! Children made by `fork`: what they may do with a pool of their parent, by kind of memory. One test, since it
+//! Children made by `fork`: what they may do with a pool of their parent, by kind of memory. One test, because it
 //! forks.
 
 use std::fs;
@@ -22,25 +22,25 @@ mod reserve;
 use maps::is_mapped;
 use reserve::Reserve;
 
-/// Seconds after which a child that hangs is ended.
+/// Seconds after which a child that hangs is killed.
 const PATIENCE: u32 = 60;
 
-/// A child made by `fork` that runs `child`; it has this thread only.
+/// Makes a child by `fork` that runs `child`; it has this thread only.
 fn start_child(child: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: in the child only `child` runs and then `_exit`; the C library makes its heap usable there.
+    // SAFETY: the child runs only `child` and then `_exit`; the C library makes its heap usable there.
     let id = unsafe { libc::fork() };
     if id == 0 {
-        // SAFETY: ends this process later, and touches no memory.
+        // SAFETY: sets a timer that kills this process later, and accesses no memory.
         unsafe { libc::alarm(PATIENCE) };
         let failed = catch_unwind(AssertUnwindSafe(child)).is_err();
-        // SAFETY: ends this process, without the parent's handlers for its own exit.
+        // SAFETY: ends this process, without running the parent's exit handlers.
         unsafe { libc::_exit(i32::from(failed)) };
     }
     assert!(id > 0, "no fork: {}", std::io::Error::last_os_error());
     id
 }
 
-/// What a child comes to: `Ok` when what it ran returned.
+/// Returns how a child ended: `Ok` when the closure it ran returned.
 fn ended(id: libc::pid_t) -> Result<(), String> {
     let mut status = 0;
     // SAFETY: waits for a child of this process, and writes to `status`.
@@ -52,7 +52,8 @@ fn ended(id: libc::pid_t) -> Result<(), String> {
     }
 }
 
-/// What a child comes to whose parent did `before` while the pool's own threads rested, right before the fork.
+/// Returns how a child ended whose parent ran `before` right before the fork, while the pool's own threads were
+/// stopped.
 fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Result<(), String> {
     ended(pool.while_still(|in_reclaimers| {
         assert_eq!(in_reclaimers, 0);
@@ -61,14 +62,14 @@ fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Resul
     }))
 }
 
-/// Waits until the thread that ticks each second has slept its second and waits for the end of the rest: its
-/// system call is then a wait without a time limit. Where the kernel does not show that, it is said.
+/// Waits until the tick thread has slept its second and waits for the end of the rest: its system call is then a
+/// wait without a timeout. Where the kernel does not show system calls, a message is printed.
 fn wait_for_the_tick() {
     let named =
         |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "zonal-tick\n");
     let find = || fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()).find(named);
     let mut tick = None;
-    // A thread gives itself its name, a little after its start. There is one pool.
+    // A thread names itself shortly after its start. There is only one pool.
     eventually("the thread that ticks", || {
         tick = find();
         tick.is_some()
@@ -81,7 +82,7 @@ fn wait_for_the_tick() {
         let call = fs::read_to_string(&call).unwrap();
         let mut fields = call.split_whitespace();
         let is_wait = fields.next() == Some(&libc::SYS_futex.to_string());
-        // The arguments are the word, the operation, its value, and where the time limit stands.
+        // The arguments are the address, the operation, the value and the timeout.
         is_wait && fields.nth(3) == Some("0x0")
     });
 }
@@ -99,7 +100,7 @@ fn pages(pool: &Pool, count: usize) -> Vec<Frames> {
     (0..count).map(|_| pool.alloc(&PoolRequest::page()).unwrap()).collect()
 }
 
-/// Nobody else is in the pool: the child has a copy of all of it, and may go on with it.
+/// No other thread is in the pool: the child has a copy of all of it, and may continue to use it.
 fn a_child_goes_on_with_a_quiet_pool() {
     let pool = Pool::builder().size(64 << 20).fake_nodes(2).build().unwrap();
     let mut held = pages(&pool, 100);
@@ -113,7 +114,7 @@ fn a_child_goes_on_with_a_quiet_pool() {
         more.push(pool.alloc(&PoolRequest::new(Order::new(9).unwrap())).unwrap());
         drop(more);
         assert_eq!(pool.verify().unwrap().allocated, PageCount::new(100));
-        // A pool of the child's own has its threads.
+        // A pool that the child builds has threads in the child.
         let own = Pool::builder().size(16 << 20).build().unwrap();
         drop(pages(&own, 10));
         assert!(own.verify().unwrap().balance());
@@ -123,7 +124,7 @@ fn a_child_goes_on_with_a_quiet_pool() {
     assert_eq!(pool.verify().unwrap().allocated, before.allocated);
 }
 
-/// Threads are in the pool at the fork: the child reads what is its own, lets go of all, and ends.
+/// Other threads are in the pool at the fork: the child reads its own frames, drops everything and exits.
 fn a_child_reads_and_lets_go_whatever_others_did() {
     let pool = Pool::builder().size(64 << 20).build().unwrap();
     let mut held = pages(&pool, 50);
@@ -146,7 +147,7 @@ fn a_child_reads_and_lets_go_whatever_others_did() {
                 || {
                     assert!(is_stamped(&held, round));
                     stamp(&mut held, round.wrapping_add(1));
-                    // SAFETY: nobody uses what was moved out; the child ends by `_exit`.
+                    // SAFETY: values that were moved out are not used again; the child ends by `_exit`.
                     drop(unsafe { std::ptr::read(&raw const pool) });
                 },
             );
@@ -162,34 +163,35 @@ fn a_child_reads_and_lets_go_whatever_others_did() {
     assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
 }
 
-/// Kilobytes of addresses that this process has.
+/// Returns the size of this process's address space in kilobytes.
 fn addresses() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Moves values out of what the child has copies of.
+/// Moves values out of those that the child has copies of.
 ///
 /// # Safety
-/// Nothing but the result is used in this process, which ends by `_exit`.
+/// Only the result is used in this process, which ends by `_exit`.
 unsafe fn own<T>(copy: &T) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the same.
     unsafe { std::ptr::read(copy) }
 }
 
-/// As [`own`], of two values.
+/// Moves two values out, as [`own`] does.
 ///
 /// # Safety
-/// As there.
+/// As [`own`].
 unsafe fn own_both<A, B>(first: &A, second: &B) -> (A, B) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the same.
     let first = unsafe { own(first) };
     // SAFETY: as above.
     (first, unsafe { own(second) })
 }
 
-/// The copies of a child are gone once it has dropped what it holds, though its parent's threads held the pool.
+/// A child's copies are unmapped once it has dropped its handles and frames, even though threads of its parent held
+/// the pool.
 fn a_child_lets_go(builder: impl Fn() -> PoolBuilder<'static>) {
     let pool = builder().build().unwrap();
     let mut held = pages(&pool, 100);
@@ -207,12 +209,12 @@ fn a_child_lets_go(builder: impl Fn() -> PoolBuilder<'static>) {
         assert!(now + of_pool < before, "{before} kB before, {now} kB after: metadata goes, too");
     };
     in_a_child(&pool, || (), let_go).unwrap();
-    // A child's child has copies of the same.
+    // A grandchild has copies of the same.
     in_a_child(&pool, || (), || in_a_child(&pool, || (), let_go).unwrap()).unwrap();
     assert!(is_stamped(&held, 3) && is_mapped(address));
 }
 
-/// A cache that is asked in the background, once.
+/// A cache whose closure runs on the first call from background reclaim.
 struct Asked<F: Fn() + Send + Sync>(F, AtomicBool);
 
 impl<F: Fn() + Send + Sync> Reclaimer for Asked<F> {
@@ -228,17 +230,17 @@ impl<F: Fn() + Send + Sync> Reclaimer for Asked<F> {
     }
 }
 
-/// A reclaimer makes a child in a thread of the pool, which the child is then, and comes back in both.
+/// A reclaimer forks on a thread of the pool, which becomes the child's only thread, and returns in both processes.
 fn a_reclaimer_makes_a_child() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let last = Arc::new(Mutex::new(Some(pool.clone())));
     let outcome = Arc::new(Mutex::new(None));
     let (of_cache, told) = (Arc::clone(&last), Arc::clone(&outcome));
     let forks = move || {
-        // SAFETY: the child goes on with what the pool's thread does, which ends there.
+        // SAFETY: the child continues on the pool's thread, which ends there.
         let id = unsafe { libc::fork() };
         if id == 0 {
-            // SAFETY: ends this process later.
+            // SAFETY: sets a timer that kills this process later.
             unsafe { libc::alarm(PATIENCE) };
             drop(of_cache.lock().unwrap().take());
         } else {
@@ -253,7 +255,7 @@ fn a_reclaimer_makes_a_child() {
     drop((held, registration, last));
 }
 
-/// Registrations go in a child though other threads of its parent had the list of reclaimers in use.
+/// A child can drop registrations although other threads of its parent were using the list of reclaimers.
 fn a_child_drops_a_registration() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let cache = || Arc::new(Asked(|| (), AtomicBool::new(false)));
@@ -276,9 +278,9 @@ fn a_child_drops_a_registration() {
     });
 }
 
-/// The kernel numbers processes anew in each namespace: here parent and child are both process 1.
+/// Each namespace numbers its processes separately: here parent and child are both process 1.
 fn a_child_of_the_same_number() {
-    // SAFETY: changes where later children live.
+    // SAFETY: changes the namespace of later children.
     let apart = || unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0;
     let parent = || {
         assert_eq!(std::process::id(), 1);
@@ -293,7 +295,7 @@ fn a_child_of_the_same_number() {
         ended(child).unwrap();
         assert_eq!(pool.verify().unwrap().allocated, PageCount::new(10));
     };
-    // Whoever asks for a namespace cannot have children elsewhere any more: so children ask.
+    // After a process has created a namespace, all its children are in it, so a child creates it.
     if ended(start_child(|| assert!(apart()))).is_err() {
         return skipped!("this process may make no namespaces of process numbers");
     }
@@ -304,7 +306,7 @@ fn a_child_of_the_same_number() {
     ended(start_child(apart_and_on)).unwrap();
 }
 
-/// A child has its own copy of memory of these kinds, whatever its parent writes later.
+/// A child has its own copy of these kinds of memory, whatever its parent writes later.
 fn ordinary_memory_is_copied() {
     for huge_pages in [HugePages::Never, HugePages::Transparent] {
         for prefault in [Prefault::OnUse, Prefault::AtOnce] {
@@ -334,7 +336,8 @@ fn ordinary_memory_is_copied() {
     }
 }
 
-/// A child has no copy of explicit huge pages, and can tell; its parent is not harmed though the reserve is used up.
+/// A child has no copy of explicit huge pages, and can detect that; its parent is unaffected even though the
+/// reserve is used up.
 fn explicit_huge_pages_are_not_copied() {
     let reserve = match Reserve::with_free(17) {
         Ok(reserve) => reserve,
@@ -356,7 +359,7 @@ fn explicit_huge_pages_are_not_copied() {
             let why = taken.downcast::<String>().unwrap();
             assert!(why.contains("a child made by fork has no copy of explicit huge pages"), "{why}");
             pool.alloc_raw(&PoolRequest::page().zeroed()).unwrap();
-            // Whatever the child maps now lies elsewhere.
+            // Whatever the child maps now is at other addresses.
             let heap: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
             let place = held[0].as_ptr() as usize;
             assert!(heap.iter().all(|one| !one.as_ptr_range().contains(&held[0].as_ptr())));
@@ -365,7 +368,7 @@ fn explicit_huge_pages_are_not_copied() {
             assert!(!is_mapped(place));
         })
     });
-    // All at once, while the child lives: pages that were shared would have to be copied from the reserve.
+    // All at once, while the child exists: shared pages would have to be copied from the reserve.
     stamp(&mut held, 9);
     to_child.write_all(&[0]).unwrap();
     ended(child).unwrap();
@@ -375,9 +378,9 @@ fn explicit_huge_pages_are_not_copied() {
     drop((held, pool, reserve));
 }
 
-/// The pool that a child has from the handler that was there before the first pool.
+/// Pool that a handler registered before the first pool builds in a child.
 static OF_EARLIER_HANDLER: Mutex<Option<Pool>> = Mutex::new(None);
-/// Whether the handler builds one.
+/// Whether the handler builds a pool.
 static IS_EARLIER_HANDLER_ON: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn build_in_child() {
@@ -386,7 +389,7 @@ extern "C" fn build_in_child() {
     }
 }
 
-/// Threads that this process has beside the caller, and how many of them have the name of a pool's.
+/// Returns the number of threads of this process besides the caller, and how many of them are named as a pool's.
 fn threads() -> (usize, usize) {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -394,7 +397,7 @@ fn threads() -> (usize, usize) {
     (of_pools.len() - 1, of_pools.iter().filter(|&&is| is).count())
 }
 
-/// A pool that a child's handler has built before those of pools ran is the child's own.
+/// A pool that a child's handler builds before those of pools run belongs to the child.
 fn an_earlier_handler_builds_a_pool() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let held = pages(&pool, 10);
@@ -406,7 +409,7 @@ fn an_earlier_handler_builds_a_pool() {
             let own = OF_EARLIER_HANDLER.lock().unwrap().take().unwrap();
             let frames = pages(&own, 10);
             let address = frames[0].as_ptr() as usize;
-            // They have given themselves their names.
+            // The threads have named themselves.
             eventually(
                 "the threads of the child's own pool",
                 || matches!(threads(), (all @ 2.., named) if all == named),
@@ -426,7 +429,7 @@ fn an_earlier_handler_builds_a_pool() {
 
 #[test]
 fn children() {
-    // SAFETY: the handler does what children of this test may do.
+    // SAFETY: the handler does only what children of this test may do.
     assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(build_in_child)) }, 0);
     an_earlier_handler_builds_a_pool();
     a_child_of_the_same_number();

@@ -1,4 +1,4 @@
-//! A worker whose reclaimers have nothing to give rests between its rounds, and goes on afterwards.
+//! Checks that a worker whose reclaimers free nothing pauses between its rounds, and continues afterwards.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use zonal::units::PageCount;
 use zonal_linux::{Pool, PoolRequest, Topology};
 use zonal_testing::eventually;
 
-/// Rounds that are watched: fewer than after which the allocator no longer wakes the worker.
+/// Rounds that are observed: fewer than the number after which the allocator no longer wakes the worker.
 const ROUNDS: usize = 8;
-/// A little less than the rest, which is 4 ms: clocks of waits and of [`Instant`] may differ.
+/// A little less than the pause, which is 4 ms: the clocks of waits and of [`Instant`] may differ.
 const REST_MIN: Duration = Duration::from_micros(3900);
 
-/// Has nothing to give, and notes when the background asks.
+/// Frees nothing, and records when background reclaim calls it.
 #[derive(Default)]
 struct Empty(Mutex<Vec<Instant>>);
 
@@ -30,7 +30,7 @@ impl Reclaimer for Empty {
     }
 }
 
-/// The rest is a least time, so a slow machine does not make the test fail.
+/// The pause is a minimum, so a slow machine does not make the test fail.
 #[test]
 fn futile_rounds_are_no_busy_loop() {
     let pool = Pool::builder().topology(Topology::fake(1).unwrap()).size(16 << 20).build().unwrap();
@@ -38,7 +38,7 @@ fn futile_rounds_are_no_busy_loop() {
     let _registered = pool.register_reclaimer(&empty);
     let page = PoolRequest::page().no_wait();
     let mut held: Vec<_> = std::iter::from_fn(|| pool.alloc(&page).ok()).collect();
-    // Every request that fails wakes the worker.
+    // Every failed request wakes the worker.
     eventually("the worker asks again and again", || {
         for _ in 0..1000 {
             held.extend(pool.alloc(&page).ok());

@@ -1,5 +1,6 @@
-//! Signal handlers that take and give back frames wherever they interrupt their thread, inside the pool too. What
-//! would have to wait for that thread is refused, and no reclaimer is called. One test, since it handles signals.
+//! Signal handlers that allocate and free frames wherever they interrupt their thread, also inside the pool. Calls
+//! that would have to wait for that thread are refused, and no reclaimer is called. One test, because it handles
+//! signals.
 
 mod common;
 
@@ -19,16 +20,16 @@ use zonal_testing::Ledger;
 use zonal_testing::within_patience;
 
 const THREADS: usize = 2;
-/// Takes of each thread in a round.
+/// Allocations of each thread in a round.
 const TAKES: u32 = 60_000;
-/// Blocks that the handlers of a thread hold at most.
+/// Largest number of blocks that the handlers of a thread hold.
 const HELD_MOST: usize = 8;
-/// Rounds after which handlers that were never refused are taken not to look.
+/// Rounds after which handlers that were never refused are assumed not to check.
 const ROUNDS_MAX: u32 = 100;
 
-/// One with sequences where there are any, and one with locks.
+/// One pool with sequences where they are supported, and one with locks.
 static POOLS: OnceLock<[(Pool, Ledger); 2]> = OnceLock::new();
-/// Which of them is in use.
+/// Index of the pool in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 // Relaxed everywhere: counts.
@@ -37,9 +38,9 @@ static REFUSED: AtomicU64 = AtomicU64::new(0);
 static NOT_FREED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// What the handlers of this thread hold, and how many there were.
+    /// Blocks that the handlers of this thread hold, and the number of handler calls.
     static HELD: Cell<([Option<Block>; HELD_MOST], u32)> = const { Cell::new(([None; HELD_MOST], 0)) };
-    /// Name of this thread; its handlers have the next one.
+    /// Name of this thread in the ledger; its handlers have the next one.
     static NAME: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -47,7 +48,7 @@ fn order(order: u8) -> Order {
     Order::new(order).expect("it is small")
 }
 
-/// Takes a block or gives one back, in turn.
+/// Allocates a block or frees one, in turn.
 extern "C" fn on_signal(_: c_int) {
     let Some((pool, owners)) = POOLS.get().map(|pools| &pools[USED.load(Relaxed)]) else { return };
     let (mut held, calls) = HELD.get();
@@ -80,18 +81,18 @@ extern "C" fn on_signal(_: c_int) {
     HELD.set((held, calls + 1));
 }
 
-/// Has `handler` called for `signal`.
+/// Installs `handler` for `signal`.
 fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
     // SAFETY: all-zero is a valid action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: handlers do what the pool allows handlers to do, and touch atomics and thread locals.
+    // SAFETY: handlers do only what the pool allows in handlers, and access atomics and thread locals.
     let failed = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     assert_eq!(failed, 0);
 }
 
-/// Takes and gives blocks of several orders: large ones go past the pagesets, by a lock.
+/// Allocates and frees blocks of several orders: large ones bypass the pagesets and use a lock.
 fn work((pool, owners): &(Pool, Ledger), name: u32) {
     let (mut random, mut held) = (u64::from(name) | 1, Vec::new());
     for _ in 0..TAKES {
@@ -108,7 +109,7 @@ fn work((pool, owners): &(Pool, Ledger), name: u32) {
         if held.len() > 60 {
             let block: Block = held.swap_remove((random >> 20) as usize % held.len());
             owners.release(block.first.get(), block.order.pages().get(), name);
-            // SAFETY: a raw block of this thread, given back once.
+            // SAFETY: a raw block of this thread, freed once.
             unsafe { pool.free_raw(block.first, block.order) }.unwrap();
         }
     }
@@ -126,12 +127,12 @@ fn use_the_heap(_: &(Pool, Ledger), _: u32) {
     }
 }
 
-/// Gives back what the handlers of this thread hold; no signals come any more.
+/// Frees what the handlers of this thread hold; no more signals arrive.
 fn empty((pool, owners): &(Pool, Ledger)) {
     let (held, _) = HELD.take();
     for block in held.into_iter().flatten() {
         owners.release(block.first.get(), block.order.pages().get(), NAME.get() + 1);
-        // SAFETY: a raw block of a handler of this thread, given back once.
+        // SAFETY: a raw block of a handler of this thread, freed once.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
 }
@@ -168,7 +169,7 @@ fn round(used: usize, work: fn(&(Pool, Ledger), u32)) {
     check_all_free(&pool.1, &pool.0);
 }
 
-/// A pool with node reclaim, whose reclaimer is not to be called in handlers.
+/// A pool with node reclaim, whose reclaimer must not be called in handlers.
 static RECLAIMED: OnceLock<Pool> = OnceLock::new();
 static TAKEN_IN_HANDLERS: AtomicU64 = AtomicU64::new(0);
 static CALLS_IN_HANDLERS: AtomicU64 = AtomicU64::new(0);
@@ -192,7 +193,7 @@ impl Reclaimer for NotInHandlers {
     }
 }
 
-/// Takes a page for good.
+/// Allocates a page and never frees it.
 extern "C" fn take_in_handler(_: c_int) {
     let Some(pool) = RECLAIMED.get() else { return };
     IS_HANDLER.set(true);
@@ -202,7 +203,7 @@ extern "C" fn take_in_handler(_: c_int) {
     IS_HANDLER.set(false);
 }
 
-/// Handlers take all memory of two nodes with node reclaim.
+/// Handlers allocate all memory of two nodes with node reclaim.
 fn handlers_call_no_reclaimer() {
     let pool = Pool::builder().size(16 << 20).fake_nodes(2).build().unwrap();
     pool.set_node_reclaim(NodeReclaim::ON);

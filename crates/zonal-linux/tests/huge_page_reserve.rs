@@ -1,7 +1,7 @@
-//! Pools on huge pages of the kernel's reserve: with a reserve they lie on nothing else, without one they work
-//! all the same and say so.
+//! Pools on huge pages of the kernel's reserve: with a reserve they use nothing else, without one they work all the
+//! same and warn.
 //!
-//! The reserve is raised where this process may, and becomes what it was.
+//! The tests raise the reserve where this process may, and restore it afterwards.
 
 use std::fs;
 use std::io::Read;
@@ -20,22 +20,22 @@ use reserve::{Files, Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 * MIB;
-/// Most blocks of 2 MiB that the lowest watermark of such pools leaves.
+/// Largest number of 2 MiB blocks that the lowest watermark of such pools keeps free.
 const BELOW_MIN: u64 = 1;
 
-/// One test at a time has the reserve.
+/// Lets one test at a time use the reserve.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A pool of one node of its own making, so that it does not matter which node has the reserve.
+/// Makes a pool with one emulated node, so that it does not matter which node has the reserve.
 fn pool(bytes: u64) -> Pool {
     let topology = Topology::fake(1).unwrap();
     Pool::builder().topology(topology).size(bytes).huge_pages(HugePages::Explicit).build().unwrap()
 }
 
-/// A field of the mapping that holds `address`, as `/proc/self/smaps` has it, in KiB.
+/// Returns a field of the mapping that contains `address`, from `/proc/self/smaps`, in KiB.
 fn of_mapping(address: usize, field: &str) -> u64 {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
     let mut holds_it = false;
@@ -51,7 +51,7 @@ fn of_mapping(address: usize, field: &str) -> u64 {
     panic!("no {field} of a mapping at {address:#x}");
 }
 
-/// Takes blocks of 2 MiB until there are none, writes into all of their pages and reads it back.
+/// Allocates blocks of 2 MiB until there are none, writes to all of their pages and reads them back.
 fn use_all(pool: &Pool) -> Vec<zonal_linux::Frames> {
     let request = PoolRequest::new(Order::new(9).unwrap()).no_wait();
     let mut held: Vec<_> = std::iter::from_fn(|| pool.alloc(&request).ok()).collect();
@@ -83,7 +83,7 @@ fn a_pool_lies_on_the_reserve_and_gives_it_back() {
     for round in 0..3 {
         let pool = pool(64 * MIB);
         assert_eq!(warning_of(&pool), None, "round {round}");
-        // All of it is there before anything is touched: a reserve that runs out later would kill the process.
+        // All of it is backed before anything is touched: a reserve that runs out later would kill the process.
         assert_eq!(before - free_huge_pages(), pages, "round {round}");
         let held = use_all(&pool);
         assert!(held.len() as u64 + BELOW_MIN >= pages, "round {round}: {}", held.len());
@@ -98,7 +98,8 @@ fn a_pool_lies_on_the_reserve_and_gives_it_back() {
     }
 }
 
-/// Each looks for a place first and maps it then: what another thread took meanwhile is no reason to fall back.
+/// Each pool first looks for a free address range and then maps it: if another thread maps something there in
+/// between, that is no reason to fall back.
 #[test]
 fn pools_that_are_built_at_once_all_lie_on_the_reserve() {
     const THREADS: u64 = 4;
@@ -138,22 +139,22 @@ fn a_pool_beyond_the_reserve_says_so_and_works() {
     assert_eq!(free_huge_pages(), free, "nothing of the reserve is kept");
 }
 
-/// Says in which folder [`a_holder_that_waits_to_be_killed`] has its reserve.
+/// Environment variable with the folder in which [`a_holder_that_waits_to_be_killed`] has its reserve.
 const HELD: &str = "ZONAL_TEST_RESERVE";
 
-/// A reserve that is nobody's but that of a test; all of its pages are free.
+/// Makes a reserve that only a test uses; all of its pages are free.
 fn in_folder(folder: &Path) -> Files {
     let at = |name: &str| folder.join(name);
     Files { pages: at("pages"), free: at("pages"), lock: at("lock") }
 }
 
-/// Does nothing unless the test below starts it, in a process of its own.
+/// Does nothing unless the test below starts it in a separate process.
 #[test]
 fn a_holder_that_waits_to_be_killed() {
     let Some(folder) = std::env::var_os(HELD) else { return };
     let mut reserve = Reserve::locked(in_folder(folder.as_ref())).unwrap();
     reserve.raise(9).unwrap();
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap(); // it ends when its parent does
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap(); // // it ends when its parent does
 }
 
 #[test]
@@ -178,13 +179,13 @@ fn one_process_at_a_time_raises_the_reserve_and_the_next_one_lowers_it_for_the_d
     assert_eq!(pages(), "7");
     drop(reserve);
     assert_eq!(pages(), "3");
-    // What somebody else has set meanwhile stays.
+    // A size that other software has set meanwhile stays.
     let mut reserve = Reserve::locked(files.clone()).unwrap();
     reserve.raise(5).unwrap();
     fs::write(&files.pages, "100").unwrap();
     drop(reserve);
     assert_eq!(pages(), "100");
-    // A link that somebody has put where the lock is to be is not followed.
+    // A symbolic link created by another user in place of the lock is not followed.
     fs::remove_file(&files.lock).unwrap();
     std::os::unix::fs::symlink(&files.pages, &files.lock).unwrap();
     assert!(Reserve::try_locked(files.clone()).is_err());

@@ -1,4 +1,5 @@
-//! Memory in explicit huge pages that leaves and comes back. One test, since it changes the machine's reserve.
+//! Memory in explicit huge pages that goes offline and comes online. One test, because it changes the machine's
+//! reserve.
 
 use zonal::machine::FrameRange;
 use zonal::units::{PageCount, Pfn};
@@ -25,7 +26,7 @@ fn kept(offline: Result<(), OfflineError>) -> u64 {
     }
 }
 
-/// Frames of the pool by their distance from its first.
+/// Frames of the pool, by their offset from its first frame.
 struct Frames<'p> {
     pool: &'p Pool,
     first: Pfn,
@@ -40,10 +41,10 @@ impl Frames<'_> {
         kept(self.pool.offline_memory(self.range(from, to)))
     }
 
-    /// Reads a byte of a frame that nobody holds.
+    /// Reads a byte of a frame that is not allocated.
     fn byte(&self, at: u64) -> u8 {
         let address = self.pool.ptr_of(self.range(at, at + 1).start).unwrap();
-        // SAFETY: mapped, and nobody has the frame.
+        // SAFETY: mapped, and the frame is not allocated.
         unsafe { address.read_volatile() }
     }
 }
@@ -54,7 +55,7 @@ fn huge_pages_leave_whole_and_say_what_stays() {
         Ok(reserve) => reserve,
         Err(why) => return skipped!("memory in explicit huge pages that leaves: {why}"),
     };
-    // As one node: the reserve of the machine may lie on several.
+    // As one node, because the reserve of the machine may be spread over several.
     let pool = Pool::builder().size(16 * MIB).fake_nodes(1).huge_pages(HugePages::Explicit).build().unwrap();
     assert_eq!(pool.warnings(), []);
     let frames = Frames { pool: &pool, first: pool.ranges().next().unwrap().frames.start };
@@ -63,21 +64,21 @@ fn huge_pages_leave_whole_and_say_what_stays() {
     drop(held);
     let free = free_huge_pages();
 
-    // A part of a huge page stays where it is, and is said to.
+    // A part of a huge page keeps its memory, and that is reported.
     assert_eq!(frames.offline(0, 1), 1);
     assert_eq!(frames.byte(0), 9);
     assert_eq!(free_huge_pages(), free);
-    // The rest of it goes, and takes the part along.
+    // Taking the rest of it offline returns the whole page.
     assert_eq!(frames.offline(1, HUGE), 0);
     assert_eq!(free_huge_pages(), free + 1);
-    // Whole ones in the middle, parts at both ends.
+    // Whole pages in the middle, parts at both ends.
     assert_eq!(frames.offline(HUGE + 100, 4 * HUGE + 7), (HUGE - 100) + 7);
     assert_eq!(free_huge_pages(), free + 3);
-    // All of one that was in two parts, in the same call as a part of the next.
+    // The rest of one page that was offline in part, in the same call as a part of the next.
     assert_eq!(frames.offline(4 * HUGE + 7, 5 * HUGE + 1), 1);
     assert_eq!(free_huge_pages(), free + 4);
 
-    // They come back from the reserve, or not at all. What the machine had in reserve is held meanwhile.
+    // They are populated from the reserve, or not at all. The machine's own reserve is used up meanwhile.
     reserve.lower().unwrap();
     let rest = free_huge_pages();
     let holder = (rest > 0).then(|| {
@@ -94,7 +95,7 @@ fn huge_pages_leave_whole_and_say_what_stays() {
         assert!(refused.to_string().contains("the range stays offline"), "{refused}");
         assert!(matches!(
             pool.offline_memory(frames.range(0, 1)),
-            Err(OfflineError::Refused(_)) // it is not online
+            Err(OfflineError::Refused(_)) // // it is not online
         ));
     }
     drop(holder);

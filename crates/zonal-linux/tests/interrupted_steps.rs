@@ -1,8 +1,8 @@
-//! Every instruction of every sequence interrupted once, by a tracer: it is then undone as a whole, the
-//! frame is had by another way, and the books stay exact.
+//! Interrupts every instruction of every sequence once, with a tracer: the sequence is then undone as a whole, the
+//! frame is allocated on another path, and the accounting stays exact.
 //!
-//! The test starts itself again as a child that takes and gives on a traced thread. `ZONAL_STRESS_SECONDS`
-//! makes it go over all instructions again and again.
+//! The test starts itself again as a child that allocates and frees on a traced thread. `ZONAL_STRESS_SECONDS`
+//! makes it repeat all instructions.
 #![cfg(target_arch = "x86_64")]
 
 mod common;
@@ -21,26 +21,26 @@ use zonal::units::{Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
 use zonal_testing::{Ledger, skipped};
 
-/// Says to the test that it is the child.
+/// Environment variable that tells the test that it is the child.
 const CHILD: &str = "ZONAL_TEST_TRACED_CHILD";
-/// Marks what the child says among what its test harness prints.
+/// Marks the child's messages in the output of its test harness.
 const MARK: &str = "@traced";
-/// The tracer writes 1 when the child has done enough.
+/// Set to 1 by the tracer when the child has done enough.
 static OVER: AtomicU64 = AtomicU64::new(0);
-/// Where the descriptor of the sequence under way is in a thread's area.
+/// Offset of the descriptor of the current sequence in a thread's area.
 const DESCRIPTOR_AT: u64 = 8;
 /// Steps of a walk through a whole round of the child's work.
 const STEPS: u32 = 20_000;
 
-/// Distance of a thread's area from its thread pointer.
+/// Returns the offset of a thread's area from its thread pointer.
 fn area_offset() -> i64 {
     // SAFETY: the name ends in a zero byte.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
-    // SAFETY: a `ptrdiff_t` of the C library, which is there where sequences are used.
+    // SAFETY: a `ptrdiff_t` of the C library, which exists where sequences are used.
     unsafe { symbol.cast::<i64>().read() }
 }
 
-/// Takes and gives of all kinds: at home, past it, with the pageset's lock.
+/// Allocates and frees in all ways: from the current pageset slot, past it, and with the pageset's lock.
 fn round(pool: &Pool, owners: &Ledger) {
     for kind in PageKind::ALL {
         let request = PoolRequest::page().kind(kind);
@@ -53,7 +53,7 @@ fn round(pool: &Pool, owners: &Ledger) {
             .collect();
         for frame in frames {
             owners.release(frame.get(), 1, 1);
-            // SAFETY: raw blocks of this function, given back once.
+            // SAFETY: raw blocks of this function, freed once.
             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
         }
     }
@@ -77,9 +77,9 @@ fn say(text: &str) {
     out.flush().unwrap();
 }
 
-/// Stops the calling thread until the tracer lets it go on.
+/// Stops the calling thread until the tracer continues it.
 fn stop() {
-    // SAFETY: the tracer is there.
+    // SAFETY: the tracer is attached.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
@@ -93,7 +93,7 @@ fn be_the_child() {
     for sequence in sequences() {
         say(&format!("sequence {} {} {}", sequence.start, sequence.bytes, sequence.abort));
     }
-    // SAFETY: the parent waits to trace; from here on it can wait for this thread.
+    // SAFETY: the parent is waiting to trace; from here on it can wait for this thread.
     unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
     // SAFETY: no preconditions.
     let thread = unsafe { libc::gettid() };
@@ -102,7 +102,7 @@ fn be_the_child() {
     // Relaxed: the tracer writes while the thread is stopped.
     while OVER.load(Relaxed) == 0 {
         round(&pool, &owners);
-        // Nobody would wake a thread that stops after the tracer has let it go.
+        // A thread that stopped after the tracer had detached would never be continued.
         if OVER.load(Relaxed) == 0 {
             stop();
         }
@@ -111,7 +111,7 @@ fn be_the_child() {
     say("well");
 }
 
-/// What the tracer knows.
+/// State of the tracer.
 struct Trace {
     traced: Traced,
     sequences: Vec<(u64, u64, u64)>,
@@ -120,7 +120,7 @@ struct Trace {
 }
 
 impl Trace {
-    /// Goes on until `place` is reached in this or the next round; `false` when it is not.
+    /// Continues until `place` is reached in this or the next round; returns `false` when it is not.
     fn reach(&self, place: u64) -> bool {
         self.traced.break_at(&[place]).expect("it was possible before");
         for _ in 0..2 {
@@ -136,8 +136,8 @@ impl Trace {
         false
     }
 
-    /// The instructions of the sequence that is about to begin, as far as they are done: stepped through
-    /// while the kernel is told of no sequence, so that it undoes nothing.
+    /// Returns the instructions executed by the sequence that is about to begin. It is single-stepped while no
+    /// descriptor is registered with the kernel, so that nothing is aborted.
     fn instructions(&self, start: u64, end: u64) -> BTreeSet<u64> {
         self.traced.break_at(&[]).unwrap();
         self.traced.write(self.descriptor, 0);
@@ -149,12 +149,12 @@ impl Trace {
         found
     }
 
-    /// Interrupts a sequence at one instruction; it must come to its abort and nowhere else.
+    /// Interrupts a sequence at one instruction; it must continue at its abort and nowhere else.
     fn interrupt(&self, place: u64, (start, bytes, abort): (u64, u64, u64)) -> bool {
         if !self.reach(place) {
             return false;
         }
-        // The store is the last instruction: beyond it there is nothing to undo.
+        // The store is the last instruction: after it there is nothing to undo.
         self.traced.break_at(&[abort, start + bytes]).unwrap();
         self.traced.heed_the_next();
         assert_eq!(self.traced.go_on(), Stop::Signal(libc::SIGTRAP));
@@ -162,7 +162,7 @@ impl Trace {
         true
     }
 
-    /// Interrupts all there is; gives sequences and instructions.
+    /// Interrupts every instruction; returns the number of sequences and of instructions.
     fn interrupt_all(&self) -> (usize, usize) {
         let (mut reached, mut interrupted) = (0, 0);
         for &sequence in &self.sequences {
@@ -178,7 +178,8 @@ impl Trace {
         (reached, interrupted)
     }
 
-    /// Single steps, each an interruption; gives how many sequences were aborted and how many done.
+    /// Single-steps, each step being an interruption; returns how many sequences were aborted and how many
+    /// finished.
     fn walk(&self) -> (u32, u32) {
         self.traced.break_at(&[]).unwrap();
         let (mut aborted, mut done) = (0, 0);
@@ -190,7 +191,7 @@ impl Trace {
             }
             let at = self.traced.at();
             if let Some((start, bytes, _)) = inside {
-                // A step from an abort has done the first instruction there.
+                // A step that aborts has already executed the first instruction of the abort.
                 aborted += u32::from(!(start..=start + bytes).contains(&at));
                 done += u32::from(at == start + bytes);
             }
@@ -201,7 +202,7 @@ impl Trace {
     }
 }
 
-/// Starts the child and hears what it says before it stops.
+/// Starts the child and reads its messages until it stops.
 fn start(child: &mut std::process::Child) -> Option<Trace> {
     let mut sequences = Vec::new();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
@@ -250,7 +251,7 @@ fn every_instruction_of_every_sequence_can_be_the_last() {
         eprintln!(
             "{reached} sequences, {interrupted} instructions interrupted; by steps {aborted} aborted, {done} done"
         );
-        // A take, a give and a lock at least, of some ten instructions each.
+        // At least a pop, a push and a lock, of some ten instructions each.
         assert!(reached >= 3 && interrupted >= 30, "{reached} sequences, {interrupted} instructions");
         assert!(aborted > 0 && done == 0, "every step interrupts: {aborted} aborted, {done} done");
     }

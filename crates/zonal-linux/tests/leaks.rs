@@ -1,4 +1,5 @@
-//! Nothing stays behind when a pool ends: alone in its process, since it counts the process's threads.
+//! Checks that nothing is left when a pool is dropped. It has its own process, because it counts the process's
+//! threads.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -14,14 +15,14 @@ mod maps;
 
 use maps::is_mapped;
 
-/// Threads of pools.
+/// Returns the number of threads of pools.
 fn pool_threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
     names.filter(|name| name.starts_with("zonal-")).count()
 }
 
-/// All threads of pools have ended. The kernel lists a thread for a moment after it was joined.
+/// Checks that all threads of pools have ended. The kernel lists a thread for a moment after it was joined.
 fn assert_no_pool_threads() {
     eventually("the end of all threads of pools", || pool_threads() == 0);
 }
@@ -30,7 +31,7 @@ fn pool() -> Pool {
     Pool::builder().size(32 << 20).fake_nodes(3).build().unwrap()
 }
 
-/// A reclaimer that lets go of the last handle of its pool, from whatever thread calls it.
+/// A reclaimer that drops the last handle of its pool, on whatever thread calls it.
 struct LetsGo(Mutex<Option<(Pool, Frames)>>);
 
 impl Reclaimer for LetsGo {
@@ -47,7 +48,7 @@ impl Reclaimer for LetsGo {
 fn ends_with_its_last_handle() {
     let first = pool();
     let second = first.clone();
-    // A thread gives itself its name, a little after its start.
+    // A thread names itself shortly after its start.
     eventually("five named threads of a pool", || pool_threads() == 5);
     drop(first);
     assert_eq!(pool_threads(), 5);
@@ -101,10 +102,10 @@ fn a_reclaimer_may_drop_the_last_handle() {
     let address = held[0].as_ptr() as usize;
     let last = held.pop().unwrap();
     *cache.0.lock().unwrap() = Some((pool.clone(), last));
-    // The workers were woken below `low`, or are now; whoever asks the cache gets the handle.
+    // The workers were woken below `low`, or are now; the thread that calls the cache gets the handle.
     pool.alloc(&PoolRequest::page()).ok();
     drop(pool);
-    // Nobody need have asked the cache; then it is asked here.
+    // If no other thread has called the cache, it is called here.
     cache.reclaim(&ReclaimRequest::new(ReclaimReason::Direct, NodeId::default(), PageCount::new(1)));
     assert!(cache.0.lock().unwrap().is_none());
     drop(held);
@@ -114,7 +115,7 @@ fn a_reclaimer_may_drop_the_last_handle() {
 
 #[test]
 fn nothing_stays_behind() {
-    // Whatever waits in these for the end of a thread would wait for good if the thread did not end.
+    // These would hang if a thread that they wait for did not end.
     within_patience("ends_with_its_last_handle", ends_with_its_last_handle);
     within_patience("frames_outlive_their_pool", frames_outlive_their_pool);
     within_patience("threads_that_use_it_keep_it", threads_that_use_it_keep_it);

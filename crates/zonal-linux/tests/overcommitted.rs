@@ -1,4 +1,4 @@
-//! Pools that fit one by one and not together. One test, since it counts all pools of its process.
+//! Pools that fit alone but not together. One test, because it counts all pools of its process.
 
 use zonal_linux::{Pool, Warning, available_bytes};
 use zonal_testing::skipped;
@@ -23,7 +23,7 @@ fn pools_that_fit_only_alone_say_so() {
     assert!(is_overcommitted(&second));
     let frames = second.alloc(&zonal_linux::PoolRequest::page()).unwrap();
     drop((first, second));
-    // Frames keep the memory that they are of.
+    // Frames keep their pool's memory.
     assert!(is_overcommitted(&pool()));
     drop(frames);
     assert!(!is_overcommitted(&pool()));
@@ -31,7 +31,7 @@ fn pools_that_fit_only_alone_say_so() {
     if available_bytes().unwrap() < 4 << 30 {
         return skipped!("this machine has less than 4 GiB for a heap beside pools");
     }
-    // Memory that the process has for other things is none that pools could have.
+    // Memory that the process uses for other purposes is not available to pools.
     let heap = vec![1_u8; 1 << 30];
     let half = available_bytes().unwrap() / 2;
     let pools = [half, half + (512 << 20)].map(|bytes| Pool::builder().size(bytes).build().unwrap());

@@ -1,4 +1,4 @@
-//! Pools of this machine's memory, from the outside.
+//! Tests of the public interface of pools.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn order(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
-/// Everything given back: the books balance and nothing is allocated.
+/// Checks that everything was freed: the accounting balances and nothing is allocated.
 fn assert_all_free(pool: &Pool) {
     let accounting = pool.verify().unwrap();
     assert_eq!(accounting.allocated, PageCount::ZERO);
@@ -139,7 +139,7 @@ fn raw_blocks_and_invalid_frees() {
     assert_eq!(free(order(2)), Err(FreeError::NotAllocated(block.first)));
     let raw = pool.lease(&PoolRequest::page()).unwrap().into_raw();
     assert_eq!(pool.accounting().allocated, PageCount::new(1));
-    // SAFETY: just given up, and known here alone.
+    // SAFETY: just released from `Frames`, and not used elsewhere.
     drop(unsafe { pool.from_raw(raw) });
     assert_all_free(&pool);
 }
@@ -175,7 +175,7 @@ fn shortage_is_reported_zone_by_zone() {
     assert!(too_large.zones().is_empty());
 }
 
-/// A cache that owns frames of the pool, which in turn asks it for some.
+/// A cache that owns frames of the pool, and is registered as its reclaimer.
 struct Cache {
     pool: Pool,
     frames: std::sync::Mutex<Vec<Frames>>,
@@ -213,7 +213,7 @@ impl Cache {
     }
 }
 
-/// Gives up what is asked for by name, and leaves it to others to keep frames free.
+/// Frees frames only for explicit requests, and does not keep frames free in the background.
 struct OnRequest(Arc<Cache>);
 
 impl OnRequest {
@@ -240,7 +240,7 @@ impl Reclaimer for Panics {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.0.fetch_add(1, Ordering::Relaxed); // one count
+        self.0.fetch_add(1, Ordering::Relaxed); // // relaxed: one count
         panic!("a reclaimer's own mistake, on purpose")
     }
 }
@@ -264,7 +264,7 @@ fn reclaimers_are_asked_until_unregistered() {
     assert_all_free(&pool);
 }
 
-/// Has nothing to give, and counts how often it is asked.
+/// Frees nothing, and counts its calls.
 struct Asked(Arc<AtomicU64>);
 
 impl Reclaimer for Asked {
@@ -273,12 +273,12 @@ impl Reclaimer for Asked {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.0.fetch_add(1, Ordering::Relaxed); // a count
+        self.0.fetch_add(1, Ordering::Relaxed); // // relaxed: a count
         PageCount::ZERO
     }
 }
 
-/// The registration is the only handle of the reclaimer.
+/// Here only the registration keeps the reclaimer alive.
 #[test]
 fn a_reclaimer_that_nobody_else_keeps_is_asked() {
     let pool = pool(16 * MIB);
@@ -298,7 +298,7 @@ fn background_reclaim_lifts_a_node_above_its_low_watermark() {
     let pool = pool(64 * MIB);
     let cache = Cache::full(&pool);
     let _registered = pool.register_reclaimer(&cache);
-    // Below `low` this wakes the worker. Never ends if it is not woken or does nothing.
+    // An allocation below `low` wakes the worker. This never ends if the worker is not woken or does nothing.
     while pool.events().background_reclaimed == 0 {
         pool.alloc(&PoolRequest::page().no_wait()).ok();
         thread::yield_now();
@@ -322,7 +322,7 @@ fn a_panicking_reclaimer_harms_nobody() {
     assert_all_free(&pool);
 }
 
-/// Ends its own registration when it is called, and with that itself; its end may panic.
+/// Drops its own registration when called, and with that itself; its destructor may panic.
 struct Leaves {
     own: std::sync::Mutex<Option<zonal_linux::Registration>>,
     panics: bool,
@@ -425,23 +425,23 @@ fn memory_leaves_and_comes_back_empty() {
     let mut range = pool.ranges().next().unwrap().frames;
     range.count = PageCount::new(1024);
     let address = pool.ptr_of(range.start).unwrap();
-    // SAFETY: mapped, and nobody has the frame.
+    // SAFETY: mapped, and the frame is not allocated.
     unsafe { address.write(7) };
     pool.offline_memory(range).unwrap();
     assert_eq!(pool.accounting().managed, PageCount::new(7 * 1024));
     assert!(pool.offline_memory(range).is_err());
-    // SAFETY: still mapped, and nobody has the frame.
+    // SAFETY: still mapped, and the frame is not allocated.
     assert_eq!(unsafe { address.read() }, 0);
     pool.online_memory(range).unwrap();
     assert!(pool.online_memory(range).is_err());
     assert_all_free(&pool);
 }
 
-/// Frames of a range that are in memory.
+/// Returns the number of frames of a range that are in memory.
 fn resident(pool: &Pool, range: FrameRange) -> usize {
     let mut pages = vec![0_u8; range.count.get() as usize];
     let start = pool.ptr_of(range.start).unwrap().as_ptr();
-    // SAFETY: a byte of room for each page of a mapped range.
+    // SAFETY: the buffer has a byte for each page of the mapped range.
     assert_eq!(unsafe { libc::mincore(start.cast(), 4096 * pages.len(), pages.as_mut_ptr()) }, 0);
     pages.iter().filter(|page| **page & 1 == 1).count()
 }
@@ -461,17 +461,17 @@ fn memory_of_a_prefaulted_pool_comes_back_with_memory() {
 
 #[test]
 fn caches_give_up_a_range_that_is_to_leave() {
-    // Of one node: the cache gives up frames of any.
+    // One node, because the cache frees frames of any node.
     let pool = Pool::builder().size(32 * MIB).nodes([node(0)]).build().unwrap();
     let cache = Cache::full(&pool);
-    // The workers may be about to ask for frames: the pool is full.
+    // The workers may be about to call reclaimers, because the pool is full.
     let on_request = Arc::new(OnRequest(Arc::clone(&cache)));
     let _registered = pool.register_reclaimer(&on_request);
     let cached = || cache.frames.lock().unwrap().len();
     let before = cached();
     let mut range = pool.ranges().next().unwrap().frames;
     range.count = PageCount::new(1024);
-    // One frame that no cache has keeps the range.
+    // One frame that is in no cache keeps the range online.
     let inside = |frames: &Frames| (range.start.get()..range.end().get()).contains(&frames.first().get());
     let kept = {
         let mut frames = cache.frames.lock().unwrap();
@@ -494,7 +494,7 @@ fn caches_give_up_a_range_that_is_to_leave() {
 fn prefault_tells_and_stops() {
     let most = AtomicU64::new(0);
     let told = |progress: zonal_linux::Progress| {
-        most.fetch_max(progress.done, Ordering::Relaxed); // one number
+        most.fetch_max(progress.done, Ordering::Relaxed); // // relaxed: one number
         ControlFlow::Continue(())
     };
     let builder = || Pool::builder().size(96 * MIB).prefault(Prefault::AtOnce);

@@ -1,8 +1,8 @@
-//! A pageset that its own CPU uses while another CPU drains or folds it, each thread pinned to its CPU;
-//! and holders of pagesets' locks that migrate between two CPUs.
+//! A pageset that its own CPU uses while another CPU drains or folds it, each thread bound to its CPU; and holders
+//! of pagesets' locks that migrate between two CPUs.
 //!
-//! `ZONAL_STRESS_SECONDS` makes it go on for longer. Neighbours: `sequences.rs` and `signals.rs` disturb
-//! sequences from outside, the interleavings of `zonal-verify` go through the same scenarios step by step.
+//! `ZONAL_STRESS_SECONDS` makes the test run longer. Neighbours: `sequences.rs` and `signals.rs` interrupt
+//! sequences from outside; `zonal-verify` explores all interleavings of the same scenarios.
 
 mod common;
 
@@ -16,7 +16,7 @@ use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
 
 const POOL_BYTES: u64 = 64 << 20;
-/// Frames that an owner holds at most in a round: within the pageset, and past its ends.
+/// Largest number of frames that an owner holds in a round: within the pageset, and past its ends.
 const HELD: [usize; 3] = [1, 3, 200];
 /// Frames that an owner allocates in a race.
 const FRAMES: usize = 1_000_000;
@@ -28,7 +28,7 @@ enum Visit {
     Tick,
 }
 
-/// Races have the CPUs for themselves, one after the other.
+/// Races use the CPUs one after the other.
 static CPUS: Mutex<()> = Mutex::new(());
 
 fn pool() -> Pool {
@@ -39,7 +39,7 @@ fn pool() -> Pool {
     pool
 }
 
-/// Two CPUs, or `None` and a message where there is one.
+/// Returns two CPUs, or `None` with a message where there is only one.
 fn two_cpus() -> Option<[usize; 2]> {
     let cpus = allowed_cpus();
     let two = cpus.first_chunk().copied();
@@ -49,8 +49,8 @@ fn two_cpus() -> Option<[usize; 2]> {
     two
 }
 
-/// Interrupts of the calling thread that restart no sequence, because the thread goes on at once: what other
-/// CPUs do in the meantime happens between two instructions.
+/// Interrupts of the calling thread that restart no sequence, because the thread continues at once: other CPUs then
+/// act between two of its instructions.
 struct Interrupts {
     timer: OwnedFd,
     random: u64,
@@ -61,11 +61,11 @@ impl Interrupts {
         // SAFETY: no preconditions.
         let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
         assert!(timer >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: just opened, and known to nobody else.
+        // SAFETY: just opened, and owned by nothing else.
         Self { timer: unsafe { OwnedFd::from_raw_fd(timer) }, random: 1 }
     }
 
-    /// Expires in 1 to 5 microseconds. Nobody reads the timer, so that it interrupts and wakes no thread.
+    /// Expires in 1 to 5 microseconds. The timer is never read, so it interrupts the thread but wakes none.
     fn expire_soon(&mut self) {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -78,7 +78,7 @@ impl Interrupts {
     }
 }
 
-/// Frames that a thread allocates between two interrupts, about.
+/// Approximate number of frames that a thread allocates between two interrupts.
 const FRAMES_UNDISTURBED: usize = 64;
 
 /// Allocates and frees frames, `held` at once.
@@ -110,7 +110,7 @@ fn visit(pool: &Pool, visit: Visit, owner: CpuId) {
     }
 }
 
-/// An owner on one CPU, a visitor on another.
+/// Runs an owner on one CPU, and a thread that drains or ticks on another.
 fn race(what: Visit, held: usize, [own, other]: [usize; 2]) {
     let pool = &pool();
     let over = &AtomicBool::new(false);
@@ -122,7 +122,7 @@ fn race(what: Visit, held: usize, [own, other]: [usize; 2]) {
         });
         let visitor = scope.spawn(move || {
             pin_to(other);
-            // Relaxed: says only when to end.
+            // Relaxed: only a flag that ends the race.
             let going_on = |_: &u64| !over.load(Relaxed);
             (0..).take_while(going_on).inspect(|_| visit(pool, what, CpuId::new(own as u32))).count()
         });
@@ -143,15 +143,15 @@ fn remote_drains_and_ticks_keep_the_accounting_exact() {
     }
 }
 
-/// Migrations of a holder in a race, each about at a time of its own.
+/// Migrations of a holder in a race, each at a slightly different time.
 const MIGRATIONS: u32 = 2_000;
-/// How long a holder runs on the owner's CPU: it gets as far as it gets.
+/// How long a holder runs on the owner's CPU; it may be interrupted anywhere.
 const RUN: Duration = Duration::from_micros(25);
 /// Frames that the owner allocates after a migration, one by one.
 const FRAMES_AFTER: usize = 400;
 
 /// A thread refills and drains the owner's pageset under its lock. When the owner wakes up, that thread is
-/// preempted somewhere in there, and goes on on another CPU while the owner pops and pushes.
+/// preempted somewhere in between, and continues on another CPU while the owner pops and pushes.
 fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
     let pool = &pool();
     let over = &AtomicBool::new(false);
@@ -176,7 +176,7 @@ fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
             let (holder, mut interrupts) = (holder.recv().unwrap(), Interrupts::new());
             for _ in 0..MIGRATIONS {
                 move_thread(holder, own);
-                std::thread::sleep(RUN); // waits for nothing, but lets the holder run
+                std::thread::sleep(RUN); // // waits for nothing, but lets the holder run
                 move_thread(holder, other);
                 use_frames(pool, 1, FRAMES_AFTER, &mut interrupts);
             }

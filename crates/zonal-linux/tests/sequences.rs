@@ -1,6 +1,6 @@
-//! Takes and gives that are disturbed in every way that a kernel knows: more threads than CPUs,
-//! threads that hop between CPUs, signals at any instruction, other CPUs that drain, CPUs that go and
-//! come. No frame may have two owners, none may be lost.
+//! Allocations and frees under every kind of interruption: more threads than CPUs, threads that migrate between
+//! CPUs, signals at any instruction, other CPUs that drain, and CPUs that go offline and come online. No frame may
+//! have two owners, and none may be lost.
 
 mod common;
 
@@ -25,7 +25,7 @@ struct Stress {
 }
 
 impl Stress {
-    /// Takes and gives back in runs of random lengths, until it is over.
+    /// Allocates and frees in runs of random lengths, until the test is over.
     fn work(&self, name: u32) {
         let (mut random, mut held) = (u64::from(name) | 1, Vec::new());
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -54,11 +54,11 @@ impl Stress {
 
     fn give(&self, frame: Pfn, name: u32) {
         self.owners.release(frame.get(), 1, name);
-        // SAFETY: raw blocks of `work` are given back once and belong to no `Frames`.
+        // SAFETY: raw blocks of `work` are freed once and belong to no `Frames`.
         unsafe { self.pool.free_raw(frame, Order::PAGE) }.unwrap();
     }
 
-    /// Disturbs the workers from outside.
+    /// Interferes with the workers from outside.
     fn disturb(&self, workers: &[libc::pthread_t]) {
         let tunings = [PagesetTuning::Depth, PagesetTuning::Fixed, PagesetTuning::Stepwise];
         for round in 0_usize.. {
@@ -109,7 +109,7 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
             disturber_of_all.push(disturber);
             scope.spawn(move || {
                 work_disturbed(&disturbers, || {
-                    // One thread that panics ends all.
+                    // A thread that panics ends all others.
                     let _ends = when_dropped(|| stress.over.store(true, Ordering::Relaxed));
                     // SAFETY: no preconditions.
                     sender.send(unsafe { libc::pthread_self() }).unwrap();
@@ -140,18 +140,18 @@ fn no_frame_has_two_owners_however_sequences_are_disturbed() {
 mod without_an_area {
     use super::*;
 
-    /// Has the kernel forget the restartable-sequence area of the calling thread, as if the thread had been
-    /// started without the C library; whether it had one.
+    /// Unregisters the restartable-sequence area of the calling thread, as if the thread had not been started by
+    /// the C library. Returns whether it had one.
     fn unregister_area() -> bool {
         const SIGNATURE: u32 = if cfg!(target_arch = "aarch64") { 0xd428_bc00 } else { 0x5305_3053 };
         const UNREGISTER: libc::c_int = 1;
         // SAFETY: the name ends in a zero byte.
         let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
-        // SAFETY: a `ptrdiff_t` of the C library, which is there where sequences are used.
+        // SAFETY: a `ptrdiff_t` of the C library, which exists where sequences are used.
         let area = thread_pointer().wrapping_add_signed(unsafe { offset.cast::<isize>().read() });
-        // The size that was registered is not told: 32, or a larger one in later versions.
+        // The registered size is not known: 32, or a larger one in later versions.
         (32..=256).step_by(4).any(|bytes| {
-            // SAFETY: the area is the calling thread's own, and nothing of it is used from here on.
+            // SAFETY: the area belongs to the calling thread, and is not used after this.
             unsafe { libc::syscall(libc::SYS_rseq, area, bytes, UNREGISTER, SIGNATURE) == 0 }
         })
     }
@@ -190,7 +190,7 @@ mod without_an_area {
                             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
                         }
                     }
-                    pool.drain_pagesets(); // the walk over everything is for when all have ended
+                    pool.drain_pagesets(); // // checking everything is for when all have ended
                 });
             }
         });

@@ -1,8 +1,8 @@
-//! Sequences under a storm of timer signals, and of moves from CPU to CPU: bounded work, no frame lost
-//! or doubled.
+//! Sequences under many timer signals and migrations between CPUs: the work is bounded, and no frame is lost or
+//! duplicated.
 //!
-//! The kernel moves an interrupted sequence to its abort before it calls a handler, so that handlers
-//! can count aborts by where they interrupt. `ZONAL_STRESS_SECONDS` makes it go on for longer.
+//! The kernel moves an interrupted sequence to its abort before it calls a handler, so handlers can count aborts by
+//! the address they interrupt. `ZONAL_STRESS_SECONDS` makes the test run longer.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 mod common;
@@ -22,20 +22,20 @@ use zonal_testing::{Ledger, skipped};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 3;
-/// Takes of each thread in a round.
+/// Allocations of each thread in a round.
 const TAKES: u32 = 150_000;
-/// Rounds after which a machine that has interrupted no sequence is taken to be broken.
+/// Rounds after which a machine that has interrupted no sequence is considered broken.
 const ROUNDS_MAX: u32 = 200;
 
-// Relaxed everywhere: counts, and settings that are there before the timers.
+// Relaxed everywhere: counts, and settings that are stored before the timers start.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static ABORTS: AtomicU64 = AtomicU64::new(0);
-/// Steps that a handler does for nothing.
+/// Iterations that a handler spends in a busy loop.
 static BURN: AtomicU64 = AtomicU64::new(0);
 
-/// Where a signal has interrupted its thread.
+/// Returns the address at which a signal interrupted its thread.
 fn interrupted_at(context: *mut c_void) -> u64 {
-    // SAFETY: the kernel passes the context of a handler that asks for it.
+    // SAFETY: the kernel passes the context to a handler that requested it.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     #[cfg(target_arch = "x86_64")]
     return context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
@@ -56,17 +56,17 @@ extern "C" fn on_timer(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) 
 }
 
 thread_local! {
-    /// The timer of this thread, and its microseconds.
+    /// Timer of this thread, and its period in microseconds.
     static TIMER: Cell<Option<(libc::timer_t, i64)>> = const { Cell::new(None) };
 }
 
-/// Has a timer signal once. A handler does it last, so that however slow signals are, its thread gets on
-/// between two of them.
+/// Arms a timer once. A handler does it last, so that its thread makes progress between two signals however slow
+/// they are.
 fn expire_in(timer: libc::timer_t, micros: i64) {
     let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let value = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
     let times = libc::itimerspec { it_interval: once, it_value: value };
-    // SAFETY: the timer lives while it is its thread's; the call may be made by handlers.
+    // SAFETY: the timer exists as long as it belongs to its thread; handlers may make this call.
     let failed = unsafe { libc::timer_settime(timer, 0, &times, std::ptr::null_mut()) };
     assert_eq!(failed, 0);
 }
@@ -82,19 +82,19 @@ fn handle_timers() {
     assert_eq!(failed, 0);
 }
 
-/// A timer that signals the calling thread while this lives.
+/// A timer that signals the calling thread until this is dropped.
 struct Timer(libc::timer_t);
 
 impl Timer {
-    /// So many microseconds after the last handler has ended.
+    /// Starts a timer that fires this many microseconds after the last handler has returned.
     fn every(micros: i64) -> Self {
-        // SAFETY: all-zero is a valid event; what counts is set below.
+        // SAFETY: all-zero is a valid event; the relevant fields are set below.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = libc::SIGALRM;
         event.sigev_notify_thread_id = thread_id();
         let mut timer = std::ptr::null_mut();
-        // SAFETY: both live during the call.
+        // SAFETY: both outlive the call.
         let failed = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) };
         assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
         TIMER.set(Some((timer, micros)));
@@ -111,13 +111,13 @@ impl Drop for Timer {
     }
 }
 
-/// One pool, its users, and where they are.
+/// One pool, the threads that use it, and its ledger.
 struct Storm {
     pool: Pool,
     owners: Ledger,
-    /// Threads to be moved about; 0 before they begin.
+    /// Ids of the threads to be migrated; 0 before they start.
     threads: Vec<AtomicI32>,
-    /// Threads that still work.
+    /// Number of threads that still work.
     at_work: AtomicU32,
 }
 
@@ -128,7 +128,7 @@ impl Storm {
         Self { pool, owners, threads, at_work: AtomicU32::new(0) }
     }
 
-    /// A fixed number of takes, and as many gives, in runs of random lengths.
+    /// Does a fixed number of allocations, and as many frees, in runs of random lengths.
     fn work(&self, name: u32, micros: i64) {
         self.threads[name as usize - 1].store(thread_id(), Relaxed);
         let _timer = Timer::every(micros);
@@ -155,18 +155,18 @@ impl Storm {
 
     fn give(&self, block: Block, name: u32) {
         self.owners.release(block.first.get(), block.order.pages().get(), name);
-        // SAFETY: raw blocks of `work` are given back once and belong to no `Frames`.
+        // SAFETY: raw blocks of `work` are freed once and belong to no `Frames`.
         unsafe { self.pool.free_raw(block.first, block.order) }.unwrap();
     }
 
-    /// Moves all threads to the next CPU, and again, until none works.
+    /// Moves all threads to the next CPU, repeatedly, until all have finished.
     fn move_about(&self) -> u64 {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let mut moves = 0;
         while self.at_work.load(Relaxed) != 0 {
             for thread in self.threads.iter().map(|thread| thread.load(Relaxed)).filter(|&thread| thread != 0)
             {
-                move_thread(thread, moves as usize % cpus); // none has ended (`work_disturbed`)
+                move_thread(thread, moves as usize % cpus); // // none has ended (`work_disturbed`)
             }
             moves += 1;
         }

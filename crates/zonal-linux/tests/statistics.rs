@@ -1,4 +1,4 @@
-//! Counters of a pool: folded by its own clock at the interval that is set, and on demand.
+//! Counters of a pool: folded by its own clock at the configured interval, and on demand.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use zonal::config::StatInterval;
 use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
 
-/// Far more than anything here takes: a test that waits longer has failed.
+/// Far more than anything here needs: a test that waits longer has failed.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -24,7 +24,7 @@ fn pool(interval: StatInterval) -> Pool {
     Pool::builder().size(64 << 20).fake_nodes(2).config(config).build().unwrap()
 }
 
-/// Three pages of node 1, allocated on a CPU of node 0.
+/// Allocates three pages of node 1, on a CPU of node 0.
 fn pages(pool: &Pool) -> Vec<Frames> {
     let first = pool.topology().nodes()[0].cpus[0];
     let _acting = pool.act_as(first).unwrap();
@@ -43,7 +43,7 @@ fn a_pool_folds_its_counters_at_the_interval_that_is_set() {
     let held = pages(&pool);
     let kept = |pool: &Pool| pool.zones().nth(1).unwrap().in_pagesets;
     assert_ne!(kept(&pool), PageCount::ZERO);
-    // Three ticks at least: so long must a pageset of another node's CPU have been idle.
+    // At least three ticks: a pageset on another node's CPU must have been idle for that long.
     eventually("an idle pageset of another node drains", || kept(&pool) == PageCount::ZERO);
     assert_eq!(in_totals(&pool), 0, "ticks have come, but none that folds");
     pool.set_stat_interval(StatInterval::SECOND);

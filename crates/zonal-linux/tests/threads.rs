@@ -1,5 +1,5 @@
-//! The threads of a pool are ordinary ones, whatever the thread is that built it. One test, since it looks at the
-//! threads of its process.
+//! Checks that the threads of a pool are ordinary ones, whichever thread builds it. One test, because it inspects
+//! the threads of its process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use zonal_linux::Pool;
 use zonal_testing::{eventually, skipped, within_patience};
 
-/// Threads of pools by name: the number of each.
+/// Returns the threads of pools: name and thread id.
 fn pool_threads() -> BTreeMap<String, libc::pid_t> {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap());
     let named = tasks.filter_map(|task| {
@@ -18,7 +18,7 @@ fn pool_threads() -> BTreeMap<String, libc::pid_t> {
     named.filter(|(name, _)| name.starts_with("zonal-")).collect()
 }
 
-/// A pool with its four threads, which have given themselves their names.
+/// Makes a pool with its four threads, once they have named themselves.
 fn pool() -> (Pool, BTreeMap<String, libc::pid_t>) {
     eventually("the end of earlier threads", || pool_threads().is_empty());
     let pool = Pool::builder().size(16 << 20).fake_nodes(2).build().unwrap();
@@ -26,7 +26,7 @@ fn pool() -> (Pool, BTreeMap<String, libc::pid_t>) {
     (pool, pool_threads())
 }
 
-/// The signals that a thread blocks, a bit each.
+/// Returns the signals that a thread blocks, one bit each.
 fn blocked(thread: libc::pid_t) -> u64 {
     let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
@@ -47,7 +47,7 @@ fn cpus_of(thread: libc::pid_t) -> u32 {
 
 fn no_signal_of_the_program_is_taken() {
     let of_this_thread = || {
-        // SAFETY: a thread's own number.
+        // SAFETY: returns the thread's own id.
         blocked(unsafe { libc::gettid() })
     };
     // SAFETY: a set of bits, for which zeros are valid.
@@ -67,7 +67,7 @@ fn no_signal_of_the_program_is_taken() {
             assert!(mask & bit(signal) != 0, "{name} takes signal {signal}");
         }
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
-            // It begins with the builder's mask.
+            // It starts with the builder's mask.
             eventually(&format!("{name} that takes its own signal {signal}"), || {
                 blocked(thread) & bit(signal) == 0
             });
@@ -75,7 +75,7 @@ fn no_signal_of_the_program_is_taken() {
     }
 }
 
-/// Signals of the builder's own that it blocks, to wait for them later, stay pending while it builds.
+/// Signals that the builder blocks, to wait for them later, stay pending while it builds.
 fn pending_signals_of_the_builder_stay_so() {
     for signal in [libc::SIGTRAP, libc::SIGSYS, libc::SIGFPE, libc::SIGBUS, libc::SIGSEGV, libc::SIGILL] {
         // SAFETY: a set of bits, for which zeros are valid.
@@ -84,7 +84,7 @@ fn pending_signals_of_the_builder_stay_so() {
         assert_eq!(unsafe { libc::sigaddset(&raw mut set, signal) }, 0);
         // SAFETY: reads the set. The child of this test ends with this mask.
         assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, null_mut()) }, 0);
-        // SAFETY: to this thread, which blocks it.
+        // SAFETY: sent to this thread, which blocks it.
         assert_eq!(unsafe { libc::raise(signal) }, 0);
         let (pool, threads) = pool();
         for (name, thread) in threads {
@@ -99,7 +99,7 @@ fn pending_signals_of_the_builder_stay_so() {
     }
 }
 
-/// A program that blocks a signal after it has built a pool, to wait for it as daemons do.
+/// A program may block a signal after it has built a pool, to wait for it as daemons do.
 fn a_signal_that_the_program_blocks_stays_pending() {
     let (pool, _threads) = pool();
     // SAFETY: a set of bits, for which zeros are valid.
@@ -109,7 +109,7 @@ fn a_signal_that_the_program_blocks_stays_pending() {
     // SAFETY: reads the set. The child of this test ends with this mask.
     assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, null_mut()) }, 0);
     let this = std::process::id() as libc::pid_t;
-    // SAFETY: to this child alone, all of whose own threads block it now.
+    // SAFETY: sent to this child alone, all of whose own threads block it now.
     assert_eq!(unsafe { libc::kill(this, libc::SIGTERM) }, 0);
     let mut which = 0;
     // SAFETY: reads the set and writes the number.
@@ -126,7 +126,7 @@ fn threads_of_a_real_time_builder_are_ordinary() {
     }
     let (_pool, threads) = pool();
     let policy = |thread| {
-        // SAFETY: no memory is touched.
+        // SAFETY: accesses no memory.
         unsafe { libc::sched_getscheduler(thread) }
     };
     for (name, thread) in threads {
@@ -160,7 +160,7 @@ fn threads_of_a_builder_on_one_cpu_run_anywhere() {
 
 #[test]
 fn threads_of_a_pool() {
-    // On threads of their own, which end with what they change of themselves.
+    // On separate threads, so that what they change of themselves ends with them.
     within_patience("signals", no_signal_of_the_program_is_taken);
     within_patience("real time", threads_of_a_real_time_builder_are_ordinary);
     within_patience("affinity", threads_of_a_builder_on_one_cpu_run_anywhere);
@@ -168,15 +168,15 @@ fn threads_of_a_pool() {
     in_a_child("a builder with signals pending died of one", pending_signals_of_the_builder_stay_so);
 }
 
-/// Runs `work` in a child with one thread: those of the test harness would take signals.
+/// Runs `work` in a child with one thread: the threads of the test harness would receive signals.
 fn in_a_child(what: &str, work: fn()) {
-    // SAFETY: in the child only this runs and then `_exit`; the C library makes its heap usable there.
+    // SAFETY: the child runs only this and then `_exit`; the C library makes its heap usable there.
     let id = unsafe { libc::fork() };
     if id == 0 {
-        // SAFETY: ends this process later.
+        // SAFETY: sets a timer that kills this process later.
         unsafe { libc::alarm(60) };
         let failed = std::panic::catch_unwind(work).is_err();
-        // SAFETY: ends this process, without the parent's handlers.
+        // SAFETY: ends this process, without running the parent's exit handlers.
         unsafe { libc::_exit(i32::from(failed)) };
     }
     let mut status = -1;

@@ -1,4 +1,4 @@
-//! A pool's state written as files of `/proc` and `/sys` reads back as the machine the pool is.
+//! Checks that a pool's state written as files of `/proc` and `/sys` reads back as the pool's machine.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use zonal_machine::{Capture, KernelVersion, MachineModel, Rules, capture, explai
 
 const MIB: u64 = 1 << 20;
 
-/// Takes blocks from every CPU there is, so that figures are not zero.
+/// Allocates blocks from every CPU, so that numbers are not zero.
 fn use_it(pool: &Pool) -> Vec<zonal_linux::Frames> {
     let cpus: Vec<_> = pool.topology().nodes().iter().flat_map(|node| node.cpus.clone()).collect();
     let mut held = Vec::new();
@@ -29,7 +29,7 @@ fn written_and_read(pool: &Pool, root: &Path) -> Capture {
     capture(root).unwrap()
 }
 
-/// Everything that is read back is what the pool says of itself.
+/// Checks that everything that is read back equals the pool's own report.
 fn check(pool: &Pool, model: &MachineModel) {
     let observed = model.observed.as_ref().unwrap();
     assert_eq!(u64::from(model.page_bytes), pool.page_bytes() as u64);
@@ -62,8 +62,8 @@ fn check(pool: &Pool, model: &MachineModel) {
     assert_eq!(observed.kernel, Some(KernelVersion::new(6, 12)));
 }
 
-/// What a kernel with the same rules would do with such a machine is what the pool does, except where bounds
-/// of `pageset.high` are this allocator's own: on CPUs of other nodes, and where metadata has no more slots.
+/// Checks that the pool does what a kernel with the same rules would do on such a machine, except where bounds of
+/// `pageset.high` are specific to this allocator: on CPUs of other nodes, and where metadata has no more slots.
 fn check_rules(model: &MachineModel) {
     let report = explain(model, &Rules::of(KernelVersion::new(6, 12)));
     assert!(report.checks.len() > 7 * model.zones.len(), "{} checks", report.checks.len());

@@ -1,4 +1,4 @@
-//! A library that used a pool is closed, and its threads live on.
+//! Checks that a library that used a pool can be closed while its threads continue.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zonal_testing::{eventually, skipped};
 
-/// The library of `unloading/library.rs`, an example of this package.
+/// Returns the path of the library `unloading/library.rs`, an example of this package.
 fn library() -> PathBuf {
     let program = std::env::current_exe().expect("the test has a file");
     let folder = program.parent().and_then(|deps| deps.parent()).expect("the target's folder");
@@ -14,7 +14,7 @@ fn library() -> PathBuf {
 }
 
 fn open(name: &CStr, flags: c_int) -> *mut c_void {
-    // SAFETY: the library has no code that runs when it is loaded beyond that of the standard library.
+    // SAFETY: loading the library runs no code except that of the standard library.
     unsafe { libc::dlopen(name.as_ptr(), flags) }
 }
 
@@ -24,12 +24,12 @@ unsafe fn symbol<T: Copy>(library: *mut c_void, name: &CStr) -> T {
     // SAFETY: the library is open.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     assert!(!found.is_null(), "{name:?} is missing");
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees the type.
     unsafe { std::mem::transmute_copy(&found) }
 }
 
-/// The kernel looks at the descriptor that a thread named last whenever it takes the thread off its CPU: it must
-/// still be there when a library that used sequences has been closed.
+/// The kernel reads the descriptor that a thread used last at every preemption of the thread: it must still be
+/// mapped when a library that used sequences has been closed.
 #[test]
 fn a_library_that_used_sequences_stays_and_its_threads_live_on() {
     let path = library();
@@ -46,7 +46,7 @@ fn a_library_that_used_sequences_stays_and_its_threads_live_on() {
     // SAFETY: as above.
     let close: extern "C" fn() = unsafe { symbol(handle, c"zonal_close") };
 
-    // On threads of their own that end: destructors of thread locals would keep the library as well.
+    // On separate threads that end: destructors of thread locals would keep the library loaded as well.
     let apart = |work: &(dyn Fn() -> bool + Sync)| {
         std::thread::scope(|scope| scope.spawn(work).join()).expect("the pool opens and closes")
     };
@@ -57,7 +57,7 @@ fn a_library_that_used_sequences_stays_and_its_threads_live_on() {
             let used = pairs(1000);
             done.store(true, Ordering::Release); // pairs with the acquire below
             while !closed.load(Ordering::Acquire) {
-                std::hint::spin_loop(); // without a system call, which would clear the descriptor
+                std::hint::spin_loop(); // // without a system call, which would clear the descriptor
             }
             std::thread::yield_now();
             used
@@ -75,8 +75,8 @@ fn a_library_that_used_sequences_stays_and_its_threads_live_on() {
     if !used {
         return skipped!("no restartable sequences here");
     }
-    // While a thread lives whose thread locals the library would destroy, it stays loaded in any case. All
-    // such threads have ended, so the next time it is closed nothing else holds it.
+    // While a thread exists whose thread locals the library would destroy, the library stays loaded in any case.
+    // All such threads have ended, so nothing else keeps it when it is closed again.
     let is_loaded = || open(&name, libc::RTLD_NOW | libc::RTLD_NOLOAD);
     let again = is_loaded();
     if !again.is_null() {

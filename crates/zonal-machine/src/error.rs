@@ -1,4 +1,4 @@
-//! What can be wrong with a machine file or a captured machine, each in one line, whatever it quotes.
+//! Errors of machine files and captured machines, each printed on one line whatever it quotes.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use zonal::units::{MAX_NODES, ZoneKind};
 use crate::escape::Excerpt;
 use crate::kernel::VersionError;
 
-/// Why there is no machine.
+/// The reason why no machine could be read or captured.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file could not be read.
@@ -15,10 +15,10 @@ pub enum MachineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Not JSON, or not of a machine file's shape.
+    /// A file that is not JSON or does not have the structure of a machine file.
     #[error("{}: {}: {}", Excerpt::name(origin), Excerpt::name(field), Excerpt::sentence(problem))]
     Shape {
         /// The file.
@@ -30,7 +30,7 @@ pub enum MachineError {
         /// What is wrong, with line and column.
         problem: String,
     },
-    /// Of the right shape, but no possible machine.
+    /// A file of the right structure that does not describe a possible machine.
     #[error("{}: {}: {}", Excerpt::name(origin), Excerpt::name(field), Excerpt::sentence(problem))]
     Invalid {
         /// The file.
@@ -40,33 +40,34 @@ pub enum MachineError {
         /// What is wrong.
         problem: Problem,
     },
-    /// A tree to capture from has nothing in it.
+    /// A directory to capture from that contains neither `proc` nor `sys`.
     #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", Excerpt::name(.0.display()))]
     NoTree(PathBuf),
-    /// A captured tree tells of no memory.
+    /// A captured tree without any memory figures.
     #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", Excerpt::name(.0.display()))]
     NoMemory(PathBuf),
-    /// A file of a captured tree makes no sense.
+    /// A malformed file of a captured tree.
     #[error("{}: {}", Excerpt::name(path.display()), Excerpt::sentence(problem))]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what would be right.
+        /// What is wrong, and what is allowed.
         problem: String,
     },
-    /// There is no preset of that name.
+    /// An unknown preset name.
     #[error("no preset is called \"{}\"; there are: {known}", Excerpt::name(name))]
     UnknownPreset {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
 }
 
 impl MachineError {
-    /// What is wrong, in one line, without anything that stands in the file: for a file that somebody else named,
-    /// which may be none of theirs to know.
+    /// Returns what is wrong in one line, without any of the file's contents.
+    ///
+    /// For a file that another user named, who may not be allowed to read it.
     #[must_use]
     pub fn without_contents(&self) -> String {
         const MORE: &str = "`zonal machine --file` says what is wrong with it";
@@ -75,7 +76,7 @@ impl MachineError {
                 format!("{}:{line}:{column}: this is not as in a machine file; {MORE}", Excerpt::name(origin))
             }
             Self::Invalid { origin, field, .. } => {
-                // Places in lists are no contents, keys of maps are.
+                // Positions in lists are not contents; keys of maps are.
                 let known = field.find(FALLBACK_ORDER).map_or(field.len(), |at| at + FALLBACK_ORDER.len());
                 format!(
                     "{}: {}: no machine can have this; {MORE}",
@@ -88,12 +89,12 @@ impl MachineError {
     }
 }
 
-/// The one field whose parts are named by the file.
+/// The only field whose parts are named by the file.
 pub(crate) const FALLBACK_ORDER: &str = "observed.fallback_order";
 
-/// What makes a well-formed description no possible machine.
+/// The reason why a well-formed description is not a possible machine.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[allow(missing_docs)] // each message says what its fields are
+#[allow(missing_docs)] // each message explains its fields
 pub enum Problem {
     #[error("{0} is no page size; it must be a power of two, 4096..=1073741824")]
     PageBytes(u64),

@@ -1,18 +1,18 @@
-//! Text from outside, made fit for a terminal and for a single line.
+//! Escapes text from outside for a terminal and for a single line.
 //!
-//! A captured host's name, the title of an experiment or the name of a file can hold what moves a cursor,
-//! what begins a new line or what turns the order of letters around. Whatever prints such text wraps it in
-//! [`Escaped`]: errors of this crate and of the lab, the command line, reports. JSON documents have the text
-//! itself.
+//! A captured host name, the title of an experiment or a file name can contain characters that move the
+//! cursor, begin a new line or reverse the direction of text. Code that prints such text wraps it in
+//! [`Escaped`]: errors of this crate and of the lab, the command line, and reports. JSON documents contain
+//! the text itself.
 
 use std::fmt::{self, Display, Write};
 
-/// Shows text without characters that act on a terminal or cannot be seen.
+/// Displays text without invisible characters and without characters that act on a terminal.
 ///
-/// Written as `\uXXXX`, as JSON writes them (line breaks and tabs as `\n`, `\r`, `\t`), are: control characters
-/// (C0, C1 and delete), separators of lines, format characters (overrides of direction, characters without
-/// width), and code points that stand for nothing. All else stays, backslashes too, so that escaping again
-/// changes nothing. In a string of a JSON document the outcome means the same string.
+/// These are written as `\uXXXX`, as in JSON (line breaks and tabs as `\n`, `\r`, `\t`): control characters
+/// (C0, C1 and delete), line separators, format characters (direction overrides, zero-width characters) and
+/// unassigned code points. All other characters stay, including backslashes, so escaping twice changes
+/// nothing. In a string of a JSON document the output means the same string.
 ///
 /// ```
 /// use zonal_machine::Escaped;
@@ -30,7 +30,8 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
-/// As [`Escaped`], but no longer than fits an error: of longer text the middle is left out.
+/// Displays text as [`Escaped`] does, but limits its length for use in an error: the middle of longer text is
+/// omitted.
 ///
 /// ```
 /// use zonal_machine::Excerpt;
@@ -41,22 +42,22 @@ impl<T: Display> Display for Escaped<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt<T> {
     text: T,
-    /// Letters of the beginning that are shown, and of the end.
+    /// Numbers of characters that are shown of the beginning and of the end.
     ends: (usize, usize),
 }
 
 impl<T> Excerpt<T> {
-    /// A name, a path or a value: 200 letters.
+    /// Wraps a name, a path or a value: 200 characters.
     pub const fn name(text: T) -> Self {
         Self { text, ends: (100, 100) }
     }
 
-    /// A sentence that quotes something, first or in between: 600 letters.
+    /// Wraps a sentence that quotes something at its beginning or in the middle: 600 characters.
     pub const fn sentence(text: T) -> Self {
         Self { text, ends: (200, 400) }
     }
 
-    /// Everything that is said of a mistake: 2000 letters.
+    /// Wraps a complete error message: 2000 characters.
     pub const fn line(text: T) -> Self {
         Self { text, ends: (1000, 1000) }
     }
@@ -75,7 +76,7 @@ impl<T: Display> Display for Excerpt<T> {
     }
 }
 
-/// Collects text, escaped.
+/// A buffer that escapes the text written to it.
 struct Escaper(String);
 
 impl Write for Escaper {
@@ -100,7 +101,7 @@ impl Write for Escaper {
     }
 }
 
-/// Whether a character that is not ASCII is one to look at, or a space between such.
+/// Whether a non-ASCII character is visible, or is a space between visible characters.
 fn can_be_seen(letter: char) -> bool {
     if letter.is_whitespace() {
         let separates_lines = matches!(letter, '\u{2028}' | '\u{2029}');
@@ -109,15 +110,15 @@ fn can_be_seen(letter: char) -> bool {
     if is_blank(letter) {
         return false;
     }
-    // The standard library knows what is printable and tells by what it escapes. Marks that go with a letter
-    // are escaped at the beginning of a text only, hence the letter before.
+    // The standard library knows which characters are printable; what it escapes shows it. Combining marks
+    // are escaped only at the beginning of a text, hence the letter before.
     let mut text = String::from("a");
     text.push(letter);
     text.escape_debug().nth(1) == Some(letter)
 }
 
-/// Whether a letter or mark leaves nothing to look at: those of Unicode's `Default_Ignorable_Code_Point` that are
-/// printable otherwise, and the empty Braille pattern.
+/// Whether a character is blank: those of Unicode's `Default_Ignorable_Code_Point` that otherwise count as
+/// printable, and the empty Braille pattern.
 const fn is_blank(letter: char) -> bool {
     matches!(
         letter,

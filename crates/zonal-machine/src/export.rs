@@ -1,4 +1,4 @@
-//! Writing machine files that read back as the same machine.
+//! Writes machine files that read back as the same machine.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::model::{MachineModel, NodeModel, Observed, ObservedZone, Presence, Se
 use crate::output::{self, Kind, Replace, WriteError};
 
 impl MachineModel {
-    /// The machine as the text of a machine file.
+    /// Returns the machine as the text of a machine file.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string(&self.exported()).expect("numbers and names are always JSON");
@@ -21,10 +21,10 @@ impl MachineModel {
         text
     }
 
-    /// Writes a machine file, as a whole or not at all.
+    /// Writes a complete machine file, or nothing.
     ///
     /// # Errors
-    /// When something is there that may not be replaced, or the file system refuses.
+    /// Returns an error if `path` exists and may not be replaced, or if the file system reports one.
     pub fn write(&self, path: &Path, replace: Replace) -> Result<(), WriteError> {
         output::write(path, &self.to_json(), Kind::Machine, replace)
     }

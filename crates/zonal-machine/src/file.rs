@@ -1,7 +1,7 @@
-//! Machine files as written: JSON of a fixed shape, nothing checked beyond it.
+//! Machine files as written: JSON of a fixed structure, with no checks beyond it.
 //!
-//! Integers are bare here, as in the file: lengths in frames, ids as the machine has them. Unknown
-//! keys are errors. Neighbours: `resolve.rs` makes a checked machine of it, `export.rs` the
+//! Integers are untyped here, as in the file: lengths in frames, ids as the machine has them. Unknown keys
+//! are errors. Neighbours: `resolve.rs` converts these types to a checked machine, `export.rs` does the
 //! reverse; captures and presets also start from these types.
 
 use std::collections::BTreeMap;
@@ -30,12 +30,12 @@ pub(crate) struct FileMachine {
     pub(crate) settings: FileSettings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) observed: Option<FileObserved>,
-    /// Written first, by [`Exported`].
+    /// The schema. [`Exported`] writes it, as the first key of the file.
     #[serde(default, skip_serializing)]
     pub(crate) schema: FileSchema,
 }
 
-/// A machine file as it is written: what it is stands at its head.
+/// A machine file as it is written: the schema comes first.
 #[derive(Serialize)]
 pub(crate) struct Exported {
     pub(crate) schema: FileSchema,
@@ -43,7 +43,7 @@ pub(crate) struct Exported {
     pub(crate) machine: FileMachine,
 }
 
-/// What the file is. Files written by hand need not say so.
+/// The schema of the file, which files written by hand may omit.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default)]
 pub(crate) enum FileSchema {
     #[default]
@@ -59,7 +59,7 @@ pub(crate) struct FileNode {
     pub(crate) distances: FileRow,
 }
 
-/// A row of distances in the order of the file; a node named twice is still there twice.
+/// A row of distances in the order of the file; a node named twice is kept twice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileRow(pub(crate) Vec<(u64, i64)>);
 
@@ -143,17 +143,17 @@ impl MachineModel {
     /// Reads a machine file.
     ///
     /// # Errors
-    /// One line that names the file, the field and what would be right.
+    /// Returns a one-line error that names the file, the field and the allowed values.
     pub fn read(path: &Path) -> Result<Self, MachineError> {
         let text = input::read_text(path, Limit::Document)
             .map_err(|source| MachineError::Read { path: path.to_owned(), source })?;
         Self::from_json(&text, &path.display().to_string())
     }
 
-    /// Takes the text of a machine file; `origin` names it in errors.
+    /// Parses the text of a machine file; `origin` names it in errors.
     ///
     /// # Errors
-    /// One line that names the file, the field and what would be right.
+    /// Returns a one-line error that names the file, the field and the allowed values.
     pub fn from_json(text: &str, origin: &str) -> Result<Self, MachineError> {
         let input = &mut serde_json::Deserializer::from_str(text);
         let file: FileMachine = serde_path_to_error::deserialize(&mut *input)

@@ -1,7 +1,7 @@
-//! Reads files that others wrote: without waiting, regular files only, and never more than a stated length.
+//! Reads untrusted files: without blocking, regular files only, and never more than a given length.
 //!
-//! A path from outside may name a device without end, a FIFO nobody writes to, or a link to a file that is
-//! none of the caller's business. Everything that reads such a path reads it here. Neighbours: `file.rs` and
+//! A path from outside may name an endless device, a FIFO without a writer, or a link to a file that the
+//! caller must not read. All code that reads such paths uses this module. Neighbours: `file.rs` and
 //! `capture/tree.rs` read machines with it, the lab reads experiments.
 
 use std::cell::Cell;
@@ -10,24 +10,24 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
-/// How long a file may be.
+/// The largest allowed length of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// A machine file: 64 MiB. That of a machine of 1024 nodes, with all distances and fallback orders, has about
-    /// 17 MiB.
+    /// A machine file: 64 MiB. The file of a machine with 1024 nodes, with all distances and fallback orders,
+    /// is about 17 MiB.
     Document,
-    /// An experiment or a table of figures, which people write: 4 MiB.
+    /// An experiment or a table of figures, which people write by hand: 4 MiB.
     Experiment,
-    /// `proc/zoneinfo` of a captured tree: 256 MiB. It has about 150 bytes for each CPU of each zone, so 160 MiB
+    /// `proc/zoneinfo` of a captured tree: 256 MiB. It has about 150 bytes per CPU and zone, which is 160 MiB
     /// for 8192 CPUs and 128 zones.
     ZoneInfo,
-    /// A kernel log or `proc/cpuinfo`: 64 MiB. Kernels keep 32 MiB of log at most, and tell less than 2 KiB of a
-    /// CPU.
+    /// A kernel log or `proc/cpuinfo`: 64 MiB. Kernels keep at most 32 MiB of log and print less than 2 KiB
+    /// per CPU.
     Log,
-    /// A list of CPUs or nodes, a row of distances, or the memory of a node: 1 MiB. A list of every other one of
-    /// 100000 CPUs has about 300 KiB.
+    /// A list of CPUs or nodes, a row of distances, or the memory of a node: 1 MiB. A list of every second
+    /// one of 100000 CPUs is about 300 KiB.
     List,
-    /// A setting or a name: 4 KiB, a page, which is what `/sys` and `/proc/sys` print at most.
+    /// A setting or a name: 4 KiB, which is one page, the most that `/sys` and `/proc/sys` print.
     Setting,
 }
 
@@ -45,27 +45,27 @@ impl Limit {
 
 /// Reads a regular file, following links.
 ///
-/// The reported size bounds nothing, because files of `/proc` and `/sys` report none: at most the limit is read
-/// of whatever is there. Nothing is opened that is not a regular file, because opening alone can wait (a FIFO)
-/// or act (a watchdog).
+/// The reported size is not used as the bound, because files of `/proc` and `/sys` report none: reading stops
+/// at the limit. A file that is not regular is never opened, because opening alone can block (a FIFO) or have
+/// side effects (a watchdog).
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for what is no regular file and [`ErrorKind::FileTooLarge`] for one that is
-/// longer than `limit`, both of which say what would be right; else what the system says.
+/// [`ErrorKind::InvalidInput`] for a file that is not regular and [`ErrorKind::FileTooLarge`] for one longer
+/// than `limit`, both of which state what is allowed; otherwise the system's error.
 pub fn read(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     check_regular(fs::metadata(path)?.file_type())?;
     read_opened(open(path, libc::O_NONBLOCK | libc::O_NOCTTY)?, limit.bytes(), || too_large(limit))
 }
 
-/// As [`read`], for text.
+/// Reads a text file in the same way as [`read`].
 ///
 /// # Errors
-/// As [`read`]; [`ErrorKind::InvalidData`] for what is not UTF-8.
+/// The errors of [`read`]; [`ErrorKind::InvalidData`] for a file that is not UTF-8.
 pub fn read_text(path: &Path, limit: Limit) -> io::Result<String> {
     text(read(path, limit)?)
 }
 
-/// The first bytes of a regular file that is no link, `most` at most.
+/// Reads at most `most` bytes from the beginning of a regular file that is not a link.
 pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     check_regular(fs::symlink_metadata(path)?.file_type())?;
     let file = open(path, libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)?;
@@ -74,7 +74,8 @@ pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How much may still be read of several files, in bytes: a link names a file as often as it likes.
+/// The number of bytes that may still be read from several files. Needed because links can name the same file
+/// any number of times.
 #[derive(Debug)]
 pub(crate) struct Budget {
     all: u64,
@@ -87,7 +88,7 @@ impl Budget {
     }
 
     /// # Errors
-    /// [`ErrorKind::FileTooLarge`] when there is not so much left.
+    /// [`ErrorKind::FileTooLarge`] if fewer bytes are left.
     fn spend(&self, bytes: u64) -> io::Result<()> {
         self.left.set(self.left.get().checked_sub(bytes).ok_or_else(|| self.spent())?);
         Ok(())
@@ -102,38 +103,39 @@ impl Budget {
     }
 }
 
-/// A folder whose files may be read, and no others: links that lead out of it are refused.
+/// A folder that confines reads to its own files: links that lead out of it are refused.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The folder at `path`; an empty path is the current one.
+    /// Creates the folder at `path`; an empty path is the current folder.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self(if path.as_os_str().is_empty() { PathBuf::from(".") } else { path.to_owned() })
     }
 
-    /// Its path.
+    /// Returns the folder's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// As [`read`], for a file of the folder or of a folder in it.
+    /// Reads a file below the folder in the same way as [`read`].
     ///
-    /// The folder must not be changed meanwhile: links are looked at before the file is opened.
+    /// The folder must not be changed meanwhile, because links are checked before the file is opened.
     ///
     /// # Errors
-    /// As [`read`]; [`ErrorKind::InvalidInput`] for a path that is absolute, has `..` in it, or leads out of the
-    /// folder by a link.
+    /// The errors of [`read`]; [`ErrorKind::InvalidInput`] for a path that is absolute, contains `..`, or
+    /// leads out of the folder through a link.
     pub fn read(&self, relative: &Path, limit: Limit) -> io::Result<Vec<u8>> {
         read_opened(self.open(relative)?, limit.bytes(), || too_large(limit))
     }
 
-    /// As [`Folder::read`], of a budget for several files.
+    /// Reads a file in the same way as [`Folder::read`], within a budget for several files.
     ///
     /// # Errors
-    /// As [`Folder::read`]; [`ErrorKind::FileTooLarge`] for a file that is longer than what is left.
+    /// The errors of [`Folder::read`]; [`ErrorKind::FileTooLarge`] for a file longer than the remaining
+    /// budget.
     pub(crate) fn read_within(&self, relative: &Path, limit: Limit, budget: &Budget) -> io::Result<Vec<u8>> {
         let file = self.open(relative)?;
         let left = budget.left.get();
@@ -149,18 +151,18 @@ impl Folder {
         open(&path, libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)
     }
 
-    /// As [`Folder::read`], for text.
+    /// Reads a text file in the same way as [`Folder::read`].
     ///
     /// # Errors
-    /// As [`Folder::read`]; [`ErrorKind::InvalidData`] for what is not UTF-8.
+    /// The errors of [`Folder::read`]; [`ErrorKind::InvalidData`] for a file that is not UTF-8.
     pub fn read_text(&self, relative: &Path, limit: Limit) -> io::Result<String> {
         text(self.read(relative, limit)?)
     }
 
-    /// Names in a folder of this folder that are `prefix` and a number: the numbers.
+    /// Returns the numbers of the entries of a subfolder whose names are `prefix` and a number.
     ///
     /// # Errors
-    /// As [`Folder::read_within`], and [`ErrorKind::InvalidInput`] for more than a million names.
+    /// The errors of [`Folder::read_within`], and [`ErrorKind::InvalidInput`] for more than a million names.
     pub(crate) fn numbered(&self, relative: &Path, prefix: &str, budget: &Budget) -> io::Result<Vec<u64>> {
         let entries = fs::read_dir(self.resolve(relative)?)?.map(|entry| {
             let name = entry?.file_name();
@@ -171,7 +173,7 @@ impl Folder {
         Ok(at_most(entries, ENTRIES_MAX)?.into_iter().filter_map(number).collect())
     }
 
-    /// The path without links, if it lies in the folder.
+    /// Returns the path without links, if it lies in the folder.
     fn resolve(&self, relative: &Path) -> io::Result<PathBuf> {
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         if !relative.components().all(is_plain) {
@@ -187,10 +189,10 @@ impl Folder {
     }
 }
 
-/// Most entries of a folder: a node of 2 PiB has as many blocks of memory in `/sys`.
+/// Largest number of entries of a folder. A node of 2 PiB has this many memory blocks in `/sys`.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// What a name counts for beside its letters, as it takes memory and time.
+/// Cost of a name beyond its length, because each entry takes memory and time.
 const ENTRY_BYTES: u64 = 24;
 
 fn at_most<T>(entries: impl Iterator<Item = io::Result<T>>, most: usize) -> io::Result<Vec<T>> {
@@ -205,8 +207,9 @@ fn open(path: &Path, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags | libc::O_CLOEXEC).open(path)
 }
 
-/// Reads a file of at most `most` bytes; `too_large` says what is wrong with a longer one. Files of `/sys` report
-/// a page whatever is in them, so that the reported size refuses those alone that are larger than one.
+/// Reads a file of at most `most` bytes; `too_large` creates the error for a longer one. Files of `/sys`
+/// report a page as their size whatever they contain, so the reported size is an error only if it exceeds a
+/// page.
 fn read_opened(file: File, most: u64, too_large: impl Fn() -> io::Error) -> io::Result<Vec<u8>> {
     let about = file.metadata()?;
     check_regular(about.file_type())?;
@@ -218,7 +221,7 @@ fn read_opened(file: File, most: u64, too_large: impl Fn() -> io::Error) -> io::
     if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
 }
 
-/// A page of any machine, which a file of `/sys` reports as its size.
+/// Largest page size of any machine, which files of `/sys` report as their size.
 const REPORTED_BYTES: u64 = 64 << 10;
 
 fn too_large(limit: Limit) -> io::Error {

@@ -1,7 +1,7 @@
-//! Kernel versions and the rules they work by.
+//! Kernel versions and the rules that they follow.
 //!
-//! Which rule changed in which version is the table in [`Rules::of`]; what each rule means is in
-//! the allocator's own pure rooms. Neighbours: `predict.rs` applies the rules.
+//! [`Rules::of`] is the table of which rule changed in which version; the rules themselves are in
+//! `zonal::rules`. Neighbours: `predict.rs` applies the rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,27 +12,27 @@ use zonal::rules::watermarks::MovableMin;
 
 use crate::escape::Excerpt;
 
-/// Major and minor number of a Linux version.
+/// A Linux version: the major and minor number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KernelVersion {
-    /// The first number.
+    /// The major number.
     pub major: u16,
-    /// The second number.
+    /// The minor number.
     pub minor: u16,
 }
 
 impl KernelVersion {
-    /// The newest version whose rules were seen in a real kernel.
+    /// The newest version whose rules were observed in a real kernel.
     pub const NEWEST: Self = Self::new(7, 2);
 
-    /// The version `major.minor`.
+    /// Creates the version `major.minor`.
     #[must_use]
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 }
 
-/// A text that is no kernel version.
+/// A text that is not a kernel version.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("\"{}\" is no kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Excerpt::name(.0))]
 pub struct VersionError(String);
@@ -40,7 +40,7 @@ pub struct VersionError(String);
 impl FromStr for KernelVersion {
     type Err = VersionError;
 
-    /// Reads the first two numbers of a release, whatever follows: `6.18.44-fc-v595` is 6.18.
+    /// Parses the first two numbers of a release and ignores the rest: `6.18.44-fc-v595` is 6.18.
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let mut parts = text.trim().split('.');
         let major = parts.next().and_then(|part| part.parse().ok());
@@ -64,20 +64,20 @@ impl fmt::Display for KernelVersion {
 /// Whether nodes that are possible but offline have a fallback list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfflineLists {
-    /// They have none.
+    /// Offline nodes have no lists.
     Skipped,
-    /// Built after those of the online nodes; their loads count.
+    /// Lists of offline nodes are built after those of the online nodes, and their loads count.
     Built,
 }
 
-/// How a kernel works, as far as it is predicted.
+/// The rules of a kernel, as far as they are predicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
-    /// The version that works so.
+    /// The version that follows these rules.
     pub version: KernelVersion,
     /// How node load grows.
     pub node_load: NodeLoad,
-    /// Whether a node without memory stands in its own list.
+    /// Whether a node without memory appears in its own list.
     pub own_place: OwnPlace,
     /// Whether offline nodes have lists.
     pub offline_lists: OfflineLists,
@@ -90,7 +90,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a kernel version, also of those between and beyond the versions seen.
+    /// Returns the rules of a kernel version. Versions between and beyond those observed are allowed.
     #[must_use]
     pub fn of(version: KernelVersion) -> Self {
         let since = |major, minor| version >= KernelVersion::new(major, minor);
@@ -113,13 +113,13 @@ impl Rules {
         }
     }
 
-    /// The rules its fallback orders are built by.
+    /// Returns the rules by which the kernel builds its fallback orders.
     #[must_use]
     pub const fn fallback(&self, cpu_penalty: CpuPenalty) -> FallbackRules {
         FallbackRules { node_load: self.node_load, cpu_penalty, own_place: self.own_place }
     }
 
-    /// The rules its pagesets are sized by.
+    /// Returns the rules by which the kernel sizes its pagesets.
     #[must_use]
     pub const fn pagesets(&self, high_fraction: u32) -> PagesetRules {
         PagesetRules { batch: self.batch, high: self.high, high_fraction }

@@ -1,11 +1,10 @@
-//! Machines as data: reading, writing and capturing them, and explaining what a kernel makes of them.
+//! Machines as data: reads, writes and captures them, and explains what values a kernel computes for them.
 //!
-//! One door leads in: whatever the source (a file, a live or captured `/proc` and `/sys`, a
-//! preset), it becomes a machine as written (`file.rs`), is checked (`resolve.rs`), and is then a
-//! [`MachineModel`] that needs no further checks. [`Rules`] say how a kernel version works;
-//! [`predict`] applies them with the allocator's own code, [`explain`] makes a [`Report`] of the
-//! outcome, holding it against what the machine's kernel itself reported.
-//! Neighbours: `zonal` has the rules' arithmetic, the command line renders the report.
+//! All sources take the same path: a file, a live or captured `/proc` and `/sys`, or a preset becomes a
+//! machine as written (`file.rs`), is checked (`resolve.rs`), and is then a [`MachineModel`] that needs no
+//! further checks. [`Rules`] describe a kernel version; [`predict`] applies them with the allocator's own
+//! code; [`explain`] makes a [`Report`] that compares the prediction with what the machine's kernel reported.
+//! Neighbours: `zonal` has the arithmetic of the rules, the command line prints the report.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -1,7 +1,8 @@
-//! A machine whose description was found valid, in the allocator's units.
+//! A checked machine, in the allocator's units.
 //!
-//! Possible but offline nodes stand among the others, so that places in [`MachineModel::nodes`]
-//! are the places of the fallback order. Neighbours: `resolve.rs` makes it, `export.rs` writes it.
+//! Offline nodes that may come online are listed among the others, so that indexes into
+//! [`MachineModel::nodes`] are the node indexes of the fallback order. Neighbours: `resolve.rs` creates it,
+//! `export.rs` writes it.
 
 use std::collections::BTreeMap;
 
@@ -11,69 +12,69 @@ use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::kernel::KernelVersion;
 
-/// The distance between two nodes that nothing is known about, as in kernels without a SLIT.
+/// The distance between two nodes if none is known, as in kernels without a SLIT.
 pub const NUMA_DEFAULT_DISTANCE: u8 = 20;
 
-/// A machine. Invariant: as checked on reading, and both lists ascend without repetition.
+/// A machine. Invariant: the checks of `resolve.rs` hold; both lists are strictly ascending.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MachineModel {
-    /// Its name, for people.
+    /// The machine's name, for display.
     pub name: String,
-    /// Bytes of a frame: a power of two.
+    /// Bytes per frame: a power of two.
     pub page_bytes: u32,
-    /// The nodes, ascending by id, possible but offline ones included.
+    /// The nodes, ascending by id, including offline nodes that may come online.
     pub nodes: Vec<NodeModel>,
     /// The zones, ascending by node and kind.
     pub zones: Vec<ZoneModel>,
-    /// What its administrator set.
+    /// The administrator's settings.
     pub settings: Settings,
-    /// What its kernel reported.
+    /// The values that the kernel reported.
     pub observed: Option<Observed>,
 }
 
-/// Whether a node is there.
+/// Whether a node is online.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// It is.
+    /// An online node.
     Online,
-    /// It may come. Kernels from 6.1 have a fallback list for it already.
+    /// An offline node that may come online. Kernels from 6.1 already have a fallback list for it.
     PossibleOffline,
 }
 
 /// A node. Invariant: offline nodes have neither CPUs nor zones.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NodeModel {
-    /// Its id.
+    /// The node's id.
     pub id: NodeId,
-    /// Whether it is there.
+    /// Whether the node is online.
     pub presence: Presence,
-    /// Its CPUs, ascending.
+    /// The node's CPUs, ascending.
     pub cpus: Vec<CpuId>,
     /// Distance to each node of the machine, in the order of [`MachineModel::nodes`].
     pub distances: Vec<u8>,
 }
 
-/// A zone. Invariant: `spanned >= present >= managed`, and it spans a frame at least.
+/// A zone. Invariant: `spanned >= present >= managed`, and `spanned >= 1`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneModel {
-    /// Its node.
+    /// The zone's node.
     pub node: NodeId,
-    /// Its kind.
+    /// The zone's kind.
     pub kind: ZoneKind,
-    /// Its first frame.
+    /// The zone's first frame.
     pub start: Pfn,
-    /// Frames from first to last, holes included.
+    /// Frames from the first to the last, including holes.
     pub spanned: PageCount,
     /// Frames that are memory.
     pub present: PageCount,
-    /// Frames the allocator has.
+    /// Frames that the allocator manages.
     pub managed: PageCount,
 }
 
-/// What the administrator set; absent settings have their defaults.
+/// The administrator's settings; absent settings have their defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// `vm.min_free_kbytes`, in KiB; `None` follows from the machine's size.
+    /// `vm.min_free_kbytes`, in KiB; `None` if computed from the machine's size.
     pub min_free_kib: Option<u64>,
     /// `vm.watermark_scale_factor`, in 1/10000.
     pub watermark_scale_factor: u32,
@@ -102,25 +103,25 @@ impl Default for Settings {
     }
 }
 
-/// What a kernel reported of itself; any part may be unknown.
+/// The values that a kernel reported; any of them may be unknown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Observed {
-    /// Its version.
+    /// The kernel's version.
     pub kernel: Option<KernelVersion>,
-    /// Whether its lists were built with the CPU penalty.
+    /// Whether the kernel's lists were built with the CPU penalty.
     pub cpu_penalty: Option<CpuPenalty>,
     /// The fallback order of each node.
     pub fallback_order: BTreeMap<NodeId, Vec<NodeId>>,
-    /// What it reported of zones.
+    /// The values reported for zones.
     pub zones: Vec<ObservedZone>,
 }
 
-/// What a kernel reported of one zone.
+/// The values that a kernel reported for one zone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObservedZone {
-    /// Its node.
+    /// The zone's node.
     pub node: NodeId,
-    /// Its kind.
+    /// The zone's kind.
     pub kind: ZoneKind,
     /// Watermark `min`.
     pub min: Option<PageCount>,
@@ -130,55 +131,56 @@ pub struct ObservedZone {
     pub high: Option<PageCount>,
     /// Lowmem reserve for each limit: DMA, DMA32, Normal, Movable, Device.
     pub protection: Option<[PageCount; 5]>,
-    /// Batch of its pagesets.
+    /// Batch of the zone's pagesets.
     pub batch: Option<PageCount>,
-    /// Fixed `high` of its pagesets.
+    /// Fixed `high` of the zone's pagesets.
     pub pageset_high: Option<PageCount>,
-    /// Least tuned `high`.
+    /// Smallest tuned `high`.
     pub pageset_high_min: Option<PageCount>,
     /// Largest tuned `high`.
     pub pageset_high_max: Option<PageCount>,
-    /// Threshold of its counters.
+    /// Threshold of the zone's counters.
     pub stat_threshold: Option<u8>,
 }
 
 impl MachineModel {
-    /// Place of node `id` among [`MachineModel::nodes`].
+    /// Returns the index of node `id` in [`MachineModel::nodes`].
     #[must_use]
     pub fn place(&self, id: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
 
-    /// The nodes that are there.
+    /// Returns the online nodes.
     pub fn online_nodes(&self) -> impl Iterator<Item = &NodeModel> {
         self.nodes.iter().filter(|node| node.presence == Presence::Online)
     }
 
-    /// The zones of node `id`, most constrained first.
+    /// Returns the zones of node `id`, most constrained first.
     pub fn zones_of(&self, id: NodeId) -> impl Iterator<Item = &ZoneModel> {
         let from = self.zones.partition_point(|zone| zone.node < id);
         self.zones[from..].iter().take_while(move |zone| zone.node == id)
     }
 
-    /// Frames the allocator has on node `id`.
+    /// Returns the number of frames that the allocator manages on node `id`.
     #[must_use]
     pub fn managed_of(&self, id: NodeId) -> PageCount {
         self.zones_of(id).map(|zone| zone.managed).sum()
     }
 
-    /// Number of CPUs online.
+    /// Returns the number of online CPUs.
     #[must_use]
     pub fn online_cpus(&self) -> u32 {
         self.online_nodes().map(|node| node.cpus.len() as u32).sum()
     }
 
-    /// Distance between the nodes at two places.
+    /// Returns the distance between the nodes at two indexes.
     #[must_use]
     pub fn distance_between(&self, from: usize, to: usize) -> u8 {
         self.nodes[from].distances[to]
     }
 
-    /// The CPU penalty to assume: a kernel's own orders were built at boot unless it says otherwise.
+    /// Returns the CPU penalty to assume. A kernel's own orders were built at boot unless it reports
+    /// otherwise.
     #[must_use]
     pub fn cpu_penalty(&self) -> CpuPenalty {
         match &self.observed {
@@ -198,7 +200,7 @@ impl FallbackNodes for MachineModel {
     }
 
     fn has_memory(&self, node: usize) -> bool {
-        // Present frames, not managed ones: that is what makes a node N_MEMORY in Linux.
+        // Present frames count, not managed ones: they make a node N_MEMORY in Linux.
         self.zones_of(self.nodes[node].id).any(|zone| zone.present > PageCount::ZERO)
     }
 

@@ -1,7 +1,9 @@
-//! What is in a folder that a tree is to replace: what zonal wrote, what it may replace, and what is not its own.
+//! Classifies the contents of a folder that a tree is to replace: files that zonal wrote, files that it may
+//! replace, and all others.
 //!
-//! Only what the list in the folder names, with the contents that it tells, is zonal's. Links are never followed.
-//! Neighbours: `tree_writer.rs` writes the list, and replaces the folder.
+//! A file is zonal's only if the list in the folder names it with the contents that it has now. Links are
+//! never followed.
+//! Neighbours: `tree_writer.rs` writes the list and replaces the folder.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -14,16 +16,16 @@ use crate::escape::Excerpt;
 use crate::input::{self, Limit};
 use crate::output::{Replace, exists};
 
-/// The file that lists what zonal wrote into a folder.
+/// The file that lists what zonal wrote to a folder.
 pub(crate) const LIST: &str = "zonal-tree.txt";
 
-/// Its first line.
+/// The first line of the list.
 pub(crate) const LIST_HEAD: &str = "Files that zonal wrote: hash (FNV-1a, 64 bits), bytes, name\n";
 
-/// Contents of files, by their paths in the folder.
+/// The contents of files, by path in the folder.
 pub(crate) type Files = BTreeMap<PathBuf, Print>;
 
-/// What tells contents of a file from others, unless somebody makes others that look the same.
+/// A fingerprint of a file's contents. Not secure against deliberate collisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Print {
     hash: u64,
@@ -31,7 +33,7 @@ pub(crate) struct Print {
 }
 
 impl Print {
-    /// By Fowler, Noll and Vo, "The FNV Non-Cryptographic Hash Algorithm", RFC 9923.
+    /// Computes the fingerprint by Fowler, Noll and Vo, "The FNV Non-Cryptographic Hash Algorithm", RFC 9923.
     pub(crate) fn of(contents: &[u8]) -> Self {
         let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Self { hash: contents.iter().fold(0xcbf2_9ce4_8422_2325, step), bytes: contents.len() as u64 }
@@ -52,23 +54,24 @@ impl Display for Print {
     }
 }
 
-/// What is in a folder, by paths in it.
+/// The contents of a folder, by path in it.
 #[derive(Debug, Default)]
 pub(crate) struct OldTree {
-    /// Files and links that are to go.
+    /// Files and links to remove.
     replaced: Vec<PathBuf>,
-    /// Folders of trees, each after the one that it is in; the first is the folder itself.
+    /// Folders of trees, each after its parent; the first is the folder itself.
     folders: Vec<PathBuf>,
-    /// What is not zonal's, and not in the way.
+    /// Entries that are not zonal's and do not conflict with the new tree.
     kept: Vec<PathBuf>,
 }
 
 impl OldTree {
-    /// Looks at the folder `root`, which is to have the files of `new` only; `None` if there is none.
+    /// Examines the folder `root`, which is to contain only the files of `new`. Returns `None` if there is no
+    /// folder.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] for anything that is not to be replaced, with [`Replace::Any`] only for what can
-    /// neither be replaced nor be kept.
+    /// [`ErrorKind::AlreadyExists`] for any entry that may not be replaced; with [`Replace::Any`] only for
+    /// entries that can neither be replaced nor kept.
     pub(crate) fn look(root: &Path, new: &Files, replace: Replace) -> io::Result<Option<Self>> {
         let found = match fs::symlink_metadata(root) {
             Ok(about) => about,
@@ -86,30 +89,31 @@ impl OldTree {
         Ok(Some(looked))
     }
 
-    /// Files and folders that the new tree may have, too.
+    /// Returns files and folders that may coexist with the new tree.
     pub(crate) fn common(&self) -> impl Iterator<Item = &PathBuf> {
         self.folders.iter().chain(&self.replaced)
     }
 
-    /// What is not to be lost.
+    /// Returns the entries that must be preserved.
     pub(crate) fn kept(&self) -> impl Iterator<Item = &PathBuf> {
         self.kept.iter()
     }
 
-    /// Files and links that are to go.
+    /// Returns the files and links to remove.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = &PathBuf> {
         self.replaced.iter()
     }
 
-    /// Removes the folders in `root` of trees that the tree of `new` has not, and in which nothing is left.
+    /// Removes those folders of old trees in `root` that the tree of `new` does not have and that are empty.
     pub(crate) fn remove_empty_folders(&self, root: &Path, new: &Files) {
         for folder in self.folders.iter().rev().filter(|folder| !has_folder(new, folder)) {
-            // One in which something is left stays.
+            // A folder that is not empty stays.
             let _ = fs::remove_dir(root.join(folder));
         }
     }
 
-    /// Removes what is to go from the folder, which is at `place` now, and the folder itself, if nothing is left.
+    /// Removes the replaced entries and then the folders of the old tree, which is now at `place`. Fails at the
+    /// first folder that is not empty.
     pub(crate) fn remove_from(&self, place: &Path) -> io::Result<()> {
         self.replaced.iter().try_for_each(|path| fs::remove_file(place.join(path)))?;
         self.folders.iter().rev().try_for_each(|path| fs::remove_dir(place.join(path)))
@@ -118,7 +122,7 @@ impl OldTree {
 
 struct Look<'a> {
     root: &'a Path,
-    /// What the list tells.
+    /// The contents of the list.
     written: Files,
     new: &'a Files,
     replace: Replace,
@@ -142,7 +146,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Whether zonal wrote a file, and nobody changed it since.
+    /// Whether zonal wrote a file and it has not changed since.
     fn is_written(&self, path: &Path, kind: FileType) -> io::Result<bool> {
         if !kind.is_file() {
             return Ok(false);
@@ -176,14 +180,14 @@ impl Look<'_> {
     }
 }
 
-/// Whether `path` is a folder that one of the files is in.
+/// Whether `path` is a folder that contains one of the files.
 fn has_folder(files: &Files, path: &Path) -> bool {
-    // What is in a folder comes next after it, as paths are ordered by their parts.
+    // The contents of a folder follow it directly, because paths are ordered by their components.
     let mut after = files.range::<Path, _>((Bound::Excluded(path), Bound::Unbounded));
     after.next().is_some_and(|(file, _)| file.starts_with(path))
 }
 
-/// What the list of a folder tells; nothing if there is none that can be read.
+/// Reads the list of a folder; empty if there is none that can be read.
 fn listed(root: &Path) -> Files {
     let text = input::head(&root.join(LIST), Limit::List.bytes() as usize).ok();
     let text = text.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Writes files as a whole or not at all, never through a link, and never over what zonal did not write.
+//! Writes complete files or nothing, never through a link, and never over files that zonal did not write.
 //!
-//! A file is written under a new name beside its place and then exchanged for what is there: a reader sees the old
-//! file or the new one, a link planted at the place is replaced or refused, not followed, and what came there after
-//! the look is put back. Each kind of file begins with a
-//! mark by which zonal knows its own. Neighbours: `export.rs` and `tree_writer.rs` write machines with it, the
+//! A file is written under a new name in the same folder and then exchanged with the existing one: a reader
+//! sees the old file or the new one; a link planted at the path is replaced or refused, not followed; and a
+//! file that appeared there after the check is put back. Each kind of file begins with a marker by which
+//! zonal recognises its own files. Neighbours: `export.rs` and `tree_writer.rs` write machines with it, the
 //! lab its results, the command line its charts.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
@@ -19,33 +19,33 @@ use rustix::io::Errno;
 use crate::escape::Excerpt;
 use crate::input;
 
-/// Why a file was not written.
+/// The reason why a file was not written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}: {source}", Excerpt::name(path.display()))]
 pub struct WriteError {
     /// The file.
     pub path: PathBuf,
-    /// Why not.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// What a file is, which its mark tells.
+/// The kind of a file, recognised by its marker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A machine file: begins with its schema.
+    /// A machine file, which begins with its schema.
     Machine,
-    /// The results of an experiment: begins with their schema.
+    /// The results of an experiment, which begin with their schema.
     Results,
-    /// A page: says in its head what generated it.
+    /// A page, whose head names the generator.
     Page,
-    /// A picture: begins with [`DRAWING_MARK`].
+    /// A picture, which begins with [`DRAWING_MARK`].
     Drawing,
 }
 
 /// The first line of every picture.
 pub const DRAWING_MARK: &str = "<!-- Drawn by zonal -->\n";
 
-/// Bytes in which a mark must be.
+/// The number of bytes that must contain the marker.
 const HEAD_BYTES: usize = 256;
 
 impl Kind {
@@ -64,25 +64,28 @@ impl Kind {
     }
 }
 
-/// Which files may be replaced.
+/// The files that may be replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replace {
-    /// Those that zonal wrote itself, of the same kind.
+    /// Files of the same kind that zonal wrote.
     Own,
     /// Any regular file or link.
     Any,
 }
 
-/// Writes a file, which begins with the mark of its kind. One that replaces a file has its rights, and its owner
-/// and group where this process may give them; where it may not, the new group has no more rights than everybody.
+/// Writes a file, which must begin with the marker of its kind.
+///
+/// A file that replaces another keeps its permissions, and its owner and group if this process may set them.
+/// If it may not, the new group has no more permissions than others.
 ///
 /// # Errors
-/// As [`check`], also when something appears at `path` meanwhile, and what the file system says; there is nothing
-/// new at `path` then, unless the error says so. Where the file system cannot exchange files (`RENAME_EXCHANGE`), what
-/// comes to `path` between the look and the renaming is replaced without a look.
+/// The errors of [`check`], also if something appears at `path` meanwhile, and the file system's errors. In
+/// that case `path` has no new file, unless the error says so. On a file system that cannot exchange files
+/// (`RENAME_EXCHANGE`), a file that appears at `path` between the check and the renaming is replaced without
+/// a check.
 ///
 /// # Panics
-/// When `text` has not the mark.
+/// Panics if `text` does not have the marker.
 pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     assert!(kind.is_marked(text.as_bytes()), "a file of kind {kind:?} begins with its mark");
     let written = look(path, kind, replace).and_then(|found| {
@@ -91,17 +94,18 @@ pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<()
     written.map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-/// Checks that a file may be written: nothing is at its place, or something that may be replaced.
+/// Checks that a file may be written: the path does not exist, or may be replaced.
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`] for what may not be replaced: anything but files and links, and with
-/// [`Replace::Own`] links and files that have not the mark of `kind`.
+/// [`ErrorKind::AlreadyExists`] for a path that may not be replaced: anything except files and links, and
+/// with [`Replace::Own`] links and files without the marker of `kind`.
 pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     let looked = look(path, kind, replace);
     looked.map(|_| ()).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-/// What is at the place of a file, and may be replaced.
+/// Returns the metadata of the existing file at `path`, if there is one, after checking that it may be
+/// replaced.
 fn look(path: &Path, kind: Kind, replace: Replace) -> io::Result<Option<Metadata>> {
     check_place(path)?;
     let about = match fs::symlink_metadata(path) {
@@ -125,12 +129,12 @@ fn look(path: &Path, kind: Kind, replace: Replace) -> io::Result<Option<Metadata
     }
 }
 
-/// Refuses what names no file or folder, and places that are the system's.
+/// Refuses paths that do not name a file or folder, and paths of system devices.
 pub(crate) fn check_place(path: &Path) -> io::Result<()> {
     if path.file_name().is_none() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "this is no name; give one"));
     }
-    // Whoever may would take the system's `/dev/stdout` away.
+    // A privileged process would otherwise replace the system's `/dev/stdout`.
     let is_of_devices = |folder: &Path| folder.starts_with("/dev") && !folder.starts_with("/dev/shm");
     let is_of_the_kernel = |folder: &Path| folder.starts_with("/proc") || folder.starts_with("/sys");
     if parent(path).canonicalize().is_ok_and(|folder| is_of_devices(&folder) || is_of_the_kernel(&folder)) {
@@ -139,11 +143,11 @@ pub(crate) fn check_place(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The folder `name` in `parent`, both made where they are not there. `parent` may be reached by links, which
-/// are the user's; `name` is no link.
+/// Opens or creates the folder `name` in `parent`, which is created as well. `parent` may contain links,
+/// which are the user's; `name` must not be a link.
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`] for anything but a folder at its place, else what the file system says.
+/// [`ErrorKind::AlreadyExists`] if `name` exists and is not a folder, otherwise the file system's error.
 pub fn folder(parent: &Path, name: &str) -> Result<PathBuf, WriteError> {
     let path = parent.join(name);
     match fs::create_dir_all(parent).and_then(|()| make_folder(&path)) {
@@ -152,7 +156,8 @@ pub fn folder(parent: &Path, name: &str) -> Result<PathBuf, WriteError> {
     }
 }
 
-/// Checks that [`folder`] can have a folder at `path`: nothing is there, or a folder that is no link.
+/// Checks that [`folder`] can create or use a folder at `path`: the path does not exist, or is a folder and
+/// not a link.
 ///
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] for anything else.
@@ -172,7 +177,7 @@ pub(crate) fn is_folder_or_free(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder whose parent is there; one that is there already must not be a link.
+/// Creates a folder whose parent exists; an existing one must not be a link.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => is_folder_or_free(path),
@@ -180,11 +185,12 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether what was at the place of a file, and is at `held` now, may be removed: it is zonal's own of the kind, or with
-/// [`Replace::Any`] what was found there at first, unchanged. A file that came later is nobody's to replace.
+/// Whether the file that was at the path, and is at `held` now, may be removed: it is zonal's own of that
+/// kind, or with [`Replace::Any`] it is the file found at first, unchanged. A file that appeared later is
+/// never removed.
 fn may_go(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Replace) -> bool {
     let is_found = |found: &Metadata| {
-        // A file that came later may have the number of one that is gone.
+        // A file that appeared later may have the inode number of one that was deleted.
         let unchanged = |about: &Metadata| (identity(about), about.mtime(), about.mtime_nsec(), about.len());
         fs::symlink_metadata(held).is_ok_and(|about| unchanged(&about) == unchanged(found))
     };
@@ -192,8 +198,8 @@ fn may_go(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Replace) -
         || (replace == Replace::Any && found.is_some_and(is_found))
 }
 
-/// Puts a file in the place of `found`, if `may_go` says so of what was there in the end, or where nothing was found
-/// and nothing may be.
+/// Puts a file in the place of `found` if `may_go` accepts the file that was last there, or at a free path if
+/// nothing was found.
 fn put(
     path: &Path,
     bytes: &[u8],
@@ -212,22 +218,23 @@ fn put(
             |()| if found.is_some() { replace(&new, path, may_go) } else { rename_to_free(&new, path) },
         );
     if placed.is_err() {
-        // The first error is the one that counts. Whatever else has the name now stays.
+        // The first error is the one to report. Any other file that has this name now stays.
         if fs::symlink_metadata(&new).is_ok_and(|about| identity(&about) == ours) {
             let _ = fs::remove_file(&new);
         }
         return placed;
     }
-    // Some file systems cannot; the file is there and whole all the same.
+    // Some file systems do not support this; the file is complete in any case.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-/// Puts the file `new` in the place of what is at `path`, and removes that if `may_go` says so; else it goes back.
+/// Replaces the file at `path` by `new` and removes the old file if `may_go` accepts it; otherwise moves it
+/// back.
 fn replace(new: &Path, path: &Path, may_go: impl Fn(&Path) -> bool) -> io::Result<()> {
     let ours = identity(&fs::symlink_metadata(new)?);
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
-        // What was there is gone.
+        // The old file has disappeared.
         Err(Errno::NOENT) => return rename_to_free(new, path),
         Err(errno) if is_unsupported(errno) => return fs::rename(new, path),
         exchanged => exchanged?,
@@ -241,26 +248,26 @@ fn replace(new: &Path, path: &Path, may_go: impl Fn(&Path) -> bool) -> io::Resul
             .map_err(|error| left(error.kind(), &format!("the file is there, but {error}")));
     }
     let back = renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE);
-    // Something else may have come there again.
+    // Another file may have appeared there again.
     if back.is_ok() && fs::symlink_metadata(new).is_ok_and(|about| identity(&about) == ours) {
         return Err(exists("something appeared there meanwhile; choose another name"));
     }
     Err(left(ErrorKind::AlreadyExists, "something appeared there meanwhile"))
 }
 
-/// Whether the kernel or the file system does not know a way of renaming.
+/// Whether the kernel or the file system does not support a way of renaming.
 pub(crate) const fn is_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
-/// What tells a file from all others as long as it is there.
+/// Returns what identifies a file as long as it exists.
 fn identity(about: &Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
 
-/// Gives a new file or folder the owner, group and rights of the one that it replaces, as far as this process may:
-/// owners other than itself are for the superuser to give. Where the group is another one, what was for the group
-/// alone is for nobody.
+/// Sets the owner, group and permissions of a new file or folder to those of the one it replaces, as far as
+/// this process may: only the superuser may set another owner. If the group differs, the permissions of the
+/// old group are dropped.
 pub(crate) fn inherit(new: &File, before: &Metadata) -> io::Result<()> {
     let about = new.metadata()?;
     let group = Some(before.gid());
@@ -270,23 +277,25 @@ pub(crate) fn inherit(new: &File, before: &Metadata) -> io::Result<()> {
     new.set_permissions(Permissions::from_mode(inherited_mode(before.mode(), has_group)))
 }
 
-/// Never more than reading, writing and running: new contents do not run with the rights of the file's owner.
+/// Returns read, write and execute bits only: new contents must not run with the permissions of the file's
+/// owner.
 const fn inherited_mode(before: u32, has_group: bool) -> u32 {
     let mode = before & 0o777;
     if has_group { mode } else { mode & !0o070 | (mode & mode << 3 & 0o070) }
 }
 
-/// Renames a file or a folder to a name that nothing has.
+/// Renames a file or folder to a name that does not exist.
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`] when something has it; nothing is renamed then.
+/// [`ErrorKind::AlreadyExists`] if the name exists; nothing is renamed in that case.
 pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
     let renamed = match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
-        // The file system cannot: a second name, which is never taken from another file, does the same.
+        // If the file system cannot do this, a hard link has the same effect, because it never replaces a
+        // file.
         Err(errno) if is_unsupported(errno) && !fs::symlink_metadata(new)?.is_dir() => {
             fs::hard_link(new, path).and_then(|()| fs::remove_file(new))
         }
-        // Folders are put in the place of empty folders at most.
+        // Renaming a folder can replace only an empty folder.
         Err(errno) if is_unsupported(errno) => fs::rename(new, path),
         renamed => renamed.map_err(io::Error::from),
     };
@@ -296,32 +305,32 @@ pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
     })
 }
 
-/// The folder of a file.
+/// Returns the folder of a file.
 pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A file that was not there before, and its path. One that is to replace another is its owner's alone, until it
-/// has the rights of that.
+/// Creates a new file and returns its path. A file that replaces another is accessible only to its owner
+/// until it gets the permissions of the old one.
 fn new_file(folder: &Path, before: Option<&Metadata>) -> io::Result<(PathBuf, File)> {
     let mode = if before.is_some() { 0o600 } else { 0o666 };
-    // `create_new` follows no link and takes no file that is there.
+    // `create_new` does not follow links and fails if the file exists.
     with_new_name(folder, |path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))
 }
 
 /// The number of the next new name of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Makes something under a name that nothing had before.
+/// Creates something under a new name.
 pub(crate) fn with_new_name<T>(
     folder: &Path,
     make: impl Fn(&Path) -> io::Result<T>,
 ) -> io::Result<(PathBuf, T)> {
-    /// Names that are tried: each was left by a process of the same number that was killed.
+    /// Number of names to try: each may be left from a killed process with the same process id.
     const TRIES: u32 = 1000;
     let mut outcome = Err(ErrorKind::AlreadyExists.into());
     for _ in 0..TRIES {
-        // Relaxed: all that counts is that every number is had once.
+        // Relaxed: only the uniqueness of each number matters.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!(".zonal-{}-{number}.new", process::id()));
         outcome = make(&path).map(|made| (path, made));
@@ -332,12 +341,13 @@ pub(crate) fn with_new_name<T>(
     outcome
 }
 
-/// What processes that were killed left beside `path`, where they wrote a file or a tree: files and folders under names
-/// that are no places. They may be removed once nothing in them is wanted. What processes left whose numbers others
-/// have now is not found; processes are those of the caller's namespace.
+/// Returns the files and folders that killed processes left beside `path` while they wrote a file or a tree.
+///
+/// Their names are not final names. They may be removed once their contents are no longer needed. Files of
+/// processes whose ids are in use again are not found; process ids are those of the caller's namespace.
 ///
 /// # Errors
-/// When the folder that `path` is in cannot be read; there need not be one.
+/// Returns an error if the folder of `path` cannot be read. The folder need not exist.
 pub fn left_over(path: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(parent(path)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -354,14 +364,14 @@ pub fn left_over(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a name is one of [`with_new_name`] that no process uses any more.
+/// Whether a name was made by [`with_new_name`] in a process that no longer runs.
 fn is_of_a_dead_process(name: &str) -> bool {
     let parts = name.strip_prefix(".zonal-").and_then(|name| name.strip_suffix(".new")?.split_once('-'));
     let numbers = parts.and_then(|(writer, number)| Some((writer.parse().ok()?, number.parse().ok()?)));
     numbers.is_some_and(|(writer, number): (u32, u64)| {
         if writer == process::id() {
-            // Another one had the number of this process. Relaxed: names of this process that others see are
-            // made after their numbers were had.
+            // Made by an earlier process with the same id. Relaxed: this process's names become visible only
+            // after their numbers were allocated.
             return number >= NEXT.load(Ordering::Relaxed);
         }
         !Path::new("/proc").join(writer.to_string()).exists()
@@ -376,7 +386,7 @@ pub(crate) fn exists(problem: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// Names in a folder.
+    /// Returns the names in a folder.
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(folder)
             .unwrap()
@@ -401,13 +411,14 @@ mod tests {
         let found = fs::symlink_metadata(&path).unwrap();
         put(&path, b"two", Some(&found), |_| true).unwrap();
         assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"two".to_vec(), 1));
-        // What is gone in the end need not be replaced.
+        // A file that has disappeared need not be replaced.
         fs::remove_file(&path).unwrap();
         put(&path, b"three", Some(&found), |_| false).unwrap();
         assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"three".to_vec(), 1));
     }
 
-    /// Whether a drawing is written where `first` was found, and `later` is in the end; then what is there.
+    /// Whether a drawing is written if `first` was found and `later` is there in the end, and what the path
+    /// contains then.
     fn raced(first: &str, later: impl Fn(&Path), replace: Replace) -> (bool, PathBuf, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
@@ -443,7 +454,7 @@ mod tests {
             };
             let (is_written, path, _folder) = raced(first, folder, replace);
             assert!(!is_written && path.is_dir());
-            // Another run of zonal is no one's loss.
+            // A file of another run of zonal may be replaced.
             let (is_written, path, _folder) = raced(first, renamed(DRAWING_MARK), replace);
             assert_eq!((is_written, fs::read_to_string(path).unwrap()), (true, "new".to_owned()));
         }
@@ -460,7 +471,8 @@ mod tests {
     fn what_a_killed_process_left_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("root");
-        // No process has the first number: it is larger than the kernel's largest. The second is an earlier one's.
+        // No process has the first id: it is larger than the kernel's maximum. The second name is from an
+        // earlier process.
         let left = [".zonal-4194999-0.new".to_owned(), format!(".zonal-{}-{}.new", process::id(), u64::MAX)];
         let mut left = left.map(|name| folder.path().join(name));
         left.sort();
@@ -481,7 +493,7 @@ mod tests {
         let found = fs::symlink_metadata(&path).unwrap();
         let (_, new) = new_file(folder.path(), Some(&found)).unwrap();
         assert_eq!(new.metadata().unwrap().mode() & 0o777, 0o600);
-        // Where nothing was, it is made as every file is.
+        // A file that replaces nothing is created like any other file.
         let (_, new) = new_file(folder.path(), None).unwrap();
         assert_eq!(new.metadata().unwrap().mode(), found.mode());
     }

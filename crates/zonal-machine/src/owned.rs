@@ -1,16 +1,16 @@
-//! A machine's description as the allocator takes it, with the storage it borrows from.
+//! A machine's description in the form that the allocator takes, with the storage that it borrows from.
 
 use zonal::machine::{FrameRange, Machine, NodeDescription, TopologyError, ZoneDescription};
 use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
 
 use crate::model::{MachineModel, Presence};
 
-/// The online nodes and the zones of a machine, owning what [`Machine`] borrows.
+/// The online nodes and the zones of a machine, owning the data that [`Machine`] borrows.
 #[derive(Clone, Debug)]
 pub struct OwnedMachine {
     nodes: Vec<(NodeId, Vec<CpuId>, Vec<u8>)>,
     zones: Vec<(NodeId, ZoneKind, FrameRange, Vec<FrameRange>)>,
-    /// By zone.
+    /// Present frames, by zone.
     present: Vec<PageCount>,
 }
 
@@ -18,7 +18,7 @@ impl OwnedMachine {
     /// Calls `work` with the machine.
     ///
     /// # Errors
-    /// What the allocator finds wrong with it; nothing, for a machine that was read or captured.
+    /// The allocator's error about the machine; none for a machine that was read or captured.
     pub fn with<R>(&self, work: impl FnOnce(&Machine<'_>) -> R) -> Result<R, TopologyError> {
         let nodes: Vec<_> = self
             .nodes
@@ -40,9 +40,9 @@ impl OwnedMachine {
 }
 
 impl From<&MachineModel> for OwnedMachine {
-    /// Where a zone's holes lie is not known: its managed frames are taken to be its first, and those that
-    /// are present but not managed to follow them. A zone that is larger than the allocator's zones can be
-    /// becomes several of them, one after the other.
+    /// Converts a model. The positions of a zone's holes are not known: its managed frames are assumed to be
+    /// the first ones, followed by those that are present but not managed. A zone that is larger than the
+    /// allocator supports becomes several zones, one after another.
     fn from(model: &MachineModel) -> Self {
         let online: Vec<usize> =
             (0..model.nodes.len()).filter(|&place| model.nodes[place].presence == Presence::Online).collect();

@@ -1,6 +1,6 @@
-//! Exchanges files and folders, so that there is always one at its place.
+//! Exchanges files and folders so that one of them always exists at the path.
 //!
-//! Neighbours: `tree_writer.rs` replaces trees with it, `output.rs` has names that nothing had before.
+//! Neighbours: `tree_writer.rs` replaces trees with it, `output.rs` creates new names.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// [`exchange`] for file systems that cannot: nothing is at the place of `old` for a moment.
+/// [`exchange`] on file systems without support for it: for a moment nothing exists at the path of `old`.
 fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
     let beside = output::parent(old);
     let (aside, ()) = output::with_new_name(beside, |aside| output::rename_to_free(old, aside))?;
@@ -30,13 +30,13 @@ fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
     Err(error)
 }
 
-/// How something came to its place.
+/// One step that put an entry at its path.
 enum Move {
-    /// It was exchanged for what is at the other place now.
+    /// An exchange with what is at the other path now.
     Exchanged(PathBuf, PathBuf),
-    /// It was moved from the one place to the other, where nothing was.
+    /// A move from the first path to the second, which was free.
     Moved(PathBuf, PathBuf),
-    /// A folder was made.
+    /// A new folder.
     Made(PathBuf),
 }
 
@@ -45,7 +45,7 @@ enum Move {
 pub(crate) struct Moves(Vec<Move>);
 
 impl Moves {
-    /// Puts the file `new` at its place; what is there goes to the place of `new`.
+    /// Moves the file `new` to `place`; a file that is there moves to the path of `new`.
     pub(crate) fn put(&mut self, new: &Path, place: &Path) -> io::Result<()> {
         match exchange(new, place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.take(new, place),
@@ -57,7 +57,7 @@ impl Moves {
         }
     }
 
-    /// Moves a file to a place where nothing is.
+    /// Moves a file to a free path.
     pub(crate) fn take(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.make_folders(output::parent(to))?;
         output::rename_to_free(from, to)?;
@@ -65,7 +65,7 @@ impl Moves {
         Ok(())
     }
 
-    /// Makes a folder and those above it, where they are not there.
+    /// Creates a folder and its missing parents.
     fn make_folders(&mut self, folder: &Path) -> io::Result<()> {
         if fs::symlink_metadata(folder).is_ok() {
             return output::is_folder_or_free(folder);
@@ -102,7 +102,7 @@ mod tests {
         }
         exchange_in_steps(&new, &old).unwrap();
         assert_eq!((names(&new), names(&old)), (vec!["old".into()], vec!["new".into()]));
-        // Without a new folder the old one stays.
+        // If the new folder is missing, the old one stays.
         exchange_in_steps(&folder.path().join("missing"), &old).unwrap_err();
         assert_eq!((names(&old), names(folder.path()).len()), (vec!["new".into()], 2));
     }

@@ -1,4 +1,5 @@
-//! What a kernel with given rules makes of a machine, by the allocator's own arithmetic.
+//! Predicts the values that a kernel with given rules computes for a machine, with the allocator's own
+//! arithmetic.
 
 use zonal::rules::fallback_order::{build_sequence, fallback_order};
 use zonal::rules::pageset_limits::{PagesetLimits, PagesetZone};
@@ -9,36 +10,36 @@ use zonal::units::{NodeId, PageCount, ZoneKind};
 use crate::kernel::{OfflineLists, Rules};
 use crate::model::{MachineModel, Presence, Settings, ZoneModel};
 
-/// Predicted values of a machine.
+/// The predicted values of a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prediction {
-    /// Fallback order of each node, at its place among the machine's nodes; empty for offline
-    /// nodes where the kernel has no lists for them.
+    /// Fallback order of each node, in the order of the machine's nodes; empty for offline nodes if the
+    /// kernel has no lists for them.
     pub orders: Vec<Vec<NodeId>>,
-    /// Values of each zone, at its place among the machine's zones.
+    /// Values of each zone, in the order of the machine's zones.
     pub zones: Vec<ZonePrediction>,
 }
 
-/// Predicted values of a zone.
+/// The predicted values of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZonePrediction {
-    /// Its watermarks.
+    /// The zone's watermarks.
     pub watermarks: Watermarks,
-    /// Its lowmem reserve for each limit: DMA, DMA32, Normal, Movable, Device.
+    /// The lowmem reserve for each limit: DMA, DMA32, Normal, Movable, Device.
     pub protection: [PageCount; 5],
-    /// The limits of its pagesets, as the kernel reports them.
+    /// The limits of the zone's pagesets, as the kernel reports them.
     pub limits: PagesetLimits,
-    /// Threshold of its counters.
+    /// The threshold of the zone's counters.
     pub stat_threshold: u8,
 }
 
-/// Predicts everything that is predicted.
+/// Predicts all values of a machine.
 #[must_use]
 pub fn predict(model: &MachineModel, rules: &Rules) -> Prediction {
     Prediction { orders: orders(model, rules), zones: zones(model, rules) }
 }
 
-/// The fallback orders of one full rebuild.
+/// Returns the fallback orders of one full rebuild.
 pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
     let count = model.nodes.len();
     let fallback = rules.fallback(model.cpu_penalty());
@@ -56,7 +57,7 @@ pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
 }
 
 impl Settings {
-    /// The watermarks they ask for, on a machine with frames of so many bytes.
+    /// Returns the settings of watermarks on a machine with frames of `page_bytes` bytes.
     #[must_use]
     pub fn watermarks(&self, page_bytes: u32, movable_min: MovableMin) -> WatermarkSettings {
         let [dma, dma32, normal, movable, _] = self.lowmem_reserve_ratio;
@@ -95,8 +96,8 @@ fn zones(model: &MachineModel, rules: &Rules) -> Vec<ZonePrediction> {
     model.zones.iter().map(predicted).collect()
 }
 
-/// Device memory adds nothing to what its own requests could use instead, so its column repeats
-/// that of movable memory.
+/// Returns a zone's lowmem reserves. Device memory adds nothing that the zone's own requests could use
+/// instead, so its column repeats that of movable memory.
 fn protection(model: &MachineModel, zone: &ZoneModel, settings: &WatermarkSettings) -> [PageCount; 5] {
     let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
     for other in model.zones_of(zone.node) {

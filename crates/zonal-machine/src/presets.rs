@@ -1,15 +1,15 @@
-//! Well-known machines, made in code as machine files would describe them.
+//! Well-known machines, built in code as machine files would describe them.
 
 use crate::error::MachineError;
 use crate::file::{FileKind, FileMachine, FileNode, FileRow, FileZone};
 use crate::model::MachineModel;
 
-/// A machine one can ask for by name.
+/// A machine that can be selected by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     /// Its name.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in one line.
     pub description: &'static str,
     plan: fn() -> Plan,
 }
@@ -111,10 +111,10 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// The machine of a preset.
+/// Returns the machine of a preset.
 ///
 /// # Errors
-/// [`MachineError::UnknownPreset`], which lists the names there are.
+/// [`MachineError::UnknownPreset`], which lists the known names.
 pub fn preset(name: &str) -> Result<MachineModel, MachineError> {
     let Some(found) = PRESETS.iter().find(|preset| preset.name == name) else {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
@@ -123,18 +123,18 @@ pub fn preset(name: &str) -> Result<MachineModel, MachineError> {
     MachineModel::resolve((found.plan)().file(name), name)
 }
 
-/// Distance of two nodes of a mesh so many nodes wide.
+/// Returns the distance between two nodes of a mesh `WIDTH` nodes wide.
 fn mesh<const WIDTH: usize>(a: usize, b: usize) -> i64 {
     let hops = (a % WIDTH).abs_diff(b % WIDTH) + (a / WIDTH).abs_diff(b / WIDTH);
     10 + 3 * hops as i64
 }
 
-/// What a preset is made from: memory lies node after node.
+/// The description that a preset is built from; the nodes' memory is consecutive.
 struct Plan {
     page_bytes: u64,
     /// CPUs and MiB of each node.
     nodes: Vec<(u64, u64)>,
-    /// Distance of two different nodes.
+    /// Distance between two different nodes.
     distance: fn(usize, usize) -> i64,
 }
 
@@ -161,7 +161,7 @@ impl Plan {
         FileMachine { name: name.to_owned(), page_bytes: self.page_bytes, nodes, zones, ..Default::default() }
     }
 
-    /// A node's frames as zones: on PCs (4 KiB pages) cut at 16 MiB and 4 GiB, elsewhere in one.
+    /// Splits a node's frames into zones: on PCs (4 KiB pages) at 16 MiB and 4 GiB, otherwise into one zone.
     fn cut(&self, node: u64, start: u64, end: u64, zones: &mut Vec<FileZone>) {
         let pc = [
             (FileKind::Dma, 1, 4096),
@@ -174,7 +174,7 @@ impl Plan {
             let (start, end) = (start.max(from), end.min(to));
             if start < end {
                 let spanned = end - start;
-                // A kernel keeps about 1/64 of memory for its own description of it.
+                // A kernel uses about 1/64 of memory for its page metadata.
                 let managed = spanned - spanned / 64;
                 zones.push(FileZone { node, kind, start, spanned, present: spanned, managed });
             }

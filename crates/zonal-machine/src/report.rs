@@ -1,7 +1,7 @@
-//! The report on a machine: plain data in the shape that `zonal machine --json` prints.
+//! The report on a machine: plain data in the structure that `zonal machine --json` prints.
 //!
-//! Lengths are in frames. A *check* holds one predicted value against the one observed.
-//! Neighbours: `predict.rs` predicts, `advice.rs` judges, the command line renders.
+//! Lengths are in frames. A *check* compares one predicted value with the observed one.
+//! Neighbours: `predict.rs` predicts, `advice/mod.rs` adds advice, the command line prints the report.
 
 use std::collections::BTreeMap;
 
@@ -15,49 +15,49 @@ use crate::kernel::Rules;
 use crate::model::{MachineModel, Observed, ObservedZone, Presence};
 use crate::predict::{Prediction, ZonePrediction, predict};
 
-/// All there is to say about a machine.
+/// The report on a machine.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Report {
     /// The machine's name.
     pub name: String,
-    /// Bytes of a frame.
+    /// Bytes per frame.
     pub page_bytes: u32,
-    /// Its online nodes, ascending.
+    /// The online nodes, ascending.
     pub nodes: Vec<NodeReport>,
-    /// Its zones, by node and kind.
+    /// The zones, by node and kind.
     pub zones: Vec<ZoneReport>,
-    /// How evenly its nodes stand in for each other.
+    /// How evenly the nodes serve as substitutes for each other.
     pub balance: Vec<Balance>,
-    /// Every observed value beside the predicted one.
+    /// Every observed value with the predicted one.
     pub checks: Vec<Check>,
     /// The smaller machine at boot that explains values that differ, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_boot: Option<AtBoot>,
-    /// What an administrator should know.
+    /// Advice for the administrator.
     pub advice: Vec<Advice>,
 }
 
 /// A node.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct NodeReport {
-    /// Its id.
+    /// The node's id.
     pub id: u16,
-    /// Its CPUs.
+    /// The node's CPUs.
     pub cpus: Vec<u32>,
-    /// Frames it has.
+    /// Managed frames.
     pub managed: u64,
-    /// The nodes that serve it, first to last.
+    /// The nodes that serve its requests, first to last.
     pub fallback_order: Vec<u16>,
 }
 
 /// A zone.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct ZoneReport {
-    /// Its node.
+    /// The zone's node.
     pub node: u16,
-    /// Its kind, as Linux names it.
+    /// The zone's kind, by its Linux name.
     pub kind: &'static str,
-    /// Frames it has.
+    /// Managed frames.
     pub managed: u64,
     /// Watermark `min`.
     pub min: u64,
@@ -67,46 +67,46 @@ pub struct ZoneReport {
     pub high: u64,
     /// Lowmem reserve by limit: DMA, DMA32, Normal, Movable, Device.
     pub protection: Vec<u64>,
-    /// Batch of its pagesets.
+    /// Batch of the zone's pagesets.
     pub batch: u64,
-    /// Fixed `high` of its pagesets, before 6.7.
+    /// Fixed `high` of the zone's pagesets, before 6.7.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageset_high: Option<u64>,
-    /// Least tuned `high`, from 6.7.
+    /// Smallest tuned `high`, from 6.7.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageset_high_min: Option<u64>,
     /// Largest tuned `high`, from 6.7.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageset_high_max: Option<u64>,
-    /// Threshold of its counters.
+    /// Threshold of the zone's counters.
     pub stat_threshold: u64,
 }
 
-/// How often a node stands in for others.
+/// How often a node is a substitute for others.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Balance {
     /// The node.
     pub node: u16,
-    /// Lists of other nodes in which it is their first, second, third ... substitute; the owner
+    /// The number of lists of other nodes in which it is the first, second, third ... substitute. The owner
     /// of a list is not counted in it.
     pub times_nth: Vec<u32>,
 }
 
-/// A predicted value beside the one observed.
+/// A predicted value and the observed one.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Check {
-    /// What it is a value of, as in `min node 0 DMA32`.
+    /// The name of the value, such as `min node 0 DMA32`.
     pub what: String,
-    /// By the rules.
+    /// The value by the rules.
     pub predicted: Measured,
-    /// By the machine's own kernel.
+    /// The value that the machine's kernel reported.
     pub observed: Measured,
-    /// Whether the two agree.
+    /// Whether the two values agree.
     pub same: bool,
     /// Whether the two differ only because the kernel computed the value at boot, when it had fewer frames
-    /// ([`Report::at_boot`]). The predicted value is what it becomes when it is computed again.
+    /// ([`Report::at_boot`]). The kernel will have the predicted value once it recomputes it.
     pub as_at_boot: bool,
-    /// When a kernel computes it.
+    /// The group of values that a kernel computes together with this one.
     #[serde(skip)]
     pub(crate) group: ValueGroup,
 }
@@ -135,16 +135,16 @@ pub(crate) enum ValueGroup {
 }
 
 impl ValueGroup {
-    /// The groups whose values follow from the frames of zones.
+    /// The groups whose values depend on the frames of zones.
     pub(crate) const FROM_FRAMES: [Self; 4] =
         [Self::Watermarks, Self::Reserves, Self::Pagesets, Self::Thresholds];
 
-    /// The group of the limits of pagesets.
+    /// Returns the group of the limits of pagesets.
     pub(crate) fn of_pagesets(rules: &Rules) -> Self {
         if rules.high == HighRule::SixBatches { Self::Pagesets } else { Self::Watermarks }
     }
 
-    /// What makes a kernel compute the values again, where that was seen in one.
+    /// Returns what makes a kernel recompute the values, if that was observed in a kernel.
     pub(crate) fn recomputed_by(self, rules: &Rules) -> Option<&'static str> {
         match self {
             Self::Watermarks if rules.high == HighRule::SixBatches => {
@@ -165,30 +165,30 @@ impl ValueGroup {
 pub enum Measured {
     /// One number.
     One(u64),
-    /// Several, such as nodes in order.
+    /// Several numbers, such as nodes in order.
     Row(Vec<u64>),
 }
 
-/// A remark.
+/// One piece of advice.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Advice {
-    /// How much it matters.
+    /// How serious it is.
     pub severity: Severity,
-    /// The remark, with the figures it rests on.
+    /// The advice, with the figures that it is based on.
     pub text: String,
 }
 
-/// How much a remark matters.
+/// How serious a piece of advice is.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Good to know.
+    /// Useful information.
     Info,
-    /// Likely to hurt.
+    /// A likely problem.
     Warn,
 }
 
-/// Explains a machine under the rules of a kernel.
+/// Explains a machine by the rules of a kernel.
 #[must_use]
 pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
     let prediction = predict(model, rules);
@@ -242,7 +242,7 @@ fn zones(model: &MachineModel, rules: &Rules, prediction: &Prediction) -> Vec<Zo
     model.zones.iter().zip(&prediction.zones).map(report).collect()
 }
 
-/// How often each online node with memory is the nth substitute of another online node.
+/// Counts how often each online node with memory is the nth substitute of another online node.
 pub(crate) fn balance(model: &MachineModel, orders: &[Vec<NodeId>]) -> Vec<Balance> {
     let mut times: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
     let owners = model.nodes.iter().zip(orders).filter(|(node, _)| node.presence == Presence::Online);
@@ -255,7 +255,7 @@ pub(crate) fn balance(model: &MachineModel, orders: &[Vec<NodeId>]) -> Vec<Balan
     times.into_iter().map(|(node, times_nth)| Balance { node: node.get(), times_nth }).collect()
 }
 
-/// Every observed value beside the predicted one.
+/// Returns the checks of all observed values.
 pub(crate) fn checks(
     model: &MachineModel,
     rules: &Rules,
@@ -278,7 +278,8 @@ pub(crate) fn checks(
     checks
 }
 
-/// Values that the rules in force do not have are not checked: a tuned `high` moves all the time.
+/// Checks the values of a zone. Values that the rules in force do not have are skipped: a tuned `high`
+/// changes all the time.
 fn check_zone(zone: &ObservedZone, predicted: &ZonePrediction, rules: &Rules, checks: &mut Vec<Check>) {
     let ZonePrediction { watermarks, limits, .. } = predicted;
     let tuned = rules.high == HighRule::Tuned;
@@ -313,7 +314,7 @@ impl Check {
     }
 }
 
-/// A length for people: `15.8 MiB`, `63 GiB`.
+/// Formats a size for reading: `15.8 MiB`, `63 GiB`.
 #[must_use]
 pub fn readable_size(pages: PageCount, page_bytes: u32) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

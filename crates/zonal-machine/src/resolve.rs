@@ -1,7 +1,7 @@
-//! From a machine as written to a checked machine: every error names its field and what is right.
+//! Converts a machine as written to a checked machine: every error names its field and the allowed values.
 //!
-//! The one door: files, captures and presets all come through [`MachineModel::resolve`].
-//! Neighbours: `file.rs` has what goes in, `model.rs` what comes out.
+//! Files, captures and presets all pass through [`MachineModel::resolve`].
+//! Neighbours: `file.rs` defines the input, `model.rs` the result.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,16 +15,16 @@ use crate::model::{
     MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
 };
 
-/// A problem and the field that has it.
+/// A result whose error is a problem and the field that has it.
 type Found<T> = Result<T, (String, Problem)>;
 
-/// Largest settings and counts: beyond any machine, small enough to add up without care.
+/// Largest setting or count: more than any machine has, and small enough to add without overflow checks.
 const MOST: u64 = 1 << 52;
 
-/// Most bytes of memory, holes included: as many as the largest `min_free_kbytes` has.
+/// Largest memory in bytes, including holes: the same as the largest `min_free_kbytes`.
 const BYTES_MAX: u64 = MOST << 10;
 
-/// Most CPUs of a machine, and their ids are below. More than those of any kernel.
+/// Largest number of CPUs of a machine, and the bound of their ids. More than any kernel supports.
 pub(crate) const CPUS_MAX: u32 = 1 << 20;
 
 impl MachineModel {
@@ -61,7 +61,7 @@ fn nodes(files: &[FileNode], possible: &[u64]) -> Found<Vec<NodeModel>> {
         let row = row(file, id, &ids).map_err(|problem| (format!("nodes[{at}].distances"), problem))?;
         rows.insert(id, (cpus, row));
     }
-    // Nothing is written about the way from an offline node, so the way back stands for it.
+    // The file has no distances from an offline node, so the distances to it are used.
     let offline_row = |column: usize| -> Vec<u8> {
         let back = |(place, id)| match rows.get(id) {
             _ if place == column => LOCAL_DISTANCE,
@@ -122,7 +122,7 @@ fn cpus(file: &FileNode, node: NodeId, owner: &mut HashMap<CpuId, NodeId>) -> Re
     Ok(cpus)
 }
 
-/// The distances of one node, in the order of `ids`; those to offline nodes may be absent.
+/// Returns the distances of one node, in the order of `ids`; those to offline nodes may be absent.
 fn row(file: &FileNode, node: NodeId, ids: &BTreeMap<NodeId, Presence>) -> Result<Vec<u8>, Problem> {
     let from = node.get();
     let mut given = HashMap::with_capacity(ids.len());

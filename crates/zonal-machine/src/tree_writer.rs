@@ -1,9 +1,11 @@
-//! Writes an allocator's state as files of `/proc` and `/sys`, which [`capture`](crate::capture()) reads back.
+//! Writes an allocator's state as files of `/proc` and `/sys`, which [`capture`](crate::capture()) reads
+//! back.
 //!
-//! What stands in them is the core's (`zonal::snapshot`); this makes a folder of it: it is written under a new name
-//! beside its place and then exchanged for what is there, as a whole, or file by file where something else is in the
-//! folder that is to stay. A list in the folder says which files are zonal's, and what is in them. Neighbours:
-//! `old_tree.rs` looks at what is there, `places.rs` exchanges, `output.rs` has what files and folders share.
+//! The core creates the contents (`zonal::snapshot`); this module writes them to a folder. The tree is
+//! written under a new name in the same parent and then exchanged with the existing one, as a whole, or file
+//! by file if the folder contains other entries that must stay. A list in the folder records zonal's files
+//! and their contents. Neighbours: `old_tree.rs` examines the existing folder, `places.rs` exchanges,
+//! `output.rs` has the code shared by files and folders.
 
 use std::fmt::{Display, Write as _};
 use std::fs::{self, DirBuilder, File};
@@ -18,19 +20,21 @@ use crate::old_tree::{Files, LIST, LIST_HEAD, OldTree, Print};
 use crate::output::{self, Replace, WriteError};
 use crate::places::{self, Moves};
 
-/// Writes the files of [`Snapshot::files`] below the folder `root`, which is made if it is not there, together with
-/// its parents. Beside it there must be room for a new folder.
+/// Writes the files of [`Snapshot::files`] below the folder `root`, which is created with its parents if
+/// missing. It must be possible to create a new folder beside it.
 ///
-/// A tree that was written before is replaced as a whole; rights, owners and groups stay as for files. With
-/// [`Replace::Any`] other files and links are replaced where the tree has a file, and everything else that is in the
-/// folder stays in it, at every moment: where there is such a thing, the files are replaced one by one, each as a
-/// whole. A process that is killed meanwhile leaves some of them new and the others old, and never takes anything
-/// else away; what it was to remove is left in a folder whose name begins with `.zonal-`, beside the tree
-/// ([`output::left_over`]). Only what comes into the folder while it is being replaced leaves it, until it is put back.
+/// A tree that was written before is replaced as a whole; permissions, owners and groups are kept as for
+/// files. With [`Replace::Any`] other files and links are replaced where the tree has a file, and all other
+/// entries of the folder stay in it at every moment: if there are any, the files are replaced one by one,
+/// each as a whole. A process that is killed meanwhile leaves some files new and others old, and removes
+/// nothing else; files that it was to remove stay beside the tree in a folder whose name begins with
+/// `.zonal-` ([`output::left_over`]). Only entries that appear in the folder during the replacement leave it
+/// temporarily, until they are put back.
 ///
 /// # Errors
-/// As [`check_tree`]; for a folder in the place of a file, or anything else in the place of a folder; and what the
-/// file system says. The old folder is as it was then, unless the error says where it is.
+/// The errors of [`check_tree`]; an error for a folder at the path of a file, or another entry at the path of
+/// a folder; and the file system's errors. The old folder is then unchanged, unless the error says where it
+/// is.
 pub fn write_tree<P: Platform>(
     snapshot: Snapshot<'_, '_, P>,
     root: &Path,
@@ -49,21 +53,21 @@ pub fn write_tree<P: Platform>(
     written.map_err(|source| WriteError { path: root.to_owned(), source })
 }
 
-/// Checks that a tree may be written below `root`: nothing is there, or a folder with nothing in it but what
-/// [`write_tree`] wrote, or with [`Replace::Any`] any folder.
+/// Checks that a tree may be written below `root`: the path does not exist, or is a folder that contains only
+/// what [`write_tree`] wrote, or with [`Replace::Any`] is any folder.
 ///
 /// # Errors
-/// When something else is there; what it is in a folder is named.
+/// Returns an error for anything else; the error names an offending entry of a folder.
 pub fn check_tree(root: &Path, replace: Replace) -> Result<(), WriteError> {
     let looked = output::check_place(root).and_then(|()| OldTree::look(root, &Files::new(), replace));
     looked.map(|_| ()).map_err(|source| WriteError { path: root.to_owned(), source })
 }
 
-/// Why a tree is not at its place.
+/// The reason why a tree was not put at its path.
 enum Unplaced {
-    /// The folder is as it was.
+    /// The folder is unchanged.
     Undone(io::Error),
-    /// Some of what was in the folder is left under the new name, as the error says.
+    /// Some of the folder's old contents are left under the new name, as the error says.
     Left(io::Error),
 }
 
@@ -75,9 +79,10 @@ impl From<io::Error> for Unplaced {
 
 /// A tree under a new name.
 struct NewTree {
-    /// Nobody else looks into it.
+    /// The private folder that contains the tree, which other users cannot access.
     private: PathBuf,
-    /// The tree, in it: with the rights of any new folder. Once it is at its place, what was there.
+    /// The tree in it, with the permissions of any new folder. After the exchange, the old contents of the
+    /// path.
     folder: PathBuf,
     files: Files,
 }
@@ -86,7 +91,7 @@ impl NewTree {
     fn make(beside: &Path) -> io::Result<Self> {
         let (private, ()) = output::with_new_name(beside, |path| DirBuilder::new().mode(0o700).create(path))?;
         let folder = private.join("tree");
-        // What is empty is taken away again; the first error is the one that counts.
+        // Remove the empty folder again; the first error is the one to report.
         fs::create_dir(&folder).inspect_err(|_| drop(fs::remove_dir(&private)))?;
         Ok(Self { private, folder, files: Files::new() })
     }
@@ -105,13 +110,13 @@ impl NewTree {
     fn add_list(&mut self) -> io::Result<()> {
         let mut text = LIST_HEAD.to_owned();
         for (file, print) in &self.files {
-            // Names of files of `/proc` and `/sys` have no line breaks.
+            // File names of `/proc` and `/sys` contain no line breaks.
             writeln!(text, "{print} {}", file.display()).expect("texts take everything");
         }
         self.add(&LIST, &text)
     }
 
-    /// Puts the tree at its place; whether something was there, which has its new name then.
+    /// Puts the tree at its path. Returns whether a folder was there, which then has the new name.
     fn place(&self, root: &Path, replace: Replace) -> Result<bool, Unplaced> {
         let Some(old) = OldTree::look(root, &self.files, replace)? else {
             return Ok(output::rename_to_free(&self.folder, root).map(|()| false)?);
@@ -119,7 +124,7 @@ impl NewTree {
         let is_shared = old.kept().next().is_some();
         for path in old.common() {
             let (new, before) = (self.folder.join(path), fs::symlink_metadata(root.join(path))?);
-            // The folders of a shared one stay.
+            // The folders of a shared tree stay.
             if new.exists() && !before.is_symlink() && !(is_shared && before.is_dir()) {
                 output::inherit(&File::open(new)?, &before)?;
             }
@@ -132,8 +137,8 @@ impl NewTree {
         Ok(true)
     }
 
-    /// Puts the files at their places one by one, and what zonal wrote there before and is no more under the new name.
-    /// The list comes last: it tells of all of them.
+    /// Puts the files at their paths one by one. Files that zonal wrote before and that the tree no longer
+    /// has are moved to the new name. The list is moved last, because it names all other files.
     fn place_each(&self, root: &Path, old: &OldTree) -> Result<(), Unplaced> {
         let mut moves = Moves::default();
         let is_list = |path: &&PathBuf| path.as_path() == Path::new(LIST);
@@ -159,14 +164,14 @@ impl NewTree {
         }
     }
 
-    /// Removes what is under the new name. Of what was at the place of the tree that is what zonal wrote and what it
-    /// replaces; the rest goes back to its place, or stays and is named.
+    /// Removes what is under the new name. Of the old contents, files that zonal wrote and files that it
+    /// replaces are removed; the rest is moved back, or stays and is named in the error.
     fn finish(self, root: &Path, replace: Replace, placed: Result<bool, Unplaced>) -> io::Result<()> {
         let had_old = match placed {
             Ok(had_old) => had_old,
             Err(Unplaced::Left(error)) => return Err(error),
             Err(Unplaced::Undone(error)) => {
-                // The first error is the one that counts. No link is followed.
+                // The first error is the one to report. No link is followed.
                 let _ = fs::remove_dir_all(&self.private);
                 return Err(error);
             }
@@ -182,14 +187,14 @@ impl NewTree {
 
     fn clear(&self, root: &Path, replace: Replace) -> io::Result<()> {
         let look = |replace| OldTree::look(&self.folder, &self.files, replace);
-        // What came meanwhile goes back, whatever may be replaced.
+        // Entries that appeared meanwhile are moved back, whatever may be replaced.
         let Some(old) = look(Replace::Any)? else { return Ok(()) };
         for path in old.kept() {
             let place = root.join(path);
             fs::create_dir_all(output::parent(&place))?;
             output::rename_to_free(&self.folder.join(path), &place)?;
         }
-        // Once more, because nobody changes it any more.
+        // Check again, because no other process changes it any more.
         let Some(old) = look(replace)? else { return Ok(()) };
         old.remove_from(&self.folder)
     }
@@ -203,7 +208,7 @@ mod tests {
 
     const FORCED: Replace = Replace::Any;
 
-    /// A folder with a tree of the files `a/one` and `b/two`, and in it something of the user's.
+    /// Returns a folder with a tree of the files `a/one` and `b/two`, and a file of the user in it.
     fn shared() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
@@ -221,7 +226,7 @@ mod tests {
         tree
     }
 
-    /// What is in a folder: paths and contents.
+    /// Returns the contents of a folder: paths and texts.
     fn contents(folder: &Path) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -252,14 +257,14 @@ mod tests {
         let inode = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
         let before = (inode(&root), inode(&root.join("notes")));
         let tree = tree(folder.path(), &["a/one", "c/three"], "new");
-        // A process that is killed here does no more.
+        // The state after a process is killed here.
         assert!(matches!(tree.place(&root, FORCED), Ok(true)));
         assert_eq!(contents(&root), expected(&NEW));
         assert_eq!((inode(&root), inode(&root.join("notes"))), before);
         assert_eq!(output::left_over(&root).unwrap(), [] as [PathBuf; 0], "its process runs");
         tree.finish(&root, FORCED, Ok(true)).unwrap();
         assert_eq!((contents(&root), contents(folder.path()).len()), (expected(&NEW), NEW.len() + 1));
-        // What it wrote is its own again, once nothing else is there.
+        // The folder is zonal's own again once it has no other files.
         fs::remove_file(root.join("notes")).unwrap();
         check_tree(&root, Replace::Own).unwrap();
     }

@@ -1,7 +1,7 @@
-//! The owner ledger: which frame belongs to whom, as the callers of an allocator see it.
+//! The owner ledger: the owner of each frame, as the callers of an allocator see it.
 //!
-//! Tests enter every block that they are given and strike it out before they free it: a frame that two
-//! owners have at once is noticed with both names. Owners are numbers that the test chooses.
+//! Tests assign every block that they allocate and release it before they free it. If two owners have a frame
+//! at the same time, the ledger panics and names both. Owners are numbers that the test chooses.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The owner of each frame of a range, for any number of threads and for signal handlers.
 ///
-/// All accesses are relaxed: the allocator hands a frame, and the ledger's cell with it, from one owner to the
-/// next, and gets no ordering from the ledger that it does not provide itself.
+/// All accesses are relaxed: the allocator passes a frame, and the ledger's cell with it, from one owner to
+/// the next, and the ledger adds no ordering that the allocator does not provide itself.
 #[derive(Debug)]
 pub struct Ledger {
     first: u64,
     owners: Vec<AtomicU32>,
 }
 
-/// An owner as messages name it.
+/// An owner as it is named in messages.
 struct Named(u32);
 
 impl fmt::Display for Named {
@@ -43,10 +43,10 @@ impl Ledger {
         Self { first: frames.start, owners }
     }
 
-    /// Enters `count` frames from `first` on, which must be free, as those of `owner`.
+    /// Assigns `count` frames from `first` on, which must be free, to `owner`.
     ///
     /// # Panics
-    /// When one of them has an owner, or lies outside the ledger.
+    /// Panics if one of them has an owner, or is outside the ledger.
     pub fn assign(&self, first: u64, count: u64, owner: u32) {
         for (frame, cell) in (first..).zip(self.cells(first, count)) {
             let before = cell.swap(owner, Relaxed);
@@ -58,10 +58,10 @@ impl Ledger {
         }
     }
 
-    /// Strikes out `count` frames from `first` on, which must be those of `owner`: they are free.
+    /// Releases `count` frames from `first` on, which must belong to `owner`; they are then free.
     ///
     /// # Panics
-    /// When one of them is not, or lies outside the ledger.
+    /// Panics if one of them does not belong to `owner`, or is outside the ledger.
     pub fn release(&self, first: u64, count: u64, owner: u32) {
         for (frame, cell) in (first..).zip(self.cells(first, count)) {
             let before = cell.swap(Self::FREE, Relaxed);

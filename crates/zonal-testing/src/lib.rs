@@ -1,8 +1,9 @@
-//! What tests of all crates share: skips that show in the summary, waits that end, and the owner ledger.
+//! Shared code of the tests of all crates: skips that the summary shows, waits with a time limit, and the
+//! owner ledger.
 //!
-//! A test that cannot check something on this machine calls [`skipped!`] and goes on or returns: libtest
-//! counts it as passed either way and hides what it printed. The line is therefore also appended to the
-//! file that [`SKIPS_FILE`] names, which `cargo xtask` sets, reads and prints with its summary.
+//! A test that cannot check something on this machine calls [`skipped!`] and continues or returns: libtest
+//! counts it as passed in either case and hides what it printed. The line is therefore also appended to the
+//! file named by [`SKIPS_FILE`], which `cargo xtask` sets, reads and prints with its summary.
 #![forbid(unsafe_code)]
 
 mod ledger;
@@ -17,12 +18,12 @@ pub use ledger::Ledger;
 
 /// The environment variable that names the file to which skips are appended.
 pub const SKIPS_FILE: &str = "ZONAL_SKIPS_FILE";
-/// How long [`eventually`] waits: far longer than anything it waits for takes on a busy machine.
+/// Time limit of [`eventually`]: far longer than any condition takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time between two looks of [`eventually`].
+/// Time between two checks of [`eventually`].
 const POLL_PERIOD: Duration = Duration::from_millis(2);
 
-/// Says that the calling test leaves something out, and why; takes what `format!` takes.
+/// Reports that the calling test leaves something out, and why; takes the arguments of `format!`.
 #[macro_export]
 macro_rules! skipped {
     ($($why:tt)+) => {
@@ -30,26 +31,26 @@ macro_rules! skipped {
     };
 }
 
-/// Prints one line for a skip and appends it to the file of skips; [`skipped!`] is the way to call it.
+/// Prints one line for a skip and appends it to the file of skips; call it through [`skipped!`].
 ///
 /// # Panics
-/// When there is such a file and it cannot be written.
+/// Panics if there is such a file and it cannot be written.
 pub fn record_skip(module: &str, why: &str) {
     let test = thread::current().name().filter(|name| *name != "main").unwrap_or("a test").to_owned();
     let program = module.split("::").next().unwrap_or(module);
     let line = format!("SKIPPED: {program}: {test}: {}\n", why.replace('\n', " "));
     eprint!("{line}");
     let Some(file) = std::env::var_os(SKIPS_FILE) else { return };
-    // One write of a short line at the end of the file: lines of tests that run at once stay whole.
+    // One write of a short line at the end of the file: lines of concurrent tests are not interleaved.
     let opened = OpenOptions::new().create(true).append(true).open(&file);
     let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
     written.unwrap_or_else(|error| panic!("{SKIPS_FILE} {}: {error}", file.display()));
 }
 
-/// Waits until `holds`, which is looked at again and again.
+/// Waits until `holds` returns true, calling it repeatedly.
 ///
 /// # Panics
-/// When it does not hold within two minutes; `what` names it.
+/// Panics if it does not return true within two minutes; `what` names the condition.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -58,11 +59,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Does `work` on a thread of its own and gives what it returns. The thread is called like the caller's, so that what
-/// is skipped there is skipped by the calling test.
+/// Calls `work` on a new thread and returns its result. The thread has the caller's name, so that skips in it
+/// are attributed to the calling test.
 ///
 /// # Panics
-/// When `work` does, or when it is not done within two minutes; `what` names it. Its thread goes on then.
+/// Panics if `work` does, or if it does not finish within two minutes, in which case its thread keeps
+/// running; `what` names it.
 pub fn within_patience<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let caller = thread::current().name().unwrap_or(what).to_owned();
     let thread = thread::Builder::new().name(caller).spawn(work).expect("a thread can be started");
@@ -70,7 +72,7 @@ pub fn within_patience<R: Send + 'static>(what: &str, work: impl FnOnce() -> R +
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Where two threads wait for each other, as often as they like: a barrier whose wait ends.
+/// A reusable barrier for two threads, whose wait has a time limit.
 #[derive(Default, Debug)]
 pub struct Meeting {
     arrivals: Mutex<usize>,
@@ -78,10 +80,10 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Waits until the other thread is here too.
+    /// Waits until the other thread also waits.
     ///
     /// # Panics
-    /// When it does not come within two minutes.
+    /// Panics if the other thread does not arrive within two minutes.
     pub fn wait(&self) {
         let mut arrivals = self.arrivals.lock().expect("nobody panics here while holding the lock");
         *arrivals += 1;
@@ -117,7 +119,7 @@ mod tests {
         within_patience("work", || panic!("of the work"));
     }
 
-    /// The file is that of a child process, because the environment is shared by all tests of this one.
+    /// The file is set in a child process, because all tests of this process share the environment.
     #[test]
     fn skips_are_appended_to_the_file() {
         const CHILD: &str = "ZONAL_TESTING_CHILD";

@@ -1,5 +1,5 @@
-//! Routines that take a number of frames and give them all back: `pair`, `batch`, `batch-random`,
-//! `repeat` and `touch`.
+//! Routines that allocate a number of frames and free them all: `pair`, `batch`, `batch-random`, `repeat` and
+//! `touch`.
 
 use std::hint::black_box;
 
@@ -13,10 +13,10 @@ use crate::{PageSource, Plan};
 const BATCH: usize = 512;
 /// Frames of a round of `repeat`: 128 MiB of 4 KiB frames.
 const REPEAT: usize = 32768;
-/// Pairs between two looks at whether the run is over.
+/// Pairs between two checks whether the run is over.
 const PAIRS: usize = 4096;
 
-/// One frame out and back.
+/// Allocates one frame and frees it.
 struct OutAndBack;
 
 impl<P> Operation<P> for OutAndBack {
@@ -25,40 +25,40 @@ impl<P> Operation<P> for OutAndBack {
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
         let Some(page) = source.take(Order::PAGE) else { return false };
-        // Without this a compiler that sees through the source drops the whole pair.
+        // Without this, a compiler that can see into the source removes the whole pair.
         source.give(black_box(page), Order::PAGE);
         true
     }
 }
 
-/// `pair`.
+/// The `pair` routine.
 pub(super) struct Pair;
 
 impl<P> Routine<P> for Pair {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         if lane.each(PAIRS, OutAndBack) == 0 {
-            std::thread::yield_now(); // others hold everything
+            std::thread::yield_now(); // // other threads hold everything
         }
     }
 
     fn finish<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {}
 }
 
-/// `batch` and `batch-random`.
+/// The `batch` and `batch-random` routines.
 pub(super) struct Batch<P> {
     held: Held<P>,
     size: usize,
-    /// Places of a full batch in the order they go back; empty for the last first.
+    /// Places of a full batch in the order they are freed; empty for the last first.
     way_back: Vec<u32>,
 }
 
 impl<P: Copy + Default> Batch<P> {
-    /// `batch`.
+    /// Makes a `batch` routine.
     pub(super) fn last_first(plan: &Plan) -> Self {
         Self { held: Held::nothing(), size: plan.batch(BATCH), way_back: Vec::new() }
     }
 
-    /// `batch-random`: an order of its own for each lane.
+    /// Makes a `batch-random` routine, with a separate order for each lane.
     pub(super) fn shuffled(plan: &Plan, lane: usize) -> Self {
         let mut batch = Self::last_first(plan);
         batch.way_back = (0..batch.size as u32).collect();
@@ -75,7 +75,7 @@ impl<P: Copy + Default + Send> Routine<P> for Batch<P> {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let taken = self.held.take::<false, _>(lane, self.size);
         if taken == 0 {
-            std::thread::yield_now(); // others hold everything
+            std::thread::yield_now(); // // other threads hold everything
         } else if taken == self.way_back.len() {
             self.held.give_all_listed(lane, &self.way_back);
         } else {
@@ -88,7 +88,7 @@ impl<P: Copy + Default + Send> Routine<P> for Batch<P> {
     }
 }
 
-/// `repeat`, and `touch` with `TOUCH`.
+/// The `repeat` routine, and `touch` with `TOUCH`.
 pub(super) struct Repeat<P, const TOUCH: bool> {
     held: Held<P>,
     size: usize,
@@ -107,9 +107,9 @@ impl<P: Copy + Default + Send, const TOUCH: bool> Routine<P> for Repeat<P, TOUCH
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         if self.held.take::<TOUCH, _>(lane, self.size) == 0 {
-            std::thread::yield_now(); // others hold everything
+            std::thread::yield_now(); // // other threads hold everything
         }
-        // In the order taken, as unmapping a range does.
+        // In the order of allocation, as unmapping a range does.
         self.held.give_all_in_order(lane);
     }
 

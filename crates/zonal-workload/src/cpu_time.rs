@@ -1,11 +1,11 @@
 //! CPU time of the calling thread: what it used, not what it waited for. The one file with unsafe code.
 //!
-//! Asked of the C library: `rustix` looks for the kernel's clock on its own, which valgrind, the counter of
-//! instructions, does not survive.
+//! Read with the C library, because `rustix` looks up the kernel's clock itself, which fails under valgrind, the
+//! counter of instructions.
 
 use std::time::Duration;
 
-/// CPU time the calling thread has used so far, in the kernel too.
+/// Returns the CPU time that the calling thread has used so far, including in the kernel.
 #[allow(unsafe_code)]
 pub(super) fn of_this_thread() -> Duration {
     let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -19,7 +19,7 @@ pub(super) fn of_this_thread() -> Duration {
 mod tests {
     use super::*;
 
-    /// A clock of the process or of the world would count what the other thread uses.
+    /// Checks the kind of clock: one of the process or of real time would count what the other thread uses.
     #[test]
     fn only_the_threads_own_work_counts() {
         const WORK: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ mod tests {
         let used_elsewhere = std::thread::spawn(|| {
             let start = of_this_thread();
             while of_this_thread() - start < WORK {
-                std::hint::spin_loop(); // ends, since looking at the clock is work
+                std::hint::spin_loop(); // // ends, because reading the clock uses CPU time
             }
             of_this_thread() - start
         });

@@ -1,7 +1,7 @@
-//! Starting, watching and stopping the lanes of a run, and adding up what they did.
+//! Starts, watches and stops the lanes of a run, and adds up their results.
 //!
-//! Lanes prepare, wait at a gate until all are ready, then repeat their routine until the run is
-//! over; only that part is measured. Neighbours: `lane.rs` is what runs on each thread.
+//! Lanes prepare, wait until all are ready, then repeat their routine until the run is over; only that part is
+//! measured. Neighbours: `lane.rs` is what runs on each thread.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use crate::lane::{Lane, Routine, Tally};
 use crate::{Latency, PageSource, Plan, cpu_time};
 
-/// Time between two reports of progress.
+/// Interval between two progress reports.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Time since the measured part began.
@@ -23,36 +23,36 @@ pub struct Progress {
     pub pairs: u64,
 }
 
-/// What came out of a run.
+/// Results of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
     /// Time of the measured part.
     pub elapsed: Duration,
-    /// The same, added up over all threads.
+    /// Time of the measured part, added up over all threads.
     pub thread_time: Duration,
-    /// CPU time that all threads together used in it: without what they waited for a processor.
+    /// CPU time that all threads together used in it, not including time waiting for a processor.
     pub cpu_time: Duration,
-    /// Pairs on all threads: half the takes and gives that succeeded.
+    /// Pairs on all threads: half of the successful allocations and frees.
     pub pairs: u64,
-    /// Requests that found no block.
+    /// Number of requests that found no block.
     pub failed: u64,
-    /// Of single takes and gives.
+    /// Latencies of single allocations and frees.
     pub latency: Latency,
-    /// Threads that did pairs, alone or as couples.
+    /// Number of threads that did pairs, alone or in couples.
     pub threads: usize,
-    /// In how many teams they worked.
+    /// Number of teams in which they worked.
     pub teams: usize,
 }
 
 impl Measurement {
-    /// Time of a pair on the team that did it; `None` without pairs.
+    /// Returns the time of a pair on the team that did it; `None` without pairs.
     #[must_use]
     pub fn ns_per_pair(&self) -> Option<f64> {
         self.per_pair(self.thread_time)
     }
 
-    /// CPU time of a pair on the team that did it: of a couple, the mean of both. `None` without
-    /// pairs.
+    /// Returns the CPU time of a pair on the team that did it; for a couple, the mean of both threads. `None`
+    /// without pairs.
     #[must_use]
     pub fn cpu_ns_per_pair(&self) -> Option<f64> {
         self.per_pair(self.cpu_time)
@@ -63,7 +63,7 @@ impl Measurement {
         (self.pairs > 0).then(|| time_ns / self.pairs as f64)
     }
 
-    /// Pairs in a second, on all threads together.
+    /// Returns the pairs per second of all threads together.
     #[must_use]
     pub fn pairs_per_second(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
@@ -71,14 +71,14 @@ impl Measurement {
     }
 }
 
-/// A run to be driven.
+/// A run to be executed.
 pub(super) struct Run<'a, M> {
     pub(super) plan: &'a Plan,
     pub(super) make_source: &'a M,
     pub(super) stop: &'a AtomicBool,
 }
 
-/// What the lanes and their driver share.
+/// State that the lanes and their driver share.
 struct Shared {
     ready: AtomicUsize,
     open: AtomicBool,
@@ -86,7 +86,7 @@ struct Shared {
     counts: Vec<Count>,
 }
 
-/// Operations of one lane so far, on cache lines of its own.
+/// Number of operations of one lane so far, on its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);
@@ -99,7 +99,7 @@ struct Finished {
 }
 
 impl<M> Run<'_, M> {
-    /// Runs one routine on each lane; an error when a thread cannot be started.
+    /// Runs one routine on each lane; returns an error when a thread cannot be started.
     pub(super) fn drive<S, R>(
         &self,
         routines: Vec<R>,
@@ -127,7 +127,7 @@ impl<M> Run<'_, M> {
                 match start(routine) {
                     Ok(lane) => lanes.push(lane),
                     Err(error) => {
-                        shared.end(&lanes); // the scope waits for those already there
+                        shared.end(&lanes); // // the scope waits for those already started
                         return Err(error);
                     }
                 }
@@ -141,7 +141,7 @@ impl<M> Run<'_, M> {
         Ok(self.sum(&finished))
     }
 
-    /// One lane from its source to its tally, on its own thread.
+    /// Runs one lane from its source to its tally, on its own thread.
     fn work<S, R>(&self, shared: &Shared, routine: &mut R, index: usize) -> Finished
     where
         S: PageSource,
@@ -163,19 +163,19 @@ impl<M> Run<'_, M> {
         Finished { start, end, cpu_time: used_after.saturating_sub(used_before), tally }
     }
 
-    /// Opens the gate when all lanes are ready, and ends the run when it is time.
+    /// Starts the measured part when all lanes are ready, and ends the run in time.
     fn watch<T>(
         &self,
         shared: &Shared,
         lanes: &[ScopedJoinHandle<'_, T>],
         mut on_progress: impl FnMut(Progress),
     ) {
-        let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // panicked: none ends before the gate
-        let stopped = || self.stop.load(Ordering::Relaxed); // nothing but the flag itself is read
-        // Acquire pairs with the lanes' release: they are prepared.
+        let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // // panicked: none ends before the start
+        let stopped = || self.stop.load(Ordering::Relaxed); // // relaxed: only a flag
+        // Acquire: pairs with the lanes' release; their preparation is visible.
         while shared.ready.load(Ordering::Acquire) < lanes.len() && !broken() {
             if stopped() {
-                shared.over.store(true, Ordering::Relaxed); // a hint; lanes also see it later
+                shared.over.store(true, Ordering::Relaxed); // // relaxed: a hint; lanes see it later too
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -185,7 +185,7 @@ impl<M> Run<'_, M> {
             thread::sleep(PROGRESS_EVERY.min(self.plan.duration.saturating_sub(start.elapsed())));
             on_progress(Progress { elapsed: start.elapsed(), pairs: shared.operations() / 2 });
         }
-        shared.over.store(true, Ordering::Relaxed); // lanes read nothing but the flag
+        shared.over.store(true, Ordering::Relaxed); // // relaxed: only a flag
     }
 
     fn sum(&self, finished: &[Finished]) -> Measurement {
@@ -210,7 +210,7 @@ impl<M> Run<'_, M> {
     }
 }
 
-/// What comes before the measured part: the same work, up to where a run may end.
+/// Runs the same work before the measured part, up to a point where a run may end.
 #[inline(never)]
 fn warm_up<S: PageSource, R: Routine<S::Page>>(lane: &mut Lane<'_, S>, routine: &mut R, time: Duration) {
     let start = Instant::now();
@@ -219,8 +219,7 @@ fn warm_up<S: PageSource, R: Routine<S::Page>>(lane: &mut Lane<'_, S>, routine: 
     }
 }
 
-/// The measured part: one round at least. A function of its own, so that profilers can tell it from
-/// the rest.
+/// Runs the measured part: at least one round. It is a separate function, so that profilers can distinguish it.
 #[inline(never)]
 fn measured_part<S: PageSource, R: Routine<S::Page>>(
     lane: &mut Lane<'_, S>,
@@ -228,10 +227,10 @@ fn measured_part<S: PageSource, R: Routine<S::Page>>(
     stop: &AtomicBool,
     count: &Count,
 ) {
-    // Relaxed: nothing but the flag itself is read.
+    // Relaxed: only a flag.
     while !stop.load(Ordering::Relaxed) {
         routine.round(lane);
-        count.0.store(lane.tally.operations, Ordering::Relaxed); // for progress only
+        count.0.store(lane.tally.operations, Ordering::Relaxed); // // relaxed: for progress only
         if lane.is_over() && routine.may_end() {
             return;
         }
@@ -241,24 +240,24 @@ fn measured_part<S: PageSource, R: Routine<S::Page>>(
 impl Shared {
     fn wait_at_gate(&self) {
         self.ready.fetch_add(1, Ordering::Release); // pairs with the acquire in `watch`
-        // Acquire pairs with the release that opens the gate.
+        // Acquire: pairs with the release in `open_gate`.
         while !self.open.load(Ordering::Acquire) {
             thread::park();
         }
     }
 
     fn open_gate<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
-        self.open.store(true, Ordering::Release); // pairs with the acquire at the gate
+        self.open.store(true, Ordering::Release); // // pairs with the acquire in `wait_at_gate`
         lanes.iter().for_each(|lane| lane.thread().unpark());
     }
 
-    /// Ends all lanes, those at the gate too.
+    /// Ends all lanes, including those that wait for the start.
     fn end<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
-        self.over.store(true, Ordering::Relaxed); // lanes read nothing but the flag
+        self.over.store(true, Ordering::Relaxed); // // relaxed: only a flag
         self.open_gate(lanes);
     }
 
     fn operations(&self) -> u64 {
-        self.counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum() // for progress only
+        self.counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum() // // relaxed: for progress
     }
 }

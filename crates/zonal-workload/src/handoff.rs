@@ -1,4 +1,4 @@
-//! `handoff`: one thread takes frames, another gives them back, through a ring of their own.
+//! The `handoff` routine: one thread allocates frames and another frees them, with a ring for each couple.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +9,11 @@ use zonal::units::Order;
 use crate::lane::{Lane, Operation, Routine};
 use crate::{PageSource, Plan};
 
-/// Frames a ring holds.
+/// Frames that a ring can hold.
 const RING: usize = 1024;
-/// Frames moved between two looks at how full the ring is.
+/// Frames moved between two checks of the ring's fill level.
 const STEPS: usize = 64;
-/// Waits in a row that keep the CPU.
+/// Waits in a row that spin.
 const SPINS: u32 = 100;
 
 /// One side of a couple.
@@ -22,7 +22,7 @@ pub(super) struct Handoff<P> {
     patience: Patience,
 }
 
-/// Whether a ring will get no more.
+/// Set when a ring will receive no more frames.
 type Closed = Arc<AtomicBool>;
 
 enum Side<P> {
@@ -31,11 +31,11 @@ enum Side<P> {
         _close: CloseAtEnd,
     },
     Giver(Consumer<P>, Closed),
-    /// Without a partner: both in turn.
+    /// Without a partner: both sides in turn.
     Alone(Producer<P>, Consumer<P>),
 }
 
-/// Closes the ring when its taker is gone, be it by a panic: the giver waits for that.
+/// Closes the ring when its allocating side is dropped, also by a panic: the freeing side waits for that.
 struct CloseAtEnd(Closed);
 
 impl Drop for CloseAtEnd {
@@ -44,7 +44,7 @@ impl Drop for CloseAtEnd {
     }
 }
 
-/// Takers and givers in turn, a ring for each couple; an odd one hands over to itself.
+/// Makes allocating and freeing sides in turn, with a ring for each couple; an odd thread hands frames to itself.
 pub(super) fn couples<P: Copy + Send>(plan: &Plan) -> Vec<Handoff<P>> {
     let threads = plan.threads.get();
     let ring = || RingBuffer::new(plan.batch(RING));
@@ -62,7 +62,7 @@ pub(super) fn couples<P: Copy + Send>(plan: &Plan) -> Vec<Handoff<P>> {
     sides.map(|side| Handoff { side, patience: Patience::default() }).collect()
 }
 
-/// Waiting for the other side: first on the CPU, then by leaving it to others.
+/// Waits for the other side: first by spinning, then by yielding the CPU.
 #[derive(Default)]
 struct Patience(u32);
 
@@ -99,7 +99,7 @@ impl<P> Operation<P> for GiveFrom<'_, P> {
 impl<P: Copy + Send> Routine<P> for Handoff<P> {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let moved = match &mut self.side {
-            // No more than the ring has room for: what is taken must go in.
+            // No more than the ring has free slots: every frame that is allocated must fit in.
             Side::Taker { ring, .. } => lane.each(ring.slots().min(STEPS), TakeInto(ring)),
             Side::Giver(ring, _) => lane.each(ring.slots().min(STEPS), GiveFrom(ring)),
             Side::Alone(into, out) => {
@@ -123,7 +123,7 @@ impl<P: Copy + Send> Routine<P> for Handoff<P> {
             }
         };
         loop {
-            // Acquire pairs with the release of `CloseAtEnd`: the last look at the ring sees all it holds.
+            // Acquire: pairs with the release in `CloseAtEnd`, so the last check of the ring sees all frames in it.
             let is_last = closed.load(Ordering::Acquire);
             lane.each(ring.slots(), GiveFrom(ring));
             if is_last {

@@ -1,7 +1,7 @@
-//! The single frames that a lane holds, and moving them in runs.
+//! The single frames that a lane holds, and allocating and freeing them in runs.
 //!
-//! Slots are made once and then overwritten, so that a run of takes or gives walks over a slice
-//! and keeps no count in memory: the harness should cost little beside what it measures.
+//! Slots are made once and then overwritten, so that a run of allocations or frees walks over a slice and keeps no
+//! count in memory: the harness should cost little compared with what it measures.
 
 use std::ops::Range;
 
@@ -10,35 +10,35 @@ use zonal::units::Order;
 use crate::PageSource;
 use crate::lane::{Lane, Operation};
 
-/// Frames held, in the order they were taken: `slots[..count]`.
+/// Frames held, in the order of allocation: `slots[..count]`.
 pub(super) struct Held<P> {
     slots: Vec<P>,
     count: usize,
 }
 
 impl<P: Copy + Default> Held<P> {
-    /// Nothing, with no room for more.
+    /// Makes an empty value, with no slots.
     pub(super) const fn nothing() -> Self {
         Self { slots: Vec::new(), count: 0 }
     }
 
-    /// Room for `most` frames. The caller's thread touches it, so that it lies near.
+    /// Makes `most` slots. The calling thread touches them, so that their memory is local.
     pub(super) fn make_room(&mut self, most: usize) {
         self.slots.resize(most, P::default());
     }
 
-    /// Frames held.
+    /// Returns the number of frames held.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
 
-    /// The frames held.
+    /// Returns the frames held.
     pub(super) fn frames(&mut self) -> &mut [P] {
         &mut self.slots[..self.count]
     }
 
-    /// Takes up to `wanted` frames, no more than there is room for, and stores to each if `TOUCH`;
-    /// gives how many came.
+    /// Allocates up to `wanted` frames, limited by the free slots, and stores to each if `TOUCH`. Returns the
+    /// number allocated.
     pub(super) fn take<const TOUCH: bool, S: PageSource<Page = P>>(
         &mut self,
         lane: &mut Lane<'_, S>,
@@ -50,7 +50,7 @@ impl<P: Copy + Default> Held<P> {
         taken
     }
 
-    /// Gives up to `wanted` frames back, the last first.
+    /// Frees up to `wanted` frames, the last one first.
     pub(super) fn give_last<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>, wanted: usize) {
         let kept = self.count.saturating_sub(wanted);
         let going: Range<usize> = kept..self.count;
@@ -58,13 +58,13 @@ impl<P: Copy + Default> Held<P> {
         self.count = kept;
     }
 
-    /// Gives all frames back, the first first.
+    /// Frees all frames, the first one first.
     pub(super) fn give_all_in_order<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         lane.each(self.count, GiveEach(self.frames().iter().copied()));
         self.count = 0;
     }
 
-    /// Gives all frames back, in the order of `places`, which names each of them once.
+    /// Frees all frames, in the order of `places`, which names each of them once.
     pub(super) fn give_all_listed<S: PageSource<Page = P>>(
         &mut self,
         lane: &mut Lane<'_, S>,
@@ -75,14 +75,14 @@ impl<P: Copy + Default> Held<P> {
         self.count = 0;
     }
 
-    /// Forgets the frame at `place`, which is given back already.
+    /// Removes the frame at `place`, which is already freed.
     pub(super) fn forget(&mut self, place: usize) {
         self.count -= 1;
         self.slots.swap(place, self.count);
     }
 }
 
-/// Takes a frame to the next slot.
+/// Allocates a frame into the next slot.
 struct TakeTo<I, const TOUCH: bool>(I);
 
 impl<'a, P: Copy + 'a, I: Iterator<Item = &'a mut P>, const TOUCH: bool> Operation<P> for TakeTo<I, TOUCH> {
@@ -100,7 +100,7 @@ impl<'a, P: Copy + 'a, I: Iterator<Item = &'a mut P>, const TOUCH: bool> Operati
     }
 }
 
-/// Gives back the frames of an iterator.
+/// Frees the frames of an iterator.
 struct GiveEach<I>(I);
 
 impl<P, I: Iterator<Item = P>> Operation<P> for GiveEach<I> {

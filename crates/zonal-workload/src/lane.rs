@@ -1,8 +1,8 @@
-//! One thread at work: its source, its tally, and the timing of a few of its operations.
+//! One working thread: its source, its tally, and the timing of a few of its operations.
 //!
-//! If the plan wants latencies, every 1021st step is timed, each take and give in it by itself, less the cost of reading the
-//! clock; the others run without any clock. 1021 is prime, so that the timed steps wander over all
-//! places of a batch. Failed takes are not in the latencies. Neighbours: the routines call
+//! If the plan asks for latencies, every 1021st step is timed, each allocation and free in it separately, minus the
+//! cost of reading the clock; the other steps never read a clock. 1021 is prime, so that over time the timed steps
+//! cover all positions in a batch. Failed allocations are not in the latencies. Neighbours: the routines call
 //! [`Lane::each`], `driver.rs` collects the tallies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,36 +17,36 @@ use crate::{Latencies, PageSource};
 const TIMED_EVERY: usize = 1021;
 /// Steps before the first timed one, so that short runs have latencies too.
 const TIMED_FIRST: usize = 61;
-/// Longest latency told apart from longer ones: ten seconds.
+/// Longest latency that is distinguished from longer ones: ten seconds.
 const LATENCY_NS_MAX: u64 = 10_000_000_000;
 
-/// What a routine does many times in a row.
+/// An operation that a routine does many times in a row.
 pub(super) trait Operation<P> {
-    /// Takes and gives in one step.
+    /// Number of allocations and frees in one step.
     const MOVES: u64;
 
-    /// One step; `false` when a take failed, or when there was nothing to do.
+    /// Does one step; returns `false` when an allocation failed, or when there was nothing to do.
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool;
 }
 
-/// What a lane repeats.
+/// The work that a lane repeats.
 pub(super) trait Routine<P>: Send {
-    /// Comes before the measured part.
+    /// Prepares the routine before the measured part.
     fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {}
 
     /// Does a bounded amount of work, a millisecond or so.
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>);
 
-    /// Whether a run may end here: what was measured so far is takes and gives in their usual mix.
+    /// Whether a run may end here: the work so far has the usual mix of allocations and frees.
     fn may_end(&self) -> bool {
         true
     }
 
-    /// Comes after the measured part: gives back all that is still held.
+    /// Frees all frames still held, after the measured part.
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>);
 }
 
-/// One thread at work.
+/// One working thread.
 pub(super) struct Lane<'a, S> {
     pub(super) source: S,
     over: &'a AtomicBool,
@@ -55,13 +55,13 @@ pub(super) struct Lane<'a, S> {
     pub(super) tally: Tally,
 }
 
-/// What a lane has done.
+/// Counts of what a lane has done.
 pub(super) struct Tally {
-    /// Takes and gives that succeeded.
+    /// Allocations and frees that succeeded.
     pub(super) operations: u64,
-    /// Takes that failed.
+    /// Allocations that failed.
     pub(super) failed: u64,
-    /// Of the timed operations, in nanoseconds.
+    /// Latencies of the timed operations, in nanoseconds.
     pub(super) latency: Histogram<u64>,
 }
 
@@ -73,10 +73,10 @@ impl Tally {
 }
 
 impl<'a, S: PageSource> Lane<'a, S> {
-    /// Does `count` steps, or fewer when one fails; gives how many succeeded.
+    /// Does `count` steps, or fewer when one fails; returns how many succeeded.
     ///
-    /// The operation comes by value, and nothing keeps a reference to it: its state can stay in
-    /// registers while it calls the source.
+    /// The operation is passed by value, and nothing keeps a reference to it, so its state can stay in registers
+    /// while it calls the source.
     #[inline]
     pub(super) fn each<O: Operation<S::Page>>(&mut self, count: usize, mut operation: O) -> usize {
         let mut done = 0;
@@ -104,18 +104,18 @@ impl<'a, S: PageSource> Lane<'a, S> {
         self.counted::<O>(done)
     }
 
-    /// A lane over `source` that ends when `over` becomes true.
+    /// Makes a lane over `source` that ends when `over` becomes true.
     pub(super) fn new(source: S, over: &'a AtomicBool, latencies: Latencies) -> Self {
         let until_timed = match latencies {
             Latencies::Sampled => TIMED_FIRST,
-            Latencies::Off => usize::MAX, // further than any run gets
+            Latencies::Off => usize::MAX, // // more than any run reaches
         };
         Self { source, over, until_timed, clock_cost_ns: clock_cost_ns(), tally: Tally::new() }
     }
 
     /// Whether it is time to end.
     pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed) // nothing but the flag itself is read
+        self.over.load(Ordering::Relaxed) // // relaxed: only a flag
     }
 
     fn counted<O: Operation<S::Page>>(&mut self, steps: usize) -> usize {
@@ -132,7 +132,7 @@ impl<'a, S: PageSource> Lane<'a, S> {
     }
 }
 
-/// A source whose takes and gives are timed.
+/// A source whose allocations and frees are timed.
 struct Timed<'a, S> {
     source: &'a mut S,
     latency: &'a mut Histogram<u64>,
@@ -167,7 +167,7 @@ impl<S: PageSource> PageSource for Timed<'_, S> {
     }
 }
 
-/// The least time between two readings of the clock.
+/// Returns the least time between two readings of the clock.
 fn clock_cost_ns() -> u64 {
     let cost = |_| {
         let start = Instant::now();
@@ -176,18 +176,18 @@ fn clock_cost_ns() -> u64 {
     (0..100).map(cost).min().and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
-/// Latencies of single takes and gives, in nanoseconds, over the timed ones; to about 1 %.
+/// Latencies of single allocations and frees, in nanoseconds, over the timed ones; accurate to about 1 %.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Latency {
-    /// Operations that were timed; without any, all else is 0.
+    /// Number of operations that were timed; if it is 0, so are all other fields.
     pub samples: u64,
-    /// Half of them took no longer.
+    /// Latency that half of them did not exceed.
     pub p50_ns: u64,
-    /// 99 % of them took no longer.
+    /// Latency that 99 % of them did not exceed.
     pub p99_ns: u64,
-    /// 99.9 % of them took no longer.
+    /// Latency that 99.9 % of them did not exceed.
     pub p999_ns: u64,
-    /// The longest.
+    /// Longest latency.
     pub max_ns: u64,
 }
 

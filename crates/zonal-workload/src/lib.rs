@@ -1,4 +1,4 @@
-//! Allocation patterns, and the measurement of whatever allocator of pages they are run on.
+//! Allocation patterns, and measurements of the page allocators they run on.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -34,13 +34,14 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A *source* is one thread's way to an allocator; an *operation* allocates or frees one block; a *pair* is two
-//! operations, normally an allocation and its free; a *lane* is one thread at work with its counts; a *routine* is
-//! what a lane repeats. Everything is generic over the source and compiled for it: the measured path has no
-//! dynamic call.
+//! A *source* is one thread's access to an allocator; an *operation* allocates or frees one block; a *pair* is two
+//! operations, normally an allocation and its free; a *lane* is one working thread with its counts; a *routine* is
+//! what a lane repeats. Everything is generic over the source and compiled for it: the measured path has no dynamic
+//! call.
 //!
 //! `run.rs` chooses the routine, `driver.rs` starts and stops the lanes, `lane.rs` counts and times, `held.rs`
-//! moves frames; `batches.rs`, `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` are the routines.
+//! allocates and frees frames in runs; `batches.rs`, `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` are the
+//! routines.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `orders`: blocks of random orders come and go at 50 to 70 % occupancy.
+//! The `orders` routine: blocks of random orders are allocated and freed at 50 to 70 % occupancy.
 
 use fastrand::Rng;
 use zonal::units::Order;
@@ -6,12 +6,12 @@ use zonal::units::Order;
 use crate::lane::{Lane, Operation, Routine};
 use crate::{PageSource, Plan};
 
-/// The largest order asked for.
+/// Largest order requested.
 const ORDER_MAX: u8 = 9;
-/// Steps between two looks at whether the run is over.
+/// Steps between two checks whether the run is over.
 const STEPS: usize = 1024;
 
-/// Takes below the lower bound, gives above the upper one, tosses a coin between them.
+/// Allocates below the lower bound, frees above the upper one, and chooses at random between them.
 struct ComeAndGo<'a, P>(&'a mut Orders<P>);
 
 impl<P: Copy> Operation<P> for ComeAndGo<'_, P> {
@@ -29,7 +29,7 @@ impl<P: Copy> Operation<P> for ComeAndGo<'_, P> {
     }
 }
 
-/// Takes a block of a random order.
+/// Allocates a block of a random order.
 struct TakeOne<'a, P>(&'a mut Orders<P>);
 
 impl<P: Copy> Operation<P> for TakeOne<'_, P> {
@@ -41,7 +41,7 @@ impl<P: Copy> Operation<P> for TakeOne<'_, P> {
     }
 }
 
-/// Gives a held block at random back.
+/// Frees a random held block.
 struct GiveOne<'a, P>(&'a mut Orders<P>);
 
 impl<P: Copy> Operation<P> for GiveOne<'_, P> {
@@ -54,7 +54,7 @@ impl<P: Copy> Operation<P> for GiveOne<'_, P> {
     }
 }
 
-/// `orders`. `pages` = the frames of all blocks in `held`.
+/// The `orders` routine. Invariant: `pages` = the frames of all blocks in `held`.
 pub(super) struct Orders<P> {
     held: Vec<(P, Order)>,
     pages: u64,
@@ -96,7 +96,7 @@ impl<P: Copy + Send> Routine<P> for Orders<P> {
     fn prepare<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         while self.pages < self.pages_min && !lane.is_over() {
             if lane.each(1, TakeOne(self)) == 0 {
-                return; // the pool gives no more: work with what is held
+                return; // // the pool has no more: work with what is held
             }
         }
     }
@@ -105,7 +105,7 @@ impl<P: Copy + Send> Routine<P> for Orders<P> {
         if lane.each(STEPS, ComeAndGo(self)) == STEPS {
             return;
         }
-        // No block of that order: make room for one.
+        // No block of that order: free another to make space for one.
         if self.held.is_empty() {
             std::thread::yield_now();
         } else {

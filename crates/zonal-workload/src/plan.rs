@@ -1,6 +1,7 @@
-//! What is run: the kinds of work, and a plan of one of them with its threads, time, size and seed.
+//! What to run: the kinds of work, and a plan of one of them with its threads, time, size and seed.
 //!
-//! Neighbours: the routines (`batches.rs`, `random.rs`, `orders.rs`, `fill.rs`, `handoff.rs`) read their share of a plan.
+//! Neighbours: the routines (`batches.rs`, `random.rs`, `orders.rs`, `fill.rs`, `handoff.rs`) read their share of a
+//! plan.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -10,24 +11,24 @@ use zonal::units::PageCount;
 /// The kinds of work. Counts are frames per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Workload {
-    /// As [`Workload::Repeat`], with a store to each frame: what users feel.
+    /// As [`Workload::Repeat`], with a store to each frame: the cost that users see.
     #[default]
     Touch,
-    /// One out, one back.
+    /// Allocate one frame, free it.
     Pair,
-    /// 512 out, 512 back, the last first.
+    /// Allocate 512 frames, free them in reverse order.
     Batch,
-    /// 512 out, 512 back in random order.
+    /// Allocate 512 frames, free them in random order.
     BatchRandom,
-    /// 32768 out, all back in the order taken; will-it-scale's page_fault1 without the touching.
+    /// Allocate 32768 frames, free them in the order of allocation; will-it-scale's page_fault1 without the stores.
     Repeat,
-    /// Half the pool is held; one at random goes back, one comes out.
+    /// Hold half the pool; free a random frame, allocate another.
     Random,
-    /// One thread takes, another gives back, through a ring of their own.
+    /// One thread allocates and another frees, with a ring for each couple.
     Handoff,
     /// Blocks of random orders 0..=9 at 50 to 70 % occupancy.
     Orders,
-    /// The whole pool out, then back.
+    /// Allocate the whole pool, then free it.
     Fill,
 }
 
@@ -45,7 +46,7 @@ impl Workload {
         Self::Fill,
     ];
 
-    /// The name people and scripts use.
+    /// Returns the name that users and scripts use.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,7 +62,7 @@ impl Workload {
         }
     }
 
-    /// What each thread does, in a line.
+    /// Returns what each thread does, in one line.
     #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
@@ -77,14 +78,14 @@ impl Workload {
         }
     }
 
-    /// The workload called `name`.
+    /// Returns the workload called `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|workload| workload.name() == name)
     }
 
-    /// In how many teams that each do whole pairs `threads` threads work: alone, or as couples where
-    /// one takes and one gives; an odd one out is a team of its own.
+    /// Returns the number of teams in which `threads` threads work, each of which does whole pairs: single threads,
+    /// or couples where one allocates and one frees; an odd thread is a team of its own.
     #[must_use]
     pub const fn teams(self, threads: NonZeroUsize) -> usize {
         match self {
@@ -94,45 +95,45 @@ impl Workload {
     }
 }
 
-/// Whether latencies of single operations are taken.
+/// Whether latencies of single operations are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Latencies {
-    /// Of one step in 1021.
+    /// For one step in 1021.
     #[default]
     Sampled,
-    /// Of none: the measured part reads no clock at all.
+    /// For none: the measured part never reads a clock.
     Off,
 }
 
 /// What to run, for how long and on how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The work each thread does.
+    /// Work that each thread does.
     pub workload: Workload,
-    /// Threads that work at the same time.
+    /// Number of threads that work at the same time.
     pub threads: NonZeroUsize,
-    /// Time of the measured part; preparing and giving everything back come on top. `fill` goes on
-    /// until its pool is back: taking and giving cost differently, so that half of them would lie.
+    /// Time of the measured part, not including preparation and the final frees. `fill` continues until its pool is
+    /// free again: allocating and freeing differ in cost, so a partial round would distort the result.
     pub duration: Duration,
-    /// Time of the same work before the measured part. Whatever adapts to its load needs some.
+    /// Time of the same work before the measured part, for allocators that adapt to their load.
     pub warm_up: Duration,
-    /// Start of all random choices: the same seed makes each thread ask for the same.
+    /// Seed of all random choices: with the same seed each thread makes the same requests.
     pub seed: u64,
-    /// Frames in the pool, shared evenly by the threads. A batch is cut to three quarters of a
-    /// thread's share, so that the work fits into small pools.
+    /// Frames in the pool, shared evenly by the threads. A batch is limited to three quarters of a thread's share,
+    /// so that the work fits into small pools.
     pub pages: PageCount,
     /// Whether single operations are timed.
     pub latencies: Latencies,
 }
 
 impl Plan {
-    /// Frames for one team.
+    /// Returns the frames for one team.
     pub(crate) fn share(&self) -> usize {
         let teams = self.workload.teams(self.threads) as u64;
         usize::try_from(self.pages.get() / teams).unwrap_or(usize::MAX)
     }
 
-    /// Blocks of a batch that would like to have `wanted` frames.
+    /// Returns the blocks of a batch that should have `wanted` frames.
     pub(crate) fn batch(&self, wanted: usize) -> usize {
         wanted.min(self.share() / 4 * 3).max(1)
     }

@@ -1,4 +1,4 @@
-//! `random`: half the pool is held; one frame at random goes back, one comes out.
+//! The `random` routine: half the pool is held; a random frame is freed and another allocated.
 
 use fastrand::Rng;
 use zonal::units::Order;
@@ -7,11 +7,10 @@ use crate::held::Held;
 use crate::lane::{Lane, Operation, Routine};
 use crate::{PageSource, Plan};
 
-/// Steps between two looks at whether the run is over.
+/// Steps between two checks whether the run is over.
 const STEPS: usize = 4096;
 
-/// Gives a held frame at random back and takes another in its place; when there is none, holds one
-/// frame less.
+/// Frees a random held frame and allocates another in its place; when there is none, holds one frame less.
 struct Exchange<'a, P> {
     held: &'a mut Held<P>,
     random: &'a mut Rng,
@@ -34,7 +33,7 @@ impl<P: Copy + Default> Operation<P> for Exchange<'_, P> {
     }
 }
 
-/// `random`.
+/// The `random` routine.
 pub(super) struct Random<P> {
     held: Held<P>,
     target: usize,
@@ -47,7 +46,8 @@ impl<P: Copy + Default> Random<P> {
         Self { held: Held::nothing(), target, random: plan.random(lane) }
     }
 
-    /// Takes a few of the frames that are missing to half the pool; whether all of the few came.
+    /// Allocates a few of the frames that are missing to half the pool; returns whether all of the few were
+    /// allocated.
     fn take_missing<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) -> bool {
         let missing = (self.target - self.held.count()).min(STEPS);
         self.held.take::<false, _>(lane, missing) == missing
@@ -59,17 +59,17 @@ impl<P: Copy + Default + Send> Routine<P> for Random<P> {
         self.held.make_room(self.target);
         while self.held.count() < self.target && !lane.is_over() {
             if !self.take_missing(lane) {
-                break; // the pool gives no more: work with what is held
+                break; // // the pool has no more: work with what is held
             }
         }
-        // A pool in use has no order left.
+        // Frames of a pool in use are in no particular order.
         self.random.shuffle(self.held.frames());
     }
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         self.take_missing(lane);
         if self.held.count() == 0 {
-            std::thread::yield_now(); // others hold everything
+            std::thread::yield_now(); // // other threads hold everything
         } else {
             lane.each(STEPS, Exchange { held: &mut self.held, random: &mut self.random });
         }

@@ -1,4 +1,4 @@
-//! Running a plan: one routine for each kind of work, driven on all threads.
+//! Runs a plan: one routine for each kind of work, driven on all threads.
 //!
 //! Neighbours: `driver.rs` starts and stops the lanes.
 
@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicBool;
 use crate::driver::{Measurement, Progress, Run};
 use crate::{PageSource, Plan, Workload, batches, fill, handoff, orders, random};
 
-/// Runs `plan` until its time is over or `stop` becomes true, on one thread for each source that
-/// `make_source` makes there; `on_progress` is called about twenty times a second. Everything taken
-/// has been given back when this returns.
+/// Runs `plan` until its time is over or `stop` becomes true. Each thread uses one source, which `make_source`
+/// makes on that thread; `on_progress` is called about twenty times a second. All blocks have been freed when this
+/// returns.
 ///
 /// # Errors
-/// When the system refuses a thread.
+/// When the system cannot start a thread.
 ///
 /// # Panics
 /// When a source panics, or when the number of threads does not suit the workload.

@@ -1,22 +1,22 @@
-//! The one trait that an allocator implements to be driven: what a thread may do with it.
+//! The one trait that an allocator implements to be measured.
 
 use zonal::units::Order;
 
-/// One thread's way to an allocator of pages.
+/// One thread's access to an allocator of pages.
 pub trait PageSource {
-    /// What is held of a block: its number or its address. Another thread may give it back.
+    /// Identifies an allocated block: its number or its address. Another thread may free it.
     type Page: Copy + Default + Send;
 
-    /// Takes a block of `order`, or `None` when there is none.
+    /// Allocates a block of `order`, or returns `None` when there is none.
     fn take(&mut self, order: Order) -> Option<Self::Page>;
 
-    /// Gives back a block that was taken with this `order`.
+    /// Frees a block that was allocated with this `order`.
     fn give(&mut self, page: Self::Page, order: Order);
 
-    /// Stores to the first frame of a block. Only [`Workload::Touch`](crate::Workload::Touch) asks for it.
+    /// Stores to the first frame of a block. Only [`Workload::Touch`](crate::Workload::Touch) calls it.
     ///
     /// # Panics
-    /// When there is no memory behind the pages, as with allocators that only keep numbers.
+    /// When there is no memory behind the pages, as with allocators that only manage numbers.
     fn touch(&mut self, _page: Self::Page) {
         panic!("this source has no memory behind its pages, so it cannot run `touch`");
     }

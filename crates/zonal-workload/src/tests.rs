@@ -1,4 +1,4 @@
-//! Every workload over a pool that notices what no allocator should ever be asked.
+//! Runs every workload over a pool that detects invalid requests.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -10,16 +10,16 @@ use zonal::units::{Order, PageCount};
 
 use super::*;
 
-/// A pool of frames that remembers the blocks that are out, and the first requests in turn.
+/// A pool of frames that records the allocated blocks, and the first requests in order.
 struct Pool(Mutex<State>);
 
-/// Requests remembered.
+/// Number of requests recorded.
 const LOG: usize = 8192;
 
 struct State {
     free: u64,
     free_least: u64,
-    /// The number of the block taken last: they are numbered from 1.
+    /// Number of the last allocated block; they are numbered from 1.
     taken: u64,
     out: HashMap<u64, Order>,
     touched: u64,
@@ -29,7 +29,7 @@ struct State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Request {
     Take(Order),
-    /// How many blocks ago the block was taken.
+    /// Frees the block that was allocated this many blocks ago.
     Give(u64),
 }
 
@@ -88,10 +88,10 @@ fn plan(workload: Workload, threads: usize, pages: u64) -> Plan {
     Plan { workload, threads, duration, warm_up, seed: 7, pages, latencies: Latencies::Sampled }
 }
 
-/// Runs the plan until the pool has had [`LOG`] requests.
+/// Runs the plan until the pool has received [`LOG`] requests.
 fn measure(plan: &Plan, pool: &Pool) -> Measurement {
     let stop = AtomicBool::new(false);
-    let watch = |_| stop.store(pool.state().log.len() == LOG, Ordering::Relaxed); // only the flag is read
+    let watch = |_| stop.store(pool.state().log.len() == LOG, Ordering::Relaxed); // // relaxed: only the flag is read
     run(plan, |_| pool, &stop, watch).unwrap()
 }
 
@@ -105,7 +105,7 @@ fn every_workload_gives_everything_back() {
             let case = format!("{} with {threads} threads on {pages} frames", workload.name());
             assert_eq!((state.free, state.out.len()), (pages, 0), "{case}");
             assert!(measured.pairs > 0, "{case}");
-            // A lane times its 62nd step at the latest, and a step is a pair at most.
+            // A lane times its 62nd step at the latest, and a step is at most a pair.
             assert!(measured.latency.samples > 0 || measured.pairs < 62 * threads as u64, "{case}");
             assert_eq!(state.touched > 0, workload == Workload::Touch, "{case}");
             assert!(state.taken >= measured.pairs, "{case}: {} of {}", measured.pairs, state.taken);
@@ -226,8 +226,8 @@ fn a_stopped_run_ends_at_once_and_leaves_nothing_out() {
         let stop = AtomicBool::new(false);
         let reports = AtomicU64::new(0);
         let watch = |_| {
-            reports.fetch_add(1, Ordering::Relaxed); // one thread reports
-            stop.store(true, Ordering::Relaxed); // only the flag is read
+            reports.fetch_add(1, Ordering::Relaxed); // // relaxed: one thread reports
+            stop.store(true, Ordering::Relaxed); // // relaxed: only the flag is read
         };
         run(&plan, |_| &pool, &stop, watch).unwrap();
         assert_eq!(reports.into_inner(), 1, "{}", workload.name());

@@ -1,7 +1,7 @@
-//! What an embedder can choose, as plain values; every choice here can be left at its default.
+//! The configuration of an allocator, as plain values; every setting has a default.
 //!
-//! Neighbours: `layout.rs` sizes metadata by it, `allocator.rs` starts with it, `settings.rs`
-//! changes at run time what can be changed.
+//! Neighbours: `alloc/layout.rs` sizes metadata by it, `alloc/allocator.rs` starts with it, `admin/settings.rs`
+//! changes the settings that can change at run time.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -12,108 +12,109 @@ use crate::rules::stat_threshold::CounterRules;
 use crate::rules::watermarks::WatermarkSettings;
 use crate::units::{Order, PageCount};
 
-/// How the hint about recently full zones is used (M1, M3; Jackson 2006, Gorman 2011).
+/// How the zonelist cache, the hint about recently full zones, is used (M1, M3; Jackson 2006, Gorman 2011).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZonelistCache {
-    /// A mark binds only scans that would fail for the same reason, and a scan finds its next
-    /// candidate 64 entries at a time.
+    /// A full bit affects only scans that would fail for the same reason, and a scan finds its next candidate
+    /// among 64 entries at a time.
     #[default]
     On,
-    /// As published in all: a mark binds every scan of the list for up to a second. Linux 3.1 to 4.3.
-    /// This and the modes below, except `Off`, reclaim zone by zone and know no
+    /// As published in full: a full bit affects every scan of the list for up to a second. Linux 3.1 to 4.3. This
+    /// mode and those below, except `Off`, reclaim zone by zone and ignore
     /// [`reclaim_distance`](Config::reclaim_distance), as kernels did then.
     Published,
-    /// As published, but marks stay when direct reclaim has freed frames: the first half of M3.
+    /// As published, but full bits remain set when direct reclaim has freed frames: the first half of M3.
     CacheFirst,
-    /// As first published (M1): marks stay; no scan looks at them before its first zone has failed, node
-    /// reclaim of that zone included, or was left out by the cpuset; zones with too little to reclaim are
-    /// marked; requests under a binding policy have no cache. Linux 2.6.20 to 3.0; of node reclaim's
-    /// outcomes, those of 2.6.31 and later.
+    /// As first published (M1). Full bits remain set when direct reclaim has freed frames. A scan checks them only
+    /// after its first zone failed, including node reclaim of that zone, or was excluded by the cpuset. Zones with
+    /// too little to reclaim are marked full. Requests under a binding policy have no cache. Linux 2.6.20 to 3.0,
+    /// with the outcomes of node reclaim of 2.6.31 and later.
     Original,
-    /// Every scan looks at every zone.
+    /// No cache: every scan checks every zone.
     Off,
 }
 
 impl ZonelistCache {
-    /// Whether one bitmap holds the marks of all scans.
+    /// Whether one bitmap holds the full bits of all scans.
     pub(crate) const fn is_published_form(self) -> bool {
         matches!(self, Self::Published | Self::CacheFirst | Self::Original)
     }
 
-    /// Whether lists of a binding policy have a cache; in 2006 they were lists of their own, without one.
+    /// Whether the zonelists of a binding policy have a cache; in 2006 these were separate lists without one.
     pub(crate) const fn serves_bound(self) -> bool {
         !matches!(self, Self::Original)
     }
 
-    /// Whether a scan sets the cache up, and so heeds marks, once its first zone is of a node that the
-    /// cpuset leaves out; else only once a zone has failed. Until 2011.
+    /// Whether a scan starts to use the cache, and so to respect full bits, once its first zone is on a node that
+    /// the cpuset excludes, as until 2011; otherwise only once a zone has failed.
     pub(crate) const fn sets_up_past_disallowed(self) -> bool {
         matches!(self, Self::Original)
     }
 
-    /// Whether zones are reclaimed one by one, as they were until Linux 4.8; else nodes as a whole.
+    /// Whether zones are reclaimed one by one, as until Linux 4.8, instead of whole nodes.
     pub(crate) const fn reclaims_by_zone(self) -> bool {
         self.is_published_form()
     }
 
-    /// Whether node reclaim heeds [`Config::reclaim_distance`], which came after 2011.
+    /// Whether node reclaim respects [`Config::reclaim_distance`], which was introduced after 2011.
     pub(crate) const fn heeds_distance(self) -> bool {
         !self.is_published_form()
     }
 
-    /// Whether a zone with too little to reclaim is marked full: until the first change of M3.
+    /// Whether a zone with too little to reclaim is marked full, as until the first change of M3.
     pub(crate) const fn marks_unreclaimable(self) -> bool {
         matches!(self, Self::Original)
     }
 
-    /// Whether a scan looks at the marks before it has the first zone reclaimed (M3).
+    /// Whether a scan checks the full bits before it reclaims its first zone (M3).
     pub(crate) const fn consults_before_reclaim(self) -> bool {
         !matches!(self, Self::Original)
     }
 
-    /// Whether marks go when direct reclaim has freed frames (M3).
+    /// Whether full bits are cleared when direct reclaim has freed frames (M3).
     pub(crate) const fn reconsiders(self) -> bool {
         matches!(self, Self::On | Self::Published)
     }
 }
 
-/// Whether a nearby node below its watermark is reclaimed before a scan goes on to the next, and what
-/// that may do. Linux: `vm.zone_reclaim_mode`, whose values these are.
+/// Whether a nearby node below its watermark is reclaimed before a scan continues to the next node, and what that
+/// reclaim may do.
+///
+/// The values are those of Linux's `vm.zone_reclaim_mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeReclaim(u8);
 
 impl NodeReclaim {
-    /// Fall back to other nodes first (0).
+    /// Off: fall back to other nodes first (0).
     pub const OFF: Self = Self(0);
-    /// Reclaim nearby nodes first, of what is neither to be written nor mapped (1).
+    /// On: reclaim nearby nodes first, but only pages that are neither dirty nor mapped (1).
     pub const ON: Self = Self(1);
 
     const WRITE: u8 = 2;
     const UNMAP: u8 = 4;
     const MOST: u32 = 7;
 
-    /// The mode of this value: 0 is off, all others are on; bit 2 lets node reclaim write, bit 4 lets it
-    /// unmap.
+    /// Returns the mode with this value: 0 is off, all others are on; the bit of value 2 allows node reclaim to
+    /// write, the bit of value 4 allows it to unmap.
     ///
-    /// # Errors
-    /// When the value is above 7.
+    /// Returns an error if the value is above 7.
     pub const fn from_mode(mode: u32) -> Result<Self, ConfigError> {
         if mode <= Self::MOST { Ok(Self(mode as u8)) } else { Err(ConfigError::NodeReclaimMode(mode)) }
     }
 
-    /// The value: 0 to 7.
+    /// Returns the value of the mode: 0 to 7.
     #[must_use]
     pub const fn mode(self) -> u32 {
         self.0 as u32
     }
 
-    /// Whether node reclaim comes before fallback.
+    /// Whether node reclaim precedes fallback to other nodes.
     #[must_use]
     pub const fn is_on(self) -> bool {
         self.0 != 0
     }
 
-    /// Whether node reclaim may write contents to where they can be read back from.
+    /// Whether node reclaim may write contents to backing storage.
     #[must_use]
     pub const fn may_write(self) -> bool {
         self.0 & Self::WRITE != 0
@@ -126,12 +127,11 @@ impl NodeReclaim {
     }
 }
 
-/// How often what CPUs have counted for themselves is added to the totals (M4), in whole seconds.
-/// Linux: `vm.stat_interval`.
+/// How often per-CPU counter differences are folded into the totals (M4), in whole seconds. Linux:
+/// `vm.stat_interval`.
 ///
-/// At least a second: zero is refused, because it could mean always or never. A program that wants no
-/// periodic folds chooses the longest interval, 136 years, and calls
-/// [`Allocator::stat_refresh`](crate::Allocator::stat_refresh).
+/// At least one second: zero is refused, because it could mean always or never. A program without periodic folds
+/// chooses the longest interval, 136 years, and calls [`Allocator::stat_refresh`](crate::Allocator::stat_refresh).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StatInterval(NonZeroU32);
 
@@ -139,7 +139,7 @@ impl StatInterval {
     /// One second: every tick folds.
     pub const SECOND: Self = Self(NonZeroU32::MIN);
 
-    /// Returns the interval of so many seconds, or `None` for 0.
+    /// Returns the interval of `seconds` seconds, or `None` for 0.
     #[must_use]
     pub const fn from_seconds(seconds: u32) -> Option<Self> {
         match NonZeroU32::new(seconds) {
@@ -148,7 +148,7 @@ impl StatInterval {
         }
     }
 
-    /// Returns the seconds, 1 or more.
+    /// Returns the interval in seconds, at least 1.
     #[must_use]
     pub const fn seconds(self) -> u32 {
         self.0.get()
@@ -161,68 +161,68 @@ impl Default for StatInterval {
     }
 }
 
-/// How wrong frees are detected.
+/// How invalid frees are detected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum InvalidFree {
-    /// One atomic exchange per free: of several racing frees of one block exactly one succeeds, and no
-    /// wrong free ever writes to the state of a frame.
+    /// One atomic exchange per free. Of several racing frees of one block exactly one succeeds, and no invalid
+    /// free ever writes to the state of a frame.
     #[default]
     Exact,
-    /// Plain loads and stores. A wrong free that races with the right one is caught at the latest when
-    /// the block would be handed out again, except when two CPUs take both copies in the same instant, or
-    /// when the wrong free is preempted between its check and its store for so long that the frame
-    /// has become part of another block. Saves the exchange; for programs that are known to free correctly.
+    /// Plain loads and stores. An invalid free that races with the valid one is detected at the latest when the
+    /// block would be allocated again, except when two CPUs allocate both copies at the same instant, or when the
+    /// invalid free is preempted between its check and its store for so long that the frame has become part of
+    /// another block. Saves the exchange; for programs that are known to free correctly.
     Checked,
 }
 
-/// Options against use after free and leaking contents; all off by default.
+/// Protection against use after free and leaks of contents; all options are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hardening {
-    /// What frames are filled with on free, and when they come online, and must still hold on
-    /// allocation.
+    /// The pattern that frames are filled with when they are freed or come online, and that they must still
+    /// contain on allocation.
     pub poison: Option<u64>,
     /// Whether every allocation is zeroed.
     pub zero: ZeroOn,
-    /// Freed frames of each zone kept back, first in first out, before they can be reused. Larger
-    /// blocks are not kept back.
+    /// Number of freed frames of each zone that are quarantined, first in, first out, before they can be reused.
+    /// Larger blocks are not quarantined.
     pub quarantine: PageCount,
 }
 
 /// When frames are zeroed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZeroOn {
-    /// For requests that ask.
+    /// Only for requests for zeroed frames.
     #[default]
     Request,
     /// On every allocation.
     EveryAllocation,
 }
 
-/// Requests that are refused although there are frames, so that those who ask can be tested for how they
-/// bear it. Off by default; while on, no request is served at home at once.
-/// Linux: `CONFIG_FAIL_PAGE_ALLOC`.
+/// Requests that are refused although frames are free, to test how callers handle failure. Linux:
+/// `CONFIG_FAIL_PAGE_ALLOC`.
 ///
-/// A refused request gives [`AllocError::OutOfMemory`](crate::error::AllocError::OutOfMemory) as a real
-/// shortage does, counts among the failures, and has reclaimed nothing. Requests are numbered from 1 in
-/// the order in which they come, those of reclaimers included.
+/// Off by default; while on, every request takes the slow path. A refused request returns
+/// [`AllocError::OutOfMemory`](crate::error::AllocError::OutOfMemory) as in a real shortage, is counted as a
+/// failure, and reclaims nothing. Requests are numbered from 1 in order of arrival, including the requests of
+/// reclaimers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Faults {
-    /// None.
+    /// No request.
     #[default]
     None,
-    /// Those whose number is a multiple of this.
+    /// Every request whose number is a multiple of this.
     EveryNth(NonZeroU64),
-    /// One in so many on average, by seed and number: the same ones each time.
+    /// Requests chosen pseudo-randomly by seed and number, and so the same ones in each run.
     Random {
-        /// Start of the choice.
+        /// Seed of the choice.
         seed: u64,
-        /// On average this many requests for each that is refused.
+        /// Average number of requests for each one refused.
         one_in: NonZeroU64,
     },
 }
 
 impl Faults {
-    /// Whether the request of this number is refused.
+    /// Whether the request with this number is refused.
     pub(crate) const fn refuse(self, number: u64) -> bool {
         match self {
             Self::None => false,
@@ -232,53 +232,54 @@ impl Faults {
     }
 }
 
-/// A number whose every bit depends on every bit of `x` (the finaliser of splitmix64).
+/// Returns a number of which every bit depends on every bit of `x` (the finaliser of splitmix64).
 const fn mixed(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
 }
 
-/// The choices of an embedder.
+/// The configuration of an allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Bytes of a frame: a power of two, at least 4096.
+    /// Size of a frame in bytes: a power of two, at least 4096.
     pub page_bytes: u32,
-    /// Largest order: 10..=18.
+    /// Largest order of a block: 10..=18.
     pub max_order: Order,
-    /// A zone is cut into regions with a lock each, a few for each CPU of its node; none is smaller
-    /// than this, rounded up to a power of two of at least 4096 frames and the largest block.
+    /// Smallest size of a free area. A zone is divided into free areas with one lock each, a few for each CPU of
+    /// its node; none is smaller than this, rounded up to a power of two of at least 4096 frames and the largest
+    /// block.
     pub region_min: PageCount,
     /// Watermarks and lowmem reserve.
     pub watermarks: WatermarkSettings,
-    /// How a node's load weighs in fallback orders (M5).
+    /// How a node's load affects fallback orders (M5).
     pub node_load: NodeLoad,
     /// Whether nodes with CPUs are a little less preferred as fallback.
     pub cpu_penalty: CpuPenalty,
     /// How `pageset.high` is tuned (M2).
     pub tuning: PagesetTuning,
-    /// When not 0: `pageset.high` is fixed at this fraction of a zone, divided among CPUs.
-    /// Linux: `vm.percpu_pagelist_high_fraction`.
+    /// If not 0, `pageset.high` is fixed at the zone's size divided by this, shared among CPUs. Linux:
+    /// `vm.percpu_pagelist_high_fraction`.
     pub high_fraction: u32,
-    /// How zoned counters count (M4).
+    /// Rules of the zone and node counters (M4).
     pub counters: CounterRules,
-    /// How often a tick folds zoned counters. Pagesets age by the second whatever this is; in Linux the
-    /// same work looks after both.
+    /// How often a tick folds zone and node counters. Pagesets age every second regardless; in Linux the same work
+    /// item does both.
     pub stat_interval: StatInterval,
     /// How the zonelist cache is used (M1).
     pub zonelist_cache: ZonelistCache,
-    /// Whether node reclaim comes before fallback, and what it may do.
+    /// Whether node reclaim precedes fallback, and what it may do.
     pub node_reclaim: NodeReclaim,
-    /// Nodes farther than this from the preferred one are never reclaimed by node reclaim, except under
-    /// the modes of the zonelist cache that are older than this limit: `Original`, `CacheFirst` and
-    /// `Published` reclaim at any distance. Linux: `node_reclaim_distance` (since 3.8).
+    /// Largest distance from the preferred node at which node reclaim reclaims a node. The modes of the zonelist
+    /// cache that are older than this limit, `Original`, `CacheFirst` and `Published`, ignore it. Linux:
+    /// `node_reclaim_distance` (since 3.8).
     pub reclaim_distance: u8,
-    /// Node reclaim leaves a node alone when no more than this share of it, in percent, could be
-    /// given up. Linux: `vm.min_unmapped_ratio`.
+    /// Node reclaim skips a node when no more than this share of its frames, in percent, could be freed. Linux:
+    /// `vm.min_unmapped_ratio`.
     pub min_unmapped_percent: u8,
-    /// How wrong frees are detected.
+    /// How invalid frees are detected.
     pub invalid_free: InvalidFree,
-    /// Options against use after free.
+    /// Protection against use after free.
     pub hardening: Hardening,
     /// Requests that are refused on purpose.
     pub faults: Faults,
@@ -309,7 +310,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Order of a 2 MiB block, or the largest order when that is smaller.
+    /// Returns the order of a 2 MiB block, or the largest order if that is smaller.
     #[must_use]
     pub fn huge_order(&self) -> Order {
         let frames = PageCount::new(((2 << 20) / u64::from(self.page_bytes)).max(1));

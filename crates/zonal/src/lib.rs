@@ -1,14 +1,15 @@
 //! zonal: a NUMA-aware page-frame allocator for kernels, hypervisors and user space.
 //!
-//! It hands out page frames by number and never touches them. The machine is described by its
-//! nodes, zones, CPUs and distances; memory is served from the requester's node first, then in
-//! fallback order; per-CPU pagesets take most requests without a shared lock; watermarks keep
-//! reserves; reclaimers are asked for frames under pressure. No heap, no dependency, no global state.
+//! The allocator hands out page frames by number and never accesses their contents. The embedder describes the
+//! machine by its nodes, zones, CPUs and distances. Requests are served from the caller's node first, then from
+//! other nodes in fallback order. Per-CPU pagesets serve most requests without a shared lock, watermarks keep
+//! reserves, and reclaimers are called for frames under pressure. The core has no heap, no dependencies and no
+//! global state.
 //!
-//! Start with [`Allocator`]; describe the machine as a [`Machine`]; choose a [`Config`]; implement
-//! [`Platform`] for the world you run in; make [`Request`]s. The machine below has one CPU; with several,
-//! choose [`cpu_local::TryLock`], or [`cpu_local::Pinned`] with a [`cpu_local::Quiesce`] that reaches the
-//! others, as `examples/embed` does.
+//! Start with [`Allocator`]. Describe the machine as a [`Machine`], choose a [`Config`], implement [`Platform`]
+//! for the environment, and make [`Request`]s. The machine below has one CPU. With several CPUs, choose
+//! [`TryLock`](platform::cpu_local::TryLock), or [`Pinned`](platform::cpu_local::Pinned) with a [`Quiesce`](platform::cpu_local::Quiesce) that interrupts the other CPUs,
+//! as `examples/embed` does.
 //!
 //! ```
 //! # use core::mem::MaybeUninit;

@@ -1,9 +1,9 @@
-//! What a machine is made of: nodes, CPUs, zones, distances; and what makes a description wrong.
+//! The description of a machine: nodes, CPUs, zones and distances, and the errors in a description.
 //!
-//! Plain data borrowed from the caller, checked once by [`Machine::new`] and trusted afterwards.
-//! Vocabulary: *spanned* >= *present* >= *managed* frames of a zone; a *range* is a run of managed
-//! frames; the *parts* of a node's memory of one kind are its zones of that kind. Neighbours:
-//! `layout.rs` measures a machine, `allocator.rs` takes it in.
+//! Plain data borrowed from the caller, checked once by [`Machine::new`] and trusted afterwards. For the frames of
+//! a zone, *spanned* >= *present* >= *managed*. A *range* is a run of managed frames. Several zones of one kind on
+//! one node are the *parts* of its memory of that kind. Neighbours: `alloc/layout.rs` computes the metadata of a
+//! machine, `alloc/allocator.rs` starts with one.
 
 use core::fmt;
 
@@ -12,12 +12,11 @@ use crate::units::{CpuId, MAX_CPUS, MAX_NODES, MAX_ORDER_LIMIT, NodeId, PageCoun
 /// Distance of a node to itself, in the units of the ACPI SLIT.
 pub const LOCAL_DISTANCE: u8 = 10;
 
-/// Frames that one zone can span at most, counted from the last multiple of `2^18` at or before its
-/// first frame: 16 TiB of 4 KiB frames. Frames of a zone are numbered in 32 bits.
+/// Most frames that one zone can span, counted from the last multiple of `2^18` at or before its first frame: 16
+/// TiB of 4 KiB frames. The frames of a zone are numbered in 32 bits.
 ///
-/// Memory that spans more is described as several zones of one kind; [`FrameRange::zone_spans`] says
-/// where to cut it. Where addresses have 32 bits the limit is `2^30`, because the metadata of more
-/// frames would not fit.
+/// Memory that spans more must be described as several zones of one kind; [`FrameRange::zone_spans`] returns their
+/// spans. On targets with 32-bit addresses the limit is `2^30`, because the metadata of more frames would not fit.
 pub const ZONE_FRAMES_MAX: u64 = if usize::BITS < u64::BITS { 1 << 30 } else { 1 << 32 };
 
 /// A run of frames.
@@ -30,7 +29,7 @@ pub struct FrameRange {
 }
 
 impl FrameRange {
-    /// The frame after the last.
+    /// Returns the frame after the last.
     #[must_use]
     pub const fn end(&self) -> Pfn {
         self.start.plus(self.count)
@@ -39,28 +38,28 @@ impl FrameRange {
     /// Whether all of `other` lies in this range.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
-        // By offset, because the end of `other` may be beyond the last number there is.
+        // Compare offsets, because the end of `other` may exceed `u64::MAX`.
         let offset = other.start.offset_from(self.start);
         offset
             .is_some_and(|offset| offset <= self.count && other.count <= self.count.saturating_minus(offset))
     }
 
-    /// Returns the frames that lie in both ranges, or `None` when there are none.
+    /// Returns the frames that are in both ranges, or `None` if there are none.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let start = self.start.max(other.start);
-        // The end of a range may be beyond the last number there is.
+        // The end of a range may exceed `u64::MAX`.
         let rest = |of: &Self| of.count.saturating_minus(start.offset_from(of.start).unwrap_or_default());
         let count = rest(self).min(rest(other));
         (count != PageCount::ZERO).then_some(Self { start, count })
     }
 
-    /// Cuts the range into spans that one zone each can have, ascending: the range itself if it is
-    /// small enough, else cut at multiples of [`ZONE_FRAMES_MAX`].
+    /// Splits the range into spans that one zone each can have, in ascending order: the range itself if it is
+    /// small enough, otherwise split at multiples of [`ZONE_FRAMES_MAX`].
     ///
-    /// Cut a span by this and what is managed in it by [`FrameRange::intersection`] with each part; then
-    /// describe the parts as zones of the same node and kind. No block is cut: the largest is `2^18` frames.
-    /// Frames beyond the last number there is are left out.
+    /// Split a span this way, intersect the managed ranges with each part ([`FrameRange::intersection`]), and
+    /// describe the parts as zones of the same node and kind. No block is split, because the largest is `2^18`
+    /// frames. Frames beyond the largest frame number are omitted.
     pub fn zone_spans(&self) -> impl Iterator<Item = Self> + Clone + use<> {
         let last_count = PageCount::new(u64::MAX - self.start.get());
         let mut rest = Self { start: self.start, count: self.count.min(last_count) };
@@ -78,112 +77,112 @@ impl FrameRange {
     }
 }
 
-/// Whether one zone can span the range, whatever its largest order is: the largest block there can be
-/// decides where frames are numbered from.
+/// Whether one zone can span the range, whatever its largest order. Frames are numbered from a multiple of the
+/// largest possible block.
 fn fits_in_zone(range: &FrameRange) -> bool {
     let lead = range.start.get() % (1 << MAX_ORDER_LIMIT);
     range.count.get().checked_add(lead).is_some_and(|frames| frames <= ZONE_FRAMES_MAX)
 }
 
-/// One node. Memory-less and CPU-less nodes are ordinary.
+/// One node; it may have no memory or no CPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeDescription<'a> {
     /// The node's id.
     pub id: NodeId,
-    /// The CPUs on it.
+    /// The CPUs of the node.
     pub cpus: &'a [CpuId],
-    /// Distance from this node to each node of the machine, in the machine's order of nodes.
+    /// Distance from this node to each node of the machine, in the order of the machine's nodes.
     pub distances: &'a [u8],
 }
 
-/// One zone: the memory of one kind on one node, or one part of it.
+/// One zone: the memory of one kind on one node, or one part of that memory.
 ///
-/// A node has one zone of a kind as a rule. It has several, its *parts*, where the memory spans more than
-/// a zone can ([`ZONE_FRAMES_MAX`]) or where a span over all of it would be mostly hole, because
-/// metadata grows with spans. Parts are zones in every respect: each has watermarks, pagesets and
-/// counters of its own. Requests use them in ascending order of address; the lowmem reserve that
-/// their kind keeps is divided among them by size.
+/// A node usually has one zone of a kind. It has several, called *parts*, if the memory spans more than a zone can
+/// ([`ZONE_FRAMES_MAX`]), or if a span over all of it would consist mostly of holes, because metadata grows with
+/// spans. Parts are zones in every respect: each has its own watermarks, pagesets and counters. Requests use them
+/// in ascending order of address. The lowmem reserve of their kind is divided among them by size.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneDescription<'a> {
-    /// The node it belongs to.
+    /// Node of the zone.
     pub node: NodeId,
-    /// Its kind.
+    /// Kind of the zone.
     pub kind: ZoneKind,
-    /// All frames it could ever hold, holes and memory still to come ([`Machine::with_hotplug`]) included.
+    /// All frames that the zone could ever hold, including holes and memory that may come online later
+    /// ([`Machine::with_hotplug`]).
     pub span: FrameRange,
-    /// Frames given to the allocator at start: ascending, disjoint, within the span; may be empty.
+    /// Frames that the allocator manages from the start: ascending, disjoint, within the span; may be empty.
     pub managed: &'a [FrameRange],
 }
 
 impl ZoneDescription<'_> {
-    /// Frames given to the allocator at start.
+    /// Returns the number of frames managed at start.
     fn managed_at_start(&self) -> PageCount {
         self.managed.iter().map(|range| range.count).sum()
     }
 }
 
-/// A machine whose description was found valid.
+/// A machine description that has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
     nodes: &'a [NodeDescription<'a>],
     zones: &'a [ZoneDescription<'a>],
     hotplug: &'a [FrameRange],
-    /// By zone; `None` = those managed at start.
+    /// Present frames by zone; `None` = those managed at start.
     present: Option<&'a [PageCount]>,
 }
 
-/// What is wrong with a machine's description.
+/// An error in a machine's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TopologyError {
-    /// There is no node at all.
+    /// A machine without nodes.
     NoNodes,
     /// More nodes than [`MAX_NODES`].
     TooManyNodes(usize),
-    /// Nodes must be in ascending order of id, each once.
+    /// A node that is listed twice or not in ascending order of id.
     NodesNotAscending(NodeId),
-    /// The distances of node `row` are not one for each node.
+    /// A row of distances that does not have one distance for each node.
     DistanceRow {
-        /// The node whose row it is.
+        /// Node of the row.
         row: NodeId,
-        /// Distances given.
+        /// Number of distances given.
         given: usize,
-        /// Distances needed.
+        /// Number of distances needed.
         needed: usize,
     },
-    /// A node's distance to itself is not 10.
+    /// A distance from a node to itself that is not 10.
     Diagonal {
         /// The node.
         node: NodeId,
-        /// What was given.
+        /// The distance given.
         distance: u8,
     },
-    /// A distance between two nodes is below 10.
+    /// A distance between two nodes that is below 10.
     DistanceTooSmall {
-        /// From this node.
+        /// Node of the row.
         row: NodeId,
-        /// To this node.
+        /// Node of the column.
         column: NodeId,
-        /// What was given.
+        /// The distance given.
         distance: u8,
     },
-    /// A CPU is on two nodes.
+    /// A CPU that is listed twice.
     CpuTwice(CpuId),
-    /// There is no zone at all.
+    /// A machine without zones.
     NoZones,
-    /// A zone names a node that is not there.
+    /// A zone on a node that the machine does not have.
     ZoneOfUnknownNode(NodeId),
-    /// A CPU id is [`MAX_CPUS`] or above.
+    /// A CPU id that is [`MAX_CPUS`] or above.
     CpuTooLarge(CpuId),
-    /// More zones than ids tell apart.
+    /// More zones than there are ids ([`ZoneId::COUNT`]).
     TooManyZones(usize),
-    /// Two zones claim the same frame.
+    /// Two zones whose spans overlap.
     ZonesOverlap {
-        /// First frame claimed twice.
+        /// First frame in both spans.
         frame: Pfn,
-        /// Node of the zone that claims it second.
+        /// Node of the zone that is listed second.
         node: NodeId,
     },
-    /// A zone's managed ranges are not ascending, disjoint, non-empty and inside its span.
+    /// A managed range that is empty, out of order, overlapping or outside the zone's span.
     BadRange {
         /// Node of the zone.
         node: NodeId,
@@ -192,33 +191,33 @@ pub enum TopologyError {
         /// First frame of the offending range.
         start: Pfn,
     },
-    /// A range of memory that may come online later is empty or out of order, lies not within one zone's
+    /// A range of memory that may come online later, but is empty or out of order, does not lie within one zone's
     /// span, or is managed at start.
     BadHotplug {
         /// First frame of the offending range.
         start: Pfn,
     },
-    /// The numbers of present frames are not one for each zone.
+    /// A list of present frames that does not have one number for each zone.
     PresentCount {
-        /// Numbers given.
+        /// Number of entries given.
         given: usize,
-        /// Numbers needed.
+        /// Number of entries needed.
         needed: usize,
     },
-    /// A zone has fewer frames present than managed, or more than it spans.
+    /// A zone with fewer frames present than managed, or more than it spans.
     BadPresent {
         /// Node of the zone.
         node: NodeId,
         /// Kind of the zone.
         kind: ZoneKind,
-        /// Frames present, as given.
+        /// Number of present frames given.
         present: PageCount,
         /// Frames managed at start.
         managed: PageCount,
-        /// Frames spanned, without those that may come online later.
+        /// Frames spanned, except those that may come online later.
         most: PageCount,
     },
-    /// A zone's span is empty, or ends beyond the last frame number.
+    /// A zone whose span is empty or ends beyond the largest frame number.
     BadSpan {
         /// Node of the zone.
         node: NodeId,
@@ -227,19 +226,18 @@ pub enum TopologyError {
         /// First frame of the span.
         start: Pfn,
     },
-    /// A zone spans more than [`ZONE_FRAMES_MAX`] frames, counted from where its first block would begin.
+    /// A zone that spans more than [`ZONE_FRAMES_MAX`] frames, counted from where its first block would begin.
     ZoneTooLarge(NodeId, ZoneKind),
-    /// Zones must be listed by ascending node, kind and first frame.
+    /// A zone that is not in ascending order of node, kind and first frame.
     ZonesNotAscending(NodeId, ZoneKind),
 }
 
 impl<'a> Machine<'a> {
-    /// Checks a description.
+    /// Creates a machine from a description after checking it.
     ///
-    /// `nodes` ascend by id; `zones` ascend by node, then by kind, then by first frame.
+    /// `nodes` must ascend by id; `zones` must ascend by node, then by kind, then by first frame.
     ///
-    /// # Errors
-    /// The first thing found wrong, naming node, row and column, or frame.
+    /// Returns the first error found, which names the node, row and column, or frame.
     pub fn new(
         nodes: &'a [NodeDescription<'a>],
         zones: &'a [ZoneDescription<'a>],
@@ -250,13 +248,13 @@ impl<'a> Machine<'a> {
         Ok(Self { nodes, zones, hotplug: &[], present: None })
     }
 
-    /// Describes memory that is not managed at start and may come online later: `ranges` ascend, are
-    /// disjoint, and lie each within one zone's span, beside what is managed. All else in the spans are
-    /// holes, which never come online.
+    /// Adds memory that is not managed at start and may come online later.
     ///
-    /// # Errors
-    /// The first range of which that does not hold; or [`TopologyError::BadPresent`] when a zone would not
-    /// span what is present and what may come.
+    /// `ranges` must ascend, be disjoint, and each lie within one zone's span, outside the managed frames. All
+    /// other unmanaged frames of the spans are holes, which never come online.
+    ///
+    /// Returns the first range that violates these rules, or [`TopologyError::BadPresent`] if a zone spans fewer
+    /// frames than are present or may come online.
     pub fn with_hotplug(self, ranges: &'a [FrameRange]) -> Result<Self, TopologyError> {
         let mut free_from = Pfn::default();
         for range in ranges {
@@ -271,15 +269,15 @@ impl<'a> Machine<'a> {
         Self { hotplug: ranges, ..self }.with_present_checked()
     }
 
-    /// Says how many frames of each zone are present at start, in the order of the zones: those managed, and
-    /// those that are memory but were never given to the allocator, such as what firmware or an early boot
-    /// allocator keeps. They are counted in the zone's size where Linux counts them
-    /// ([`ThresholdRule::FirstPosting`](crate::rules::stat_threshold::ThresholdRule::FirstPosting), `present` in
-    /// `/proc/zoneinfo`). Without this call, the frames present are those managed.
+    /// Sets how many frames of each zone are present at start, in the order of the zones.
     ///
-    /// # Errors
-    /// When there is not one number for each zone, or a number is below what the zone manages or above what
-    /// it spans, where memory that may come online later is left out.
+    /// Present frames are the managed frames and the memory that the allocator never manages, such as memory that
+    /// firmware or an early boot allocator keeps. They count towards the zone's size where Linux counts them
+    /// ([`ThresholdRule::FirstPosting`](crate::rules::stat_threshold::ThresholdRule::FirstPosting), `present` in
+    /// `/proc/zoneinfo`). Without this call, the present frames are the managed frames.
+    ///
+    /// Returns an error if there is not one number for each zone, or if a number is below what the zone manages or
+    /// above what it spans, not counting memory that may come online later.
     pub fn with_present(self, present: &'a [PageCount]) -> Result<Self, TopologyError> {
         if present.len() != self.zones.len() {
             let (given, needed) = (present.len(), self.zones.len());
@@ -302,42 +300,42 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// Frames of a zone that are present but never managed.
+    /// Returns the number of frames of a zone that are present but never managed.
     pub(crate) fn unmanaged(&self, zone: usize) -> PageCount {
         let managed = self.zones[zone].managed_at_start();
         self.present.map_or(PageCount::ZERO, |present| present[zone].saturating_minus(managed))
     }
 
-    /// Memory that may come online later, as [`Machine::with_hotplug`] took it.
+    /// Returns the memory that may come online later, as passed to [`Machine::with_hotplug`].
     #[must_use]
     pub const fn hotplug(&self) -> &'a [FrameRange] {
         self.hotplug
     }
 
-    /// Every range that is or may become memory; in no particular order.
+    /// Returns every range that is or may become memory, in no particular order.
     pub(crate) fn memory(&self) -> impl Iterator<Item = &'a FrameRange> + use<'a> {
         self.zones.iter().flat_map(|zone| zone.managed).chain(self.hotplug)
     }
 
-    /// The nodes, ascending by id.
+    /// Returns the nodes, in ascending order of id.
     #[must_use]
     pub const fn nodes(&self) -> &'a [NodeDescription<'a>] {
         self.nodes
     }
 
-    /// The zones, ascending by node, kind and first frame; a zone's place here is its `ZoneId`.
+    /// Returns the zones, in ascending order of node, kind and first frame; a zone's index here is its `ZoneId`.
     #[must_use]
     pub const fn zones(&self) -> &'a [ZoneDescription<'a>] {
         self.zones
     }
 
-    /// Place of node `id` among [`Machine::nodes`].
+    /// Returns the index of node `id` in [`Machine::nodes`].
     #[must_use]
     pub fn position(&self, id: NodeId) -> Option<usize> {
         position(self.nodes, id)
     }
 
-    /// One more than the largest CPU id.
+    /// Returns the largest CPU id plus one, or 0 without CPUs.
     #[must_use]
     pub fn cpu_ids(&self) -> usize {
         self.nodes.iter().flat_map(|n| n.cpus).map(|c| c.index() + 1).max().unwrap_or(0)
@@ -377,7 +375,7 @@ fn check_nodes(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
     Ok(())
 }
 
-/// CPU ids that are looked at together: a bit each, on the stack.
+/// CPU ids checked in one pass, with one bit each on the stack.
 const CPUS_AT_ONCE: usize = 1 << 13;
 
 fn check_cpus(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {

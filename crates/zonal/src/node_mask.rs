@@ -13,7 +13,7 @@ pub struct NodeMask {
 impl NodeMask {
     /// No node.
     pub const EMPTY: Self = Self { words: [0; WORDS] };
-    /// Every node there can be.
+    /// Every possible node.
     pub const ALL: Self = Self { words: [!0; WORDS] };
 
     pub(crate) const fn from_words(words: [u64; WORDS]) -> Self {
@@ -29,7 +29,7 @@ impl NodeMask {
         self.words[node.index() / 64] |= 1 << (node.index() % 64);
     }
 
-    /// Takes `node` out.
+    /// Removes `node`.
     pub fn remove(&mut self, node: NodeId) {
         self.words[node.index() / 64] &= !(1 << (node.index() % 64));
     }
@@ -40,25 +40,25 @@ impl NodeMask {
         self.words[node.index() / 64] & (1 << (node.index() % 64)) != 0
     }
 
-    /// The nodes in both sets.
+    /// Returns the nodes that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self { words: core::array::from_fn(|i| self.words[i] & other.words[i]) }
     }
 
-    /// Whether no node is in the set.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words == [0; WORDS]
     }
 
-    /// Number of nodes in the set.
+    /// Returns the number of nodes in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// The nodes, ascending.
+    /// Returns an iterator over the nodes in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
             let mut rest = word;
@@ -72,7 +72,7 @@ impl NodeMask {
         })
     }
 
-    /// The node with `n` smaller ones in the set.
+    /// Returns the node that has `n` smaller ones in the set, if there is one.
     #[must_use]
     pub fn nth(&self, n: usize) -> Option<NodeId> {
         self.iter().nth(n)

@@ -1,17 +1,15 @@
 //! The units of the allocator: frames, counts of frames, orders, nodes, zones, CPUs and time.
 //!
-//! A position ([`Pfn`]) and a length ([`PageCount`]) are different types, and only lawful
-//! arithmetic is offered: two positions subtract to a length, a length added to a position is a
-//! position, two positions never add. Neighbours: every other room speaks in these units.
+//! A position ([`Pfn`]) and a length ([`PageCount`]) are different types, and only meaningful arithmetic is
+//! defined: the difference of two positions is a length, a position plus a length is a position, and two positions
+//! cannot be added. Neighbours: all other files use these units.
 
 use core::fmt;
 
-/// Number of node ids the allocator can tell apart: ids are `0..MAX_NODES`, as in Linux kernels
-/// configured with `NODES_SHIFT` = 10.
+/// Number of possible node ids: ids are `0..MAX_NODES`, as in Linux kernels configured with `NODES_SHIFT` = 10.
 pub const MAX_NODES: usize = 1024;
 
-/// Number of CPU ids the allocator can tell apart: ids are `0..MAX_CPUS`. Linux kernels are configured
-/// for at most 8192 CPUs.
+/// Number of possible CPU ids: ids are `0..MAX_CPUS`. Linux kernels are configured for at most 8192 CPUs.
 pub const MAX_CPUS: usize = 1 << 20;
 
 /// Largest order that can be configured: blocks of `2^18` frames.
@@ -22,13 +20,13 @@ pub const MAX_ORDER_LIMIT: u8 = 18;
 pub struct Pfn(u64);
 
 impl Pfn {
-    /// The frame with number `frame`.
+    /// Creates the frame number `frame`.
     #[must_use]
     pub const fn new(frame: u64) -> Self {
         Self(frame)
     }
 
-    /// The bare frame number.
+    /// Returns the frame number as an integer.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
@@ -40,16 +38,15 @@ impl Pfn {
         self.0 & (order.pages().get() - 1) == 0
     }
 
-    /// The frame `count` after this one.
+    /// Returns the frame `count` frames after this one.
     ///
-    /// # Panics
-    /// When the sum exceeds `u64::MAX`.
+    /// Panics if the sum exceeds `u64::MAX`.
     #[must_use]
     pub const fn plus(self, count: PageCount) -> Self {
         Self(self.0.checked_add(count.0).expect("there is no frame beyond u64::MAX"))
     }
 
-    /// Frames from `start` up to this one, or `None` when `start` lies above.
+    /// Returns the number of frames from `start` up to this one, or `None` if `start` lies above it.
     #[must_use]
     pub const fn offset_from(self, start: Self) -> Option<PageCount> {
         match self.0.checked_sub(start.0) {
@@ -67,28 +64,27 @@ impl PageCount {
     /// No frames.
     pub const ZERO: Self = Self(0);
 
-    /// A count of `pages` frames.
+    /// Creates a count of `pages` frames.
     #[must_use]
     pub const fn new(pages: u64) -> Self {
         Self(pages)
     }
 
-    /// The bare count.
+    /// Returns the count as an integer.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Sum of two counts.
+    /// Returns the sum of two counts.
     ///
-    /// # Panics
-    /// When the sum exceeds `u64::MAX`.
+    /// Panics if the sum exceeds `u64::MAX`.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.checked_add(other.0).expect("counts of frames are at most u64::MAX"))
     }
 
-    /// Difference of two counts, zero when `other` is larger.
+    /// Returns the difference of two counts, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -111,79 +107,79 @@ impl Order {
     /// The default largest order: 1024 frames, 4 MiB of 4 KiB pages.
     pub const DEFAULT_MAX: Self = Self(10);
 
-    /// The order `order`, or `None` above [`MAX_ORDER_LIMIT`].
+    /// Returns the order `order`, or `None` above [`MAX_ORDER_LIMIT`].
     #[must_use]
     pub const fn new(order: u8) -> Option<Self> {
         if order <= MAX_ORDER_LIMIT { Some(Self(order)) } else { None }
     }
 
-    /// The smallest order whose blocks hold `count` frames, or `None` when none does.
+    /// Returns the smallest order whose blocks hold `count` frames, or `None` if there is none.
     #[must_use]
     pub const fn holding(count: PageCount) -> Option<Self> {
-        // More than 2^63 frames have no power of two above them.
+        // Above 2^63 the next power of two does not fit in 64 bits.
         let Some(covering) = count.get().checked_next_power_of_two() else { return None };
         let order = covering.trailing_zeros();
         if order <= MAX_ORDER_LIMIT as u32 { Some(Self(order as u8)) } else { None }
     }
 
-    /// The bare order.
+    /// Returns the order as an integer.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// Frames in a block of this order.
+    /// Returns the number of frames in a block of this order.
     #[must_use]
     pub const fn pages(self) -> PageCount {
         PageCount(1 << self.0)
     }
 }
 
-/// A NUMA node id: `0..`[`MAX_NODES`]; ids of a machine may be sparse.
+/// A NUMA node id: `0..`[`MAX_NODES`]. The ids of a machine may be sparse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct NodeId(u16);
 
 impl NodeId {
-    /// The node with id `id`, or `None` at [`MAX_NODES`] and above.
+    /// Returns the node id `id`, or `None` at [`MAX_NODES`] and above.
     #[must_use]
     pub const fn new(id: u16) -> Option<Self> {
         if (id as usize) < MAX_NODES { Some(Self(id)) } else { None }
     }
 
-    /// The id as an index.
+    /// Returns the id as an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The bare id.
+    /// Returns the id as an integer.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
 
-    /// For ids that the allocator stored itself.
+    /// Returns the node id with this index, which the allocator itself stored.
     pub(crate) const fn from_index(index: usize) -> Self {
         assert!(index < MAX_NODES);
         Self(index as u16)
     }
 }
 
-/// A zone of the allocator: its place in the machine's list of zones, from 0.
+/// A zone of the allocator: its index in the machine's list of zones, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ZoneId(u16);
 
 impl ZoneId {
-    /// Zones that ids tell apart: one of each kind on as many nodes as there can be.
+    /// Number of possible zone ids: one zone of each kind on each of [`MAX_NODES`] nodes.
     pub const COUNT: usize = MAX_NODES * ZoneKind::COUNT;
 
-    /// The zone at `index` of the machine's list, or `None` when no machine has so many.
+    /// Returns the zone at `index` of the machine's list, or `None` if no machine has so many zones.
     #[must_use]
     pub const fn new(index: usize) -> Option<Self> {
         if index < Self::COUNT { Some(Self(index as u16)) } else { None }
     }
 
-    /// Place in the machine's list of zones.
+    /// Returns the index in the machine's list of zones.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -195,48 +191,48 @@ impl ZoneId {
     }
 }
 
-/// A logical CPU id, as the operating system numbers them; ids may be sparse.
+/// A logical CPU id, as the operating system numbers CPUs; ids may be sparse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CpuId(u32);
 
 impl CpuId {
-    /// The CPU with id `id`.
+    /// Returns the CPU id `id`.
     #[must_use]
     pub const fn new(id: u32) -> Self {
         Self(id)
     }
 
-    /// The bare id.
+    /// Returns the id as an integer.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 
-    /// The id as an index.
+    /// Returns the id as an index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A moment of the platform's coarse clock, in nanoseconds since a start of its choosing.
+/// A moment of the platform's coarse clock, in nanoseconds since a start that the platform chooses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment `ns` nanoseconds after the clock's start.
+    /// Returns the moment `ns` nanoseconds after the clock's start.
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the clock's start.
+    /// Returns the nanoseconds since the clock's start.
     #[must_use]
     pub const fn ns(self) -> u64 {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to this moment; zero when the clock went backwards.
+    /// Returns the nanoseconds from `earlier` to this moment, or zero if the clock went backwards.
     #[must_use]
     pub const fn ns_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -249,9 +245,9 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 /// The kinds of zone, from the most to the least constrained. Linux: `enum zone_type`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ZoneKind {
-    /// Reachable by devices with the narrowest addressing (below 16 MiB on x86).
+    /// Memory that devices with the narrowest addressing can reach (below 16 MiB on x86).
     Dma,
-    /// Reachable with 32-bit addresses.
+    /// Memory that 32-bit addresses can reach.
     Dma32,
     /// Ordinary memory.
     Normal,
@@ -265,13 +261,13 @@ impl ZoneKind {
     /// All kinds, most constrained first.
     pub const ALL: [Self; Self::COUNT] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable];
 
-    /// Place among [`ZoneKind::ALL`].
+    /// Returns the index in [`ZoneKind::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Linux's name of the kind, as `/proc/zoneinfo` prints it.
+    /// Returns Linux's name of the kind, as `/proc/zoneinfo` prints it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -300,10 +296,10 @@ impl fmt::Display for ZoneKind {
     }
 }
 
-/// What allocated frames hold; counted separately in the books.
+/// The contents of allocated frames, by which they are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PageKind {
-    /// Memory of programs.
+    /// Memory of user programs.
     #[default]
     User,
     /// Cached contents that could be read again.

@@ -1,7 +1,9 @@
-//! Circles of imports among the files of a crate: groups in which each file uses, in the end, every other.
+//! Cycles of imports among the files of a crate: groups in which each file uses every other, directly or
+//! indirectly.
 //!
-//! A name that a file only passes on (`pub use`) is no import of it; who uses the name imports the file that defines
-//! it. The root of the crate, which passes everything on, is left out. Neighbours: `resolve.rs` follows names.
+//! A re-export (`pub use`) is not an import; a file that uses the name imports the file that defines it. The
+//! root of the crate, which re-exports everything, is left out. Neighbours: `folders/resolve.rs` resolves
+//! names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ use super::resolve::{absolute, definition};
 /// The files that each file uses.
 pub(super) type Arrows = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 
-/// Which file of a crate uses which.
+/// Returns which file of a crate uses which.
 pub(super) fn arrows(modules: &Modules) -> Arrows {
     let mut arrows = Arrows::new();
     for (at, module) in modules.iter().filter(|(at, _)| !at.is_empty()) {
@@ -29,7 +31,7 @@ pub(super) fn arrows(modules: &Modules) -> Arrows {
     arrows
 }
 
-/// The groups of more than one file that all use each other, in order.
+/// Returns the groups of several files that all use each other, in order.
 pub(super) fn circles(arrows: &Arrows) -> Vec<BTreeSet<PathBuf>> {
     let reached: BTreeMap<&PathBuf, BTreeSet<&PathBuf>> =
         arrows.keys().map(|file| (file, reachable(arrows, file))).collect();
@@ -44,7 +46,7 @@ pub(super) fn circles(arrows: &Arrows) -> Vec<BTreeSet<PathBuf>> {
     found
 }
 
-/// All files that `from` leads to; itself only if it is in a circle.
+/// Returns all files reachable from `from`; itself only if it is in a cycle.
 fn reachable<'a>(arrows: &'a Arrows, from: &PathBuf) -> BTreeSet<&'a PathBuf> {
     let mut reached = BTreeSet::new();
     let mut waiting: Vec<&PathBuf> = arrows.get(from).into_iter().flatten().collect();

@@ -1,8 +1,8 @@
-//! The modules of a crate as its sources declare them, and the paths in each, read with `syn`.
+//! The modules of a crate as its sources declare them, and the paths in each, parsed with `syn`.
 //!
-//! What only tests are built from (`#[cfg(test)]`, `#[test]`) is left out, and so are attributes, visibilities and
-//! comments: they import nothing. The arguments of macros are not parsed as Rust; any names joined by `::` count as
-//! a path there. Neighbours: `resolve.rs` finds what a path means.
+//! Code that is built only for tests (`#[cfg(test)]`, `#[test]`) is left out, and so are attributes,
+//! visibilities and comments, because they import nothing. The arguments of macros are not parsed as Rust;
+//! any names joined by `::` count as a path there. Neighbours: `folders/resolve.rs` resolves paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,19 +12,19 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Meta, Token, UseTree, Visibility};
 
-/// A module by its names from the root of the crate, which has none.
+/// A module by its names from the root of the crate; the root's path is empty.
 pub(super) type ModulePath = Vec<String>;
 
 /// All modules of a crate.
 pub(super) type Modules = BTreeMap<ModulePath, Module>;
 
-/// One module; several if files for different targets share a name.
+/// One module; several, if files for different targets share a name.
 #[derive(Default, Debug)]
 pub(super) struct Module {
-    /// Below the root of the workspace.
+    /// The files, relative to the root of the workspace.
     pub(super) files: Vec<PathBuf>,
     pub(super) children: BTreeSet<String>,
-    /// Names that `use` brings in, each with the path it stands for.
+    /// Names imported by `use`, each with its path.
     pub(super) imports: BTreeMap<String, Vec<String>>,
     /// Paths of `use ...::*`.
     pub(super) globs: Vec<Vec<String>>,
@@ -37,14 +37,14 @@ pub(super) struct Reference {
     pub(super) path: Vec<String>,
     pub(super) file: PathBuf,
     pub(super) line: usize,
-    /// Whether the path only gives something another name for others to use: `pub use`, in all widths.
+    /// Whether the path only re-exports a name: `pub use` of any visibility.
     pub(super) is_reexport: bool,
 }
 
 /// Reads the crate whose `lib.rs` or `main.rs` is `file`, below `root`.
 ///
 /// # Errors
-/// When a file is missing or is no Rust.
+/// Returns an error if a file is missing or is not valid Rust.
 pub(super) fn read(root: &Path, file: &Path) -> Result<Modules, String> {
     let mut modules = Modules::from([(ModulePath::new(), Module::default())]);
     let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -62,12 +62,12 @@ pub(super) fn read(root: &Path, file: &Path) -> Result<Modules, String> {
     Ok(modules)
 }
 
-/// A module that is to be read.
+/// A module still to be read.
 #[derive(Clone)]
 struct Declared {
     path: ModulePath,
     file: PathBuf,
-    /// Where the files of its children lie.
+    /// The folder of its child modules' files.
     folder: PathBuf,
 }
 
@@ -93,7 +93,7 @@ impl Reader<'_> {
         self.here().references.push(Reference { path, file, line, is_reexport });
     }
 
-    /// A module in a file of its own: where `#[path]` says, or where Rust looks for it.
+    /// Declares a module in a file of its own: the file of `#[path]`, or the one where Rust looks for it.
     fn declare(&mut self, name: &str, attributes: &[Attribute]) {
         let chosen = attributes.iter().find_map(path_attribute);
         let own = self.at.folder.join(name);
@@ -108,7 +108,7 @@ impl Reader<'_> {
         self.waiting.push(Declared { path, file, folder: own });
     }
 
-    /// The leaves of a `use`.
+    /// Adds the leaves of a `use`.
     fn import(&mut self, tree: &UseTree, before: &[String], is_reexport: bool) {
         let joined = |name: String| [before, &[name]].concat();
         match tree {
@@ -130,20 +130,20 @@ impl Reader<'_> {
     }
 
     fn bind(&mut self, known_as: String, name: &syn::Ident, before: &[String], is_reexport: bool) {
-        // `use a::{self}` brings in `a`.
+        // `use a::{self}` imports `a`.
         let (path, known_as) = match (name == "self", before.last()) {
             (true, Some(last)) if known_as == "self" => (before.to_vec(), last.clone()),
             (true, Some(_)) => (before.to_vec(), known_as),
             _ => ([before, &[name.to_string()]].concat(), known_as),
         };
         self.note(path.clone(), name.span(), is_reexport);
-        // `pub(crate) use a_macro;` names what this module has anyway.
+        // `pub(crate) use a_macro;` names a macro that this module already has.
         if path.len() > 1 || path[0] != known_as {
             self.here().imports.insert(known_as, path);
         }
     }
 
-    /// Paths in the arguments of a macro.
+    /// Adds the paths in the arguments of a macro.
     fn scan(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -220,7 +220,7 @@ impl<'ast> Visit<'ast> for Reader<'_> {
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 }
 
-/// The file that `#[path = "..."]` names.
+/// Returns the file that `#[path = "..."]` names.
 fn path_attribute(attribute: &Attribute) -> Option<String> {
     let Meta::NameValue(pair) = &attribute.meta else { return None };
     match &pair.value {
@@ -231,7 +231,7 @@ fn path_attribute(attribute: &Attribute) -> Option<String> {
     }
 }
 
-/// Whether an item is built for tests alone.
+/// Whether an item is built only for tests.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let asks_for_test = || attribute.parse_args::<Meta>().is_ok_and(|condition| needs_test(&condition));

@@ -1,15 +1,16 @@
-//! What a path of a crate means: which module it names, and which one defines what stands there.
+//! Resolves paths of a crate: the module that a path names, and the module that defines the item.
 //!
-//! Names that a module takes from elsewhere by `use` are followed to where they come from. Neighbours: `modules.rs`
-//! read the modules.
+//! Names that a module imports by `use` are followed to their definition. Neighbours: `folders/modules.rs`
+//! reads the modules.
 
 use super::modules::{ModulePath, Modules};
 
-/// How many names in a row may stand for other ones: Rust has no circles of them, this reader might.
+/// Largest number of aliases to follow in a row: Rust has no cycles of aliases, but this parser might see
+/// some.
 const FOLLOWED_MAX: usize = 16;
 
-/// `path`, found in module `at`, from the root of the crate; `None` when it leads out of the crate or to a name of
-/// the module itself.
+/// Returns `path`, found in module `at`, as a path from the root of the crate; `None` if it leads out of the
+/// crate or to a name of the module itself.
 pub(super) fn absolute(modules: &Modules, at: &[String], path: &[String]) -> Option<ModulePath> {
     follow(modules, at, path, FOLLOWED_MAX)
 }
@@ -31,14 +32,15 @@ fn follow(modules: &Modules, at: &[String], path: &[String], most: usize) -> Opt
                 let target = follow(modules, at, import, most.checked_sub(1)?)?;
                 return Some([&target[..], rest].concat());
             }
-            // A single name may be a variable, whatever modules there are.
+            // A single name may be a variable, even if a module has that name.
             let is_child = module.children.contains(name) && !rest.is_empty();
             is_child.then(|| [at, path].concat())
         }
     }
 }
 
-/// The module of the crate's root that `path`, from the root, leads into; `None` for what the root itself defines.
+/// Returns the top-level module that `path`, from the root, leads into; `None` for items that the root itself
+/// defines.
 pub(super) fn top(modules: &Modules, path: &[String]) -> Option<String> {
     let root = modules.get(&ModulePath::new())?;
     let mut path = path.to_vec();
@@ -56,7 +58,7 @@ pub(super) fn top(modules: &Modules, path: &[String]) -> Option<String> {
     None
 }
 
-/// The module that defines what `path`, from the root, names; `None` when that is not of this crate.
+/// Returns the module that defines what `path`, from the root, names; `None` if that is not in this crate.
 pub(super) fn definition(modules: &Modules, path: &[String]) -> Option<ModulePath> {
     define(modules, path, FOLLOWED_MAX)
 }

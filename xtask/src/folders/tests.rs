@@ -1,4 +1,4 @@
-//! Small crates with one thing wrong each.
+//! Small crates with one violation each.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::{Circle, Layers};
 const ORDER: &[&str] = &["low", "middle", "high"];
 const ROOT: &str = "mod high;\nmod low;\nmod middle;\n";
 
-/// What is wrong with a crate of these files below `src`; those that the order needs are there anyway.
+/// Returns the violations of a crate with these files below `src`; modules of the order are added if missing.
 fn found_with(circles: &'static [Circle], files: &[(&str, &str)]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let write = |file: &str, text: &str| {
@@ -27,7 +27,7 @@ fn found(files: &[(&str, &str)]) -> Vec<String> {
     found_with(&[], files)
 }
 
-/// The one violation that there is.
+/// Returns the only violation.
 #[track_caller]
 fn only(files: &[(&str, &str)]) -> String {
     let found = found(files);
@@ -123,7 +123,7 @@ fn tests_comments_and_visibilities_use_nothing() {
         #[cfg(test)]\nmod tests { use crate::high::T; }\n#[cfg(all(test, unix))]\nuse crate::high::T;\n\
         impl S { #[cfg(test)] fn f() { crate::high::g() } }\n#[test]\nfn t() { crate::high::g() }\n";
     assert!(found(&[("middle/inner.rs", text)]).is_empty());
-    // These are built for others too.
+    // These are not built only for tests.
     for text in ["#[cfg(not(test))]\nuse crate::high::T;", "#[cfg(any(test, unix))]\nuse crate::high::T;"] {
         assert_eq!(only(&[("low.rs", text)]), upward("low.rs:2", "low", "high"));
     }
@@ -142,7 +142,7 @@ fn what_cannot_be_read_is_said() {
     assert!(only(&[("low.rs", "\nfn f( {}")]).starts_with("crates/small/src/low.rs:2: "));
 }
 
-/// Two files of `middle` that use each other, one of them by a name that the folder passes on.
+/// Two files of `middle` that use each other, one of them through a name that the folder re-exports.
 const TWO: &[(&str, &str)] = &[
     ("middle/mod.rs", "mod a;\nmod inner;\npub(crate) use a::A;\n"),
     ("middle/a.rs", "use super::inner::Thing;\npub(crate) struct A(Thing);"),

@@ -1,13 +1,14 @@
-//! What was found out about mutants before, as long as it holds: results are those of a state of the code.
+//! Stores results of mutants while they are valid: each belongs to one state of the code.
 //!
-//! The *state* of a package is a hash of what its tests are built from: all files of the package and of those of
-//! the workspace below it, `Cargo.toml` and `Cargo.lock`. A result counts while the package of its mutant has the
-//! state that the result was found with: a new test of the lab has the lab's mutants tried again, and no others.
-//! The compiler, the machine and files elsewhere (as those in `docs`) are no part of it. Neighbours: `mutants.rs`.
+//! The *state* of a package is a hash of what its tests are built from: all files of the package and of the
+//! workspace packages below it, `Cargo.toml` and `Cargo.lock`. A result is valid while the package of its
+//! mutant has the state recorded with the result: a new test of the lab has only the lab's mutants tried
+//! again. The compiler, the machine and other files (such as those in `docs`) are not part of it. Neighbours:
+//! `mutants.rs`.
 //!
-//! A file of results has a line for each: state, verdict, name of the mutant, with tabs between. Lines without a
-//! state are older than that and do not count. Where their code is known to be what it is now, they are taken over
-//! by hand: with the states that `cargo xtask deep around` prints first,
+//! A file of results has one line each: state, verdict and mutant name, separated by tabs. Lines without a
+//! state are from an older format and are ignored. If their code is known to be unchanged, they can be
+//! converted by hand, with the states that `cargo xtask deep around` prints first:
 //! `sed -i 's|^[a-z]*\tcrates/zonal-lab/|STATE\t&|' target/mutants-around/SEED.txt`, and likewise for the others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The packages around the core whose mutants are tried, each with its own tests, and what is below each.
+/// The packages around the core whose mutants are tried with their own tests, and the packages below each.
 pub(super) const AROUND: [(&str, &[&str]); 4] = [
     ("zonal-linux", &["zonal", "zonal-machine", "zonal-testing"]),
     ("zonal-machine", &["zonal", "zonal-testing"]),
@@ -23,12 +24,12 @@ pub(super) const AROUND: [(&str, &[&str]); 4] = [
     ("zonal-lab", &["zonal", "zonal-machine", "zonal-testing"]),
 ];
 
-/// Hashes of bytes that are the same everywhere: FNV-1a.
+/// Hashes bytes with FNV-1a, which is the same on every platform.
 pub(super) fn hash(start: u64, bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// What hashes begin with.
+/// Initial value of hashes.
 pub(super) const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The states of the packages around the core, by name.
@@ -36,7 +37,7 @@ pub(super) const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 pub(super) struct States(BTreeMap<&'static str, String>);
 
 impl States {
-    /// Those of a workspace that has these files.
+    /// Computes the states of a workspace that has these files.
     pub(super) fn of(root: &Path, files: &BTreeSet<PathBuf>) -> Result<Self, String> {
         let state = |(package, below): (&'static str, &[&str])| {
             let folders: Vec<PathBuf> =
@@ -48,7 +49,7 @@ impl States {
             for file in files.iter().filter(is_part) {
                 let content =
                     fs::read(root.join(file)).map_err(|why| format!("{}: {why}", file.display()))?;
-                // Lengths keep what belongs to one file apart from the next.
+                // The lengths separate each file from the next.
                 let name = file.as_os_str().as_encoded_bytes();
                 let lengths = [name.len(), content.len()].into_iter().flat_map(usize::to_le_bytes);
                 state = hash(hash(hash(state, lengths), name.iter().copied()), content);
@@ -58,13 +59,13 @@ impl States {
         AROUND.into_iter().map(state).collect::<Result<_, String>>().map(Self)
     }
 
-    /// The state of the package that a mutant is of, which its name begins with.
+    /// Returns the state of the package of a mutant, whose name begins with the package's path.
     pub(super) fn of_mutant(&self, name: &str) -> Option<&str> {
         let package = name.strip_prefix("crates/")?.split('/').next()?;
         self.0.get(package).map(String::as_str)
     }
 
-    /// In words.
+    /// Returns the states as text.
     pub(super) fn text(&self) -> String {
         let states = self.0.iter().map(|(package, state)| format!("{package} {state}"));
         states.collect::<Vec<_>>().join(", ")
@@ -75,7 +76,7 @@ impl States {
 pub(super) struct Kept(pub(super) PathBuf);
 
 impl Kept {
-    /// Verdicts of mutants that hold for these states, by name; the last one of each.
+    /// Returns the verdicts of mutants that are valid for these states, by name; the last one of each.
     pub(super) fn read(&self, states: &States) -> BTreeMap<String, String> {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
         let held = text.lines().filter_map(|line| {
@@ -106,7 +107,7 @@ impl Kept {
 mod tests {
     use super::*;
 
-    /// A workspace in a folder of its own, which is gone with the test.
+    /// A workspace in a temporary folder.
     struct Workspace(tempfile::TempDir);
 
     impl Workspace {

@@ -1,6 +1,7 @@
-//! What `cargo mutants` writes about each phase of each mutant, which its lists do not tell.
+//! Parses what `cargo mutants` writes about each phase of each mutant and does not include in its lists.
 //!
-//! The list of time-outs has those of builds and of tests, and a mutant whose tests die by a signal is in no list.
+//! The list of time-outs includes those of builds and of tests, and a mutant whose tests die by a signal is
+//! in no list.
 //! Neighbours: `mutants.rs`.
 
 use std::collections::BTreeSet;
@@ -8,18 +9,18 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// The file that tells.
+/// The file with the phases.
 const FILE: &str = "outcomes.json";
-/// Signals by which somebody ends a process from outside: they tell nothing of a mutant. Those of terminals
-/// (`SIGHUP`, `SIGINT`, `SIGQUIT`) and `SIGTERM`.
+/// Signals that end a process from outside and say nothing about a mutant: those of terminals (`SIGHUP`,
+/// `SIGINT`, `SIGQUIT`) and `SIGTERM`.
 const FROM_OUTSIDE: [u64; 4] = [1, 2, 3, 15];
 
-/// Names of mutants whose build ran out of time, of a folder that `cargo mutants` wrote.
+/// Returns the names of mutants whose build timed out, from a folder that `cargo mutants` wrote.
 pub(super) fn builds_out_of_time(lists: &Path) -> Result<BTreeSet<String>, String> {
     mutants_with(lists, |phase| phase["phase"] != "Test" && phase["process_status"] == "Timeout")
 }
 
-/// Names of mutants whose tests died by a signal.
+/// Returns the names of mutants whose tests died by a signal.
 pub(super) fn died_by_signals(lists: &Path) -> Result<BTreeSet<String>, String> {
     mutants_with(lists, |phase| {
         let signal = phase["process_status"]["Signalled"].as_u64();
@@ -27,13 +28,13 @@ pub(super) fn died_by_signals(lists: &Path) -> Result<BTreeSet<String>, String> 
     })
 }
 
-/// How many mutants were to be tested.
+/// Returns the number of mutants to be tested.
 pub(super) fn total(lists: &Path) -> Result<usize, String> {
     let total = read(lists)?["total_mutants"].as_u64();
     total.map(|total| total as usize).ok_or_else(|| told(lists, "has no `total_mutants`"))
 }
 
-/// Names of mutants with a phase of this kind.
+/// Returns the names of mutants with a phase that `is_wanted` accepts.
 fn mutants_with(lists: &Path, is_wanted: impl Fn(&Value) -> bool) -> Result<BTreeSet<String>, String> {
     let all = read(lists)?;
     let outcomes = all["outcomes"].as_array().ok_or_else(|| told(lists, "has no list of outcomes"))?;

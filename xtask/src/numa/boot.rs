@@ -1,7 +1,6 @@
-//! Running one guest: its file system is packed, QEMU is started, and what it prints is read until it ends or its
-//! time is up.
+//! Runs one guest: packs its file system, starts QEMU, and reads what it prints until it ends or times out.
 //!
-//! Neighbours: `machine.rs` has QEMU's arguments, `console.rs` judges the lines.
+//! Neighbours: `numa/machine.rs` has QEMU's arguments, `numa/console.rs` evaluates the lines.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -26,23 +25,23 @@ pub(super) struct Guest {
     log: PathBuf,
 }
 
-/// What a guest did.
+/// The result of running a guest.
 pub(super) struct Seen {
     pub(super) report: Report,
     /// Time until its own programs ran, if they did.
     pub(super) up: Option<Duration>,
-    /// Time until it was off.
+    /// Time until it was switched off.
     pub(super) total: Duration,
-    /// All that it printed.
+    /// The file with all its output.
     pub(super) log: PathBuf,
 }
 
-/// QEMU, which is ended with its guest however the reader ends.
+/// A QEMU process, which is killed when the reader ends for any reason.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only when it has ended.
+        // Both fail only if the process has already ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -75,7 +74,7 @@ impl Guest {
         Ok(Self { command, initramfs, log: folder.join(format!("{label}.log")) })
     }
 
-    /// Boots, and reads what is printed until the guest is off. It is turned off after `limit`.
+    /// Boots the guest and reads its output until it is switched off. It is killed after `limit`.
     pub(super) fn run(mut self, limit: Duration) -> Result<Seen, String> {
         let mut log = File::create(&self.log).map_err(|error| format!("{}: {error}", self.log.display()))?;
         let begin = Instant::now();
@@ -108,11 +107,11 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.initramfs).ok(); // large, and made anew each time
+        std::fs::remove_file(&self.initramfs).ok(); // large, and created anew each time
     }
 }
 
-/// Reads lines on a thread of its own, so that waiting for one can end. Bytes that are no text are replaced.
+/// Reads lines on a separate thread, so that waiting for a line can time out. Invalid UTF-8 is replaced.
 fn lines_of(output: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -132,7 +131,7 @@ fn lines_of(output: ChildStdout) -> Receiver<String> {
 mod tests {
     use super::*;
 
-    /// A shell in the place of QEMU.
+    /// Runs a shell script in place of QEMU.
     fn seen(script: &str, limit: Duration) -> Seen {
         let mut command = std::process::Command::new("sh");
         command.arg("-c").arg(script);

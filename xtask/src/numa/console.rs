@@ -1,23 +1,24 @@
-//! What a guest prints on its serial console, and whether that is good.
+//! Parses the output of a guest on its serial console, and decides whether the guest passed.
 //!
-//! Lines that begin with `ok `, `not ok ` and `skipped ` are checks; `up` and `done HELD FAILED SKIPPED` frame them,
-//! the latter with how many of each the guest counted itself, because a line of the kernel may have come into the
-//! middle of one. Lines that begin with `log: ` are the kernel's log. Everything else is output to be read by people.
+//! Lines that begin with `ok `, `not ok ` and `skipped ` are checks. They are framed by `up` and `done HELD
+//! FAILED SKIPPED`; the counts are those of the guest itself, because a kernel message may have interrupted a
+//! line. Lines that begin with `log: ` are the kernel's log. All other lines are ordinary output.
 
 /// Printed when the guest's own programs begin to run.
 pub(super) const UP: &str = "up";
 /// Printed last, with three counts.
 pub(super) const DONE: &str = "done";
-/// How lines of the kernel's log begin.
+/// Prefix of lines of the kernel's log.
 const LOG: &str = "log: ";
-/// Checks that are named when several do not hold.
+/// Number of failed checks that are named in the verdict.
 const NAMED_MAX: usize = 3;
 
-/// What a line of the kernel's log has that begins with the boot: without it, the beginning or all of it is missing.
+/// Text of a line near the beginning of the kernel's log. Without it, the beginning or all of the log is
+/// missing.
 const FIRST: &str = "Linux version ";
 
-/// What the kernel says of a fault of its own, or of memory that ran out. Kernels say `stall` and `bug` at each boot,
-/// of what they would watch for and where to write, so these are longer, or in capitals.
+/// Messages of the kernel about its own faults or exhausted memory. Kernels print `stall` and `bug` at every
+/// boot, about their watchdogs and where to report, so these texts are longer or in capitals.
 const FAULTS: [&str; 29] = [
     "WARNING:",
     "Oops",
@@ -49,37 +50,37 @@ const FAULTS: [&str; 29] = [
     "Out of memory",
     "oom-kill",
 ];
-/// The word that begins most reports of faults, `BUG kmalloc-64` and `watchdog: BUG: soft lockup` among them.
+/// The word that begins most reports of faults, such as `BUG kmalloc-64` and `watchdog: BUG: soft lockup`.
 const BUG: &str = "BUG";
 
-/// All that was found in the output of a guest.
+/// The results found in the output of a guest.
 #[derive(Default, Debug)]
 pub(super) struct Report {
-    /// Checks that hold.
+    /// Number of checks that passed.
     pub(super) held: usize,
-    /// Checks that do not, with the reason.
+    /// Checks that failed, with the reason.
     pub(super) failed: Vec<String>,
-    /// Checks that were skipped, and why.
+    /// Checks that were skipped, with the reason.
     pub(super) skipped: Vec<(String, String)>,
-    /// Lines of the kernel that tell of a fault.
+    /// Lines of the kernel that report a fault.
     faults: Vec<String>,
-    /// Whether the kernel's log came, in which faults are looked for.
+    /// Whether the kernel's log was printed, which is searched for faults.
     has_log: bool,
-    /// The counts of the guest itself, which it prints at its end; a text that is none if they cannot be read.
+    /// The counts that the guest prints at its end; the line's text if they cannot be parsed.
     done: Option<Result<[usize; 3], String>>,
 }
 
-/// What a line means for how the guest goes on.
+/// The effect of a line on the guest's progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Line {
-    /// Our programs run now.
+    /// Our programs have started.
     Up,
-    /// Nothing further.
+    /// No effect.
     Other,
 }
 
 impl Report {
-    /// Takes note of a line.
+    /// Records a line.
     pub(super) fn read(&mut self, line: &str) -> Line {
         let line = line.trim_end();
         self.has_log |= line.starts_with(LOG) && line.contains(FIRST);
@@ -100,9 +101,9 @@ impl Report {
         Line::Other
     }
 
-    /// Whether all is well: every check holds, there are some, none is skipped but those that `may_skip` has the
-    /// beginnings of, all that the guest counted came, the kernel's log is there from the boot on and has no fault in
-    /// it, and the guest came to its end.
+    /// Checks that the guest passed: every check passed, there is at least one, only checks with a prefix in
+    /// `may_skip` were skipped, all counted checks were printed, the kernel's log is complete from the boot
+    /// on and reports no fault, and the guest reached its end.
     pub(super) fn verdict(&self, may_skip: &[&str]) -> Result<(), String> {
         let mut wrong: Vec<String> = self.failed.iter().take(NAMED_MAX).cloned().collect();
         if self.failed.len() > NAMED_MAX {
@@ -116,7 +117,7 @@ impl Report {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
     }
 
-    /// What of the output is missing.
+    /// Returns what is missing from the output.
     fn incomplete(&self) -> Option<String> {
         let came = [self.held, self.failed.len(), self.skipped.len()];
         match &self.done {
@@ -134,7 +135,7 @@ impl Report {
     }
 }
 
-/// Three numbers.
+/// Parses three numbers.
 fn counts_in(text: &str) -> Option<[usize; 3]> {
     let counts: Option<Vec<usize>> = text.split_whitespace().map(|count| count.parse().ok()).collect();
     counts?.try_into().ok()
@@ -145,7 +146,7 @@ fn is_fault(line: &str) -> bool {
     line.split(|c| !is_part(c)).any(|word| word == BUG) || FAULTS.iter().any(|fault| line.contains(fault))
 }
 
-/// Whether a line is output of a program, which may name what it likes.
+/// Whether a line is output of a program, which may contain any word.
 fn is_ours(line: &str) -> bool {
     ["ok ", "not ok ", "skipped ", "| "].iter().any(|beginning| line.starts_with(beginning))
 }
@@ -162,7 +163,8 @@ mod tests {
         report
     }
 
-    /// What kernels of Debian print at each boot that sounds like a fault, or is a word of their command line.
+    /// Messages that Debian's kernels print at every boot and that resemble a fault, and words of their
+    /// command line.
     const ORDINARY: &str = "\
 log: [    0.000000] Linux version 6.1.0-56-cloud-amd64 (debian-kernel@lists.debian.org)
 log: [    0.000000] Command line: panic=-1 oops=panic nowatchdog rcupdate.rcu_cpu_stall_suppress=1
@@ -185,7 +187,7 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
         assert_eq!(Report::default().read("up\r"), Line::Up);
     }
 
-    /// What is wrong with a guest that also prints an ordinary log.
+    /// Returns why a guest fails that also prints an ordinary log.
     fn why(text: &str) -> String {
         report(&format!("{ORDINARY}{text}")).verdict(&["may: "]).unwrap_err()
     }
@@ -207,7 +209,7 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
 
     #[test]
     fn what_the_guest_counted_must_have_come() {
-        // A line of the kernel's in the middle of one of ours.
+        // A kernel message in the middle of one of our lines.
         let torn = why("ok a\nno[    9.1] systemd: x\nt ok b: 7 of 9 pages\ndone 1 1 0\n");
         assert!(torn.contains("of [1, 1, 0] checks") && torn.contains("[1, 0, 0] came"), "{torn}");
         for counts in ["2 0 0", "1 0 1", "0 0 0"] {

@@ -1,6 +1,6 @@
-//! The initial file system of a guest: an archive in the kernel's own format, made in memory.
+//! The initial file system of a guest: an archive in the kernel's own format, created in memory.
 //!
-//! A program brings the loader and the shared libraries that it names. Source: the kernel's documentation of
+//! A program is added together with its loader and shared libraries. Source: the kernel's documentation of
 //! `initramfs`, buffer format "newc".
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 const FILE: u32 = 0o100_755;
 const FOLDER: u32 = 0o040_755;
 const TRAILER: &str = "TRAILER!!!";
-/// Where libraries lie in the guest: every loader looks there.
+/// Folder of libraries in the guest, which every loader searches.
 const LIBRARIES: &str = "lib";
 
 /// Files of a guest by their paths without a leading slash.
@@ -25,7 +25,7 @@ pub(super) struct Initramfs {
 }
 
 impl Initramfs {
-    /// Adds a file that may be run.
+    /// Adds an executable file.
     pub(super) fn add(&mut self, path: &str, content: Vec<u8>) {
         for (at, _) in path.match_indices('/') {
             self.folders.insert(path[..at].to_owned(), ());
@@ -39,7 +39,8 @@ impl Initramfs {
         self.files.remove(&format!("{path}/"));
     }
 
-    /// Adds a program or library without its debug information, and what it is linked with, found in `folders`.
+    /// Adds a program or library without its debug information, and the libraries it is linked with, which
+    /// are searched for in the folders of `tools`.
     pub(super) fn add_program(&mut self, path: &str, file: &Path, tools: &Tools) -> Result<(), String> {
         let data = tools.stripped(file)?;
         let (loader, libraries) = needed(&data).map_err(|why| format!("{}: {why}", file.display()))?;
@@ -52,7 +53,7 @@ impl Initramfs {
         }
         for library in libraries {
             let path = format!("{LIBRARIES}/{library}");
-            // The loader is also named as a library, and is there under its own path.
+            // The loader is also listed as a library, and is present under its own path.
             let is_there = self.files.keys().any(|known| *known == path || name(known) == library);
             if !is_there {
                 let found = tools.library(&library)?;
@@ -62,7 +63,7 @@ impl Initramfs {
         Ok(())
     }
 
-    /// The archive.
+    /// Returns the archive.
     pub(super) fn archive(&self) -> Vec<u8> {
         let mut archive = Vec::new();
         let mut number = 1;
@@ -79,7 +80,7 @@ impl Initramfs {
     }
 }
 
-/// Appends an entry: a header of hexadecimal fields, the name, the content; each padded to four bytes.
+/// Appends an entry: a header of hexadecimal fields, the name, and the content, each padded to four bytes.
 fn entry(archive: &mut Vec<u8>, number: u32, path: &str, mode: u32, content: &[u8]) {
     let links = 1 + u32::from(mode == FOLDER);
     let (bytes, name_bytes) = (content.len() as u32, path.len() as u32 + 1);
@@ -99,11 +100,11 @@ fn pad(archive: &mut Vec<u8>) {
 
 /// The tools and folders of one architecture.
 pub(super) struct Tools {
-    /// Removes debug information.
+    /// The program that removes debug information.
     pub(super) strip: &'static str,
-    /// Where shared libraries and the loader lie on this machine.
+    /// Folders of shared libraries and the loader on this machine.
     pub(super) libraries: &'static [&'static str],
-    /// A folder for what is in between.
+    /// A folder for intermediate files.
     pub(super) scratch: PathBuf,
 }
 
@@ -115,18 +116,18 @@ impl Tools {
             .ok_or_else(|| format!("{name} is in none of {}", self.libraries.join(", ")))
     }
 
-    /// A file without its debug information; as it is where nothing can be removed.
+    /// Reads a file without its debug information; unchanged if nothing can be removed.
     fn stripped(&self, file: &Path) -> Result<Vec<u8>, String> {
         let to = self.scratch.join("stripped");
         let done = Command::new(self.strip).args(["--strip-debug", "-o"]).arg(&to).arg(file).status();
         let from = if done.is_ok_and(|status| status.success()) { &to } else { file };
         let data = std::fs::read(from).map_err(|error| format!("{}: {error}", from.display()));
-        std::fs::remove_file(&to).ok(); // it is there only if something was removed
+        std::fs::remove_file(&to).ok(); // exists only if something was removed
         data
     }
 }
 
-/// The loader that a program names, if it is linked dynamically, and the libraries that it needs.
+/// Returns the loader that a program names, if it is linked dynamically, and the libraries that it needs.
 pub(super) fn needed(data: &[u8]) -> Result<(Option<String>, Vec<String>), String> {
     let file: ElfFile64<'_, Endianness> = ElfFile64::parse(data).map_err(|error| error.to_string())?;
     let (endian, header): (_, &FileHeader64<Endianness>) = (file.endian(), file.elf_header());

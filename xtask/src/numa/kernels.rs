@@ -1,7 +1,8 @@
-//! Debian's kernels for guests: those that are there, and those that apt downloads.
+//! Debian's kernels for guests: installed ones, and those that apt downloads.
 //!
-//! Packages are found and downloaded by apt with folders of its own below the target folder: nothing of the machine
-//! is changed, and apt checks what it downloads against Debian's signatures. Only what boots is kept of a package.
+//! apt finds and downloads packages with its own folders below the target folder: nothing on the machine is
+//! changed, and apt checks downloads against Debian's signatures. Only the files needed to boot are kept from
+//! a package.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -9,25 +10,25 @@ use std::process::{Command, Stdio};
 
 use crate::steps::target_folder;
 
-/// A series of kernels that Debian packages for clouds.
+/// A series of kernels that Debian packages for cloud machines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Series(&'static str);
 
-/// The series that guests boot.
+/// The series to boot.
 pub(super) const SERIES: [Series; 2] = [Series("6.1"), Series("6.12")];
 
 impl Series {
     /// The newest of [`SERIES`].
     pub(super) const NEWEST: Self = SERIES[SERIES.len() - 1];
-    /// What guests of [`Arch::Aarch64`] boot.
+    /// The series that guests of [`Arch::Aarch64`] boot.
     pub(super) const AARCH64: Self = Self::NEWEST;
 
-    /// As in `6.12`.
+    /// Returns the name, as in `6.12`.
     pub(super) const fn name(self) -> &'static str {
         self.0
     }
 
-    /// Whether a release such as `6.12.117+deb12-cloud-amd64` is of this series.
+    /// Whether a release such as `6.12.117+deb12-cloud-amd64` belongs to this series.
     fn has(self, release: &str) -> bool {
         release.strip_prefix(self.0).is_some_and(|rest| rest.starts_with(['.', '-']))
     }
@@ -41,7 +42,7 @@ pub(super) enum Arch {
 }
 
 impl Arch {
-    /// As Rust and QEMU name it.
+    /// Returns the name in Rust and QEMU.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
@@ -49,7 +50,7 @@ impl Arch {
         }
     }
 
-    /// As Debian names it.
+    /// Returns the name in Debian.
     const fn debian(self) -> &'static str {
         match self {
             Self::X86_64 => "amd64",
@@ -65,16 +66,16 @@ impl Arch {
     }
 }
 
-/// Whether what is missing may be downloaded.
+/// Whether missing files may be downloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// No: only what is there.
+    /// Use only what is already on this machine.
     Present,
-    /// Yes.
+    /// Download what is missing.
     Fetched,
 }
 
-/// What boots.
+/// The files that a guest boots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Image {
     pub(super) kernel: PathBuf,
@@ -82,7 +83,7 @@ pub(super) struct Image {
     pub(super) busybox: PathBuf,
 }
 
-/// The kernel and the busybox of guests.
+/// Returns the kernel and the busybox of guests.
 pub(super) fn image(root: &Path, series: Series, arch: Arch, origin: Origin) -> Result<Image, String> {
     match origin {
         Origin::Fetched => fetched(root, series, arch),
@@ -90,18 +91,18 @@ pub(super) fn image(root: &Path, series: Series, arch: Arch, origin: Origin) -> 
     }
 }
 
-/// How to get what guests boot.
+/// Returns a message on how to get the files that guests boot.
 fn not_there() -> String {
     let busybox = if system_busybox().is_none() { "apt-get install busybox-static and " } else { "" };
     format!("no kernel for guests ({busybox}cargo xtask numa --fetch)")
 }
 
-/// What is there already: fetched before, or installed on this machine.
+/// Returns files that are already on this machine: downloaded before, or installed.
 pub(super) fn present(root: &Path, series: Series, arch: Arch) -> Option<Image> {
     found_in(&folder(root, series, arch), series, arch)
 }
 
-/// What lies in a folder of fetched files, or is installed on this machine.
+/// Returns files that are in a folder of downloads, or installed on this machine.
 fn found_in(folder: &Path, series: Series, arch: Arch) -> Option<Image> {
     let installed = || if arch.is_native() { newest_in(Path::new("/boot"), series) } else { None };
     let kernel = newest_in(folder, series).or_else(installed)?;
@@ -110,7 +111,7 @@ fn found_in(folder: &Path, series: Series, arch: Arch) -> Option<Image> {
     Some(Image { kernel, busybox })
 }
 
-/// What is there already, or else downloaded now.
+/// Returns files that are already on this machine, or else downloads them.
 pub(super) fn fetched(root: &Path, series: Series, arch: Arch) -> Result<Image, String> {
     if let Some(image) = present(root, series, arch) {
         return Ok(image);
@@ -126,13 +127,13 @@ pub(super) fn fetched(root: &Path, series: Series, arch: Arch) -> Result<Image, 
     present(root, series, arch).ok_or_else(|| format!("{kernel} holds no kernel of {}", series.name()))
 }
 
-/// Where what was fetched lies, as an absolute path.
+/// Returns the absolute path of the folder of downloads.
 fn folder(root: &Path, series: Series, arch: Arch) -> PathBuf {
     let below = target_folder(root).join("numa").join(format!("{}-{}", series.name(), arch.name()));
     std::path::absolute(&below).unwrap_or(below)
 }
 
-/// The newest kernel of a series in a folder, by its name `vmlinuz-RELEASE`.
+/// Returns the newest kernel of a series in a folder, by its name `vmlinuz-RELEASE`.
 fn newest_in(folder: &Path, series: Series) -> Option<PathBuf> {
     let names =
         std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -141,7 +142,7 @@ fn newest_in(folder: &Path, series: Series) -> Option<PathBuf> {
     kernels.max_by_key(|name| numbers(name)).map(|name| folder.join(name))
 }
 
-/// The numbers in a name, by which versions compare.
+/// Returns the numbers in a name, by which versions are compared.
 fn numbers(name: &str) -> Vec<u64> {
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
@@ -150,20 +151,20 @@ fn system_busybox() -> Option<PathBuf> {
     ["/usr/bin/busybox", "/bin/busybox"].iter().map(PathBuf::from).find(|path| is_static(path))
 }
 
-/// Whether a program needs no loader: it has no interpreter.
+/// Whether a program is statically linked: it has no interpreter.
 fn is_static(path: &Path) -> bool {
     let Ok(data) = std::fs::read(path) else { return false };
     super::initramfs::needed(&data).is_ok_and(|(loader, _)| loader.is_none())
 }
 
-/// apt with lists and packages in a folder of its own, which is removed when dropped.
+/// apt with lists and packages in a folder of its own, which is removed on drop.
 struct Apt {
     folder: PathBuf,
     arch: Arch,
 }
 
 impl Apt {
-    /// Reads the lists of packages of an architecture from the sources that this machine has.
+    /// Downloads the package lists of an architecture from the sources configured on this machine.
     fn new(folder: &Path, arch: Arch) -> Result<Self, String> {
         let make =
             |path: &Path| std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()));
@@ -189,7 +190,7 @@ impl Apt {
         self.folder.join("apt.conf")
     }
 
-    /// What a command of apt prints.
+    /// Returns what a command of apt prints.
     fn said(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&self.folder).env("APT_CONFIG", self.config());
@@ -202,7 +203,7 @@ impl Apt {
         Err(format!("{program} {} ended with {}: {last}", arguments.join(" "), output.status))
     }
 
-    /// The newest package with an unsigned kernel of a series for clouds.
+    /// Returns the newest package with an unsigned cloud kernel of a series.
     fn newest_kernel(&self, series: Series) -> Result<String, String> {
         let pattern = format!("^linux-image-{}[.-].*-cloud-{}-unsigned$", series.0, self.arch.debian());
         let found = self.said("apt-cache", &["search", "--names-only", &pattern])?;
@@ -214,7 +215,7 @@ impl Apt {
         })
     }
 
-    /// Downloads a package and unpacks the files that match `pattern` into `folder`, without their own folders.
+    /// Downloads a package and unpacks the files that match `pattern` to `folder`, without their own folders.
     fn unpack(&self, package: &str, pattern: &str, folder: &Path) -> Result<(), String> {
         self.said("apt-get", &["download", "-q", package])?;
         let name = package.split(':').next().unwrap_or(package);
@@ -252,7 +253,7 @@ impl Apt {
 
 impl Drop for Apt {
     fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.folder).ok(); // lists and packages are large, and read anew next time
+        std::fs::remove_dir_all(&self.folder).ok(); // lists and packages are large, and downloaded anew next time
     }
 }
 

@@ -1,7 +1,7 @@
 //! The machines that QEMU emulates for guests.
 //!
-//! Everything runs in emulation, on one thread of this machine for x86-64: QEMU before 8.1 can run code that another
-//! processor has just patched, and kernels then stop in a breakpoint of their own (one boot in six was seen to).
+//! Everything is emulated, for x86-64 on one host thread: QEMU before 8.1 can run code that another processor
+//! has just patched, and kernels then stop at a breakpoint of their own (observed in one boot in six).
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,14 +10,14 @@ use super::kernels::{Arch, Image};
 
 /// A node of the machine.
 struct Node {
-    /// Memory at boot, if it has some.
+    /// Memory at boot in MiB, if any.
     mib: Option<u32>,
-    /// First and last CPU, if it has some.
+    /// First and last CPU, if any.
     cpus: Option<(u32, u32)>,
 }
 
-/// Five nodes: two near to each other and one far, a node without memory near that one, and a node without
-/// CPUs. Memory of the last is added to by [`MODULE_MIB`].
+/// Five nodes: two near each other and one far away, a node without memory near that one, and a node without
+/// CPUs. The last node gets additional memory of [`MODULE_MIB`].
 const NODES: [Node; 5] = [
     Node { mib: Some(768), cpus: Some((0, 1)) },
     Node { mib: Some(640), cpus: Some((2, 3)) },
@@ -26,11 +26,11 @@ const NODES: [Node; 5] = [
     Node { mib: Some(512), cpus: None },
 ];
 
-/// The first two nodes of [`NODES`] with more memory, because the last three are not there.
+/// The first two nodes of [`NODES`] with more memory, because the last three do not exist.
 const TWO_NODES: [Node; 2] =
     [Node { mib: Some(1280), cpus: Some((0, 1)) }, Node { mib: Some(1024), cpus: Some((2, 3)) }];
 
-/// The distance of each pair of nodes, the lower one first.
+/// The distance of each pair of nodes, the lower node first.
 const DISTANCES: [(usize, usize, u32); 10] = [
     (0, 1, 12),
     (0, 2, 32),
@@ -44,15 +44,15 @@ const DISTANCES: [(usize, usize, u32); 10] = [
     (3, 4, 32),
 ];
 
-/// A memory module of the last node, whose blocks the guest takes offline.
+/// Size of a memory module of the last node, whose blocks the guest takes offline.
 const MODULE_MIB: u32 = 256;
 
-/// What every kernel is told: to use the serial console for what matters, to stop when something is wrong, and not
-/// to complain that emulation is slow.
+/// Kernel arguments: print important messages to the serial console, stop on a fault, and do not report that
+/// emulation is slow.
 const KERNEL: &str =
     "panic=-1 oops=panic loglevel=2 log_buf_len=1M nokaslr nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
 
-/// A tool for guests of `arch` that this machine lacks, and how to get it.
+/// Returns a tool for guests of `arch` that this machine lacks, and how to get it.
 pub(super) fn missing_tool(arch: Arch) -> Option<String> {
     let package = match arch {
         Arch::X86_64 => "qemu-system-x86",
@@ -70,7 +70,7 @@ fn emulator(arch: Arch) -> String {
     format!("qemu-system-{}", arch.name())
 }
 
-/// The call that boots a kernel with an initial file system, and ends when the guest does.
+/// Returns the command that boots a kernel with an initial file system, and ends with the guest.
 pub(super) fn boot(arch: Arch, image: &Image, initramfs: &Path) -> Command {
     let mut command = Command::new(emulator(arch));
     command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"]);
@@ -100,7 +100,7 @@ pub(super) fn boot(arch: Arch, image: &Image, initramfs: &Path) -> Command {
     command
 }
 
-/// Memory, processors, nodes and distances.
+/// Returns the arguments for memory, processors, nodes and distances.
 fn nodes(nodes: &[Node], distances: &[(usize, usize, u32)]) -> Vec<String> {
     let mib: u32 = nodes.iter().filter_map(|node| node.mib).sum();
     let cpus = nodes.iter().filter_map(|node| node.cpus).map(|(_, last)| last + 1).max().unwrap_or(1);
@@ -123,7 +123,7 @@ fn nodes(nodes: &[Node], distances: &[(usize, usize, u32)]) -> Vec<String> {
     arguments
 }
 
-/// The memory module of the last node.
+/// Returns the arguments for the memory module of the last node.
 fn module() -> [String; 4] {
     let last = NODES.len() - 1;
     [

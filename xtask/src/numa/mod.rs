@@ -1,9 +1,10 @@
-//! `cargo xtask numa`: pools in virtual machines with several nodes, under Debian's kernels.
+//! `cargo xtask numa`: runs pools in virtual machines with several nodes, under Debian's kernels.
 //!
-//! A *guest* is one boot: a kernel, an initial file system with our programs, and a machine that QEMU emulates. What
-//! the guest prints on its serial console decides. Neighbours: `kernels.rs` gets kernels, `initramfs.rs` packs the
-//! file system, `script.rs` says what is run, `machine.rs` describes the machine, `console.rs` judges what is
-//! printed, `boot.rs` runs QEMU, `programs.rs` builds what goes in.
+//! A *guest* is one boot: a kernel, an initial file system with our programs, and a machine that QEMU
+//! emulates. Its output on the serial console determines the outcome. Neighbours: `numa/kernels.rs` gets
+//! kernels, `numa/initramfs.rs` packs the file system, `numa/script.rs` has the script to run,
+//! `numa/machine.rs` describes the machine, `numa/console.rs` evaluates the output, `numa/boot.rs` runs QEMU,
+//! `numa/programs.rs` builds the programs.
 
 mod boot;
 mod console;
@@ -22,21 +23,21 @@ use boot::Guest;
 use kernels::{Arch, Image, Origin, SERIES, Series};
 use script::Form;
 
-/// What the command line asks for.
+/// The options on the command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     series: Vec<Series>,
     form: Extent,
 }
 
-/// How much is done.
+/// The extent of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
     /// All guests.
     All,
-    /// Where pages lie, under one kernel.
+    /// The placement of pages, under one kernel.
     Short,
-    /// Nothing but to get the kernels.
+    /// Only download the kernels.
     Fetch,
 }
 
@@ -69,7 +70,7 @@ impl Options {
     }
 }
 
-/// The steps of `cargo xtask numa`. What is missing is a failure here, because it was asked for.
+/// Returns the steps of `cargo xtask numa`. Missing tools are failures here, because the run was requested.
 pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
     let Options { series, form } = Options::parse(arguments)?;
     Ok(match form {
@@ -85,12 +86,13 @@ pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
     })
 }
 
-/// The guests among the checks of now and then; kernels that are not there are fetched.
+/// Returns the guests that belong to the long checks; missing kernels are downloaded.
 pub(crate) fn deep() -> Vec<Step> {
     long(&SERIES, Outcome::Skipped)
 }
 
-/// The guest among the checks of every day: where pages lie, if all that it needs is there. Nothing is fetched.
+/// Returns the guest that belongs to the everyday checks: the placement of pages, if everything it needs is
+/// present. Nothing is downloaded.
 pub(crate) fn every_day() -> Step {
     Step::new("guest with several nodes, in short", |root| {
         let there =
@@ -134,7 +136,7 @@ fn fetch(series: Series, arch: Arch) -> Step {
     })
 }
 
-/// Boots one guest and judges what it printed; `missing` is the outcome when something it needs is not there.
+/// Boots one guest and evaluates its output; `missing` creates the outcome if something it needs is missing.
 fn run(root: &Path, series: Series, origin: Origin, form: Form, missing: fn(String) -> Outcome) -> Outcome {
     if let Some(tool) = machine::missing_tool(form.arch()).or_else(|| programs::missing_tool(form.arch())) {
         return missing(tool);

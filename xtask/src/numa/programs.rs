@@ -1,6 +1,6 @@
-//! Building what goes into guests, with cargo, and finding what it built.
+//! Builds the programs of guests with cargo, and finds the results.
 //!
-//! Programs are those of the tests: with debug assertions.
+//! They are built in the profile of the tests: with debug assertions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,16 +13,16 @@ use super::script::Form;
 use crate::aarch64;
 use crate::steps::cargo;
 
-/// The C compiler that links for aarch64, and the package that has it.
+/// The C compiler that links for aarch64, and its package.
 const LINKER: (&str, &str) = ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu");
 const LINKER_VARIABLE: &str = "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER";
 
 /// A program of a guest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Program {
-    /// Its path in the guest, without a leading slash.
+    /// The path in the guest, without a leading slash.
     pub(super) place: String,
-    /// Where it lies here.
+    /// The path on the host.
     pub(super) file: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl Programs {
         self.0.iter()
     }
 
-    /// Paths in the guest of the programs in a folder.
+    /// Returns the paths in the guest of the programs in a folder.
     pub(super) fn in_folder<'a>(&'a self, folder: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().map(|program| program.place.as_str()).filter(move |place| place.starts_with(folder))
     }
@@ -46,7 +46,7 @@ impl Programs {
     }
 }
 
-/// A tool for building programs of `arch` that this machine lacks, and how to get it.
+/// Returns a tool for building programs of `arch` that this machine lacks, and how to get it.
 pub(super) fn missing_tool(arch: Arch) -> Option<String> {
     if arch == Arch::X86_64 {
         return cfg!(not(target_arch = "x86_64")).then(|| "guests for x86-64 are built on x86-64".into());
@@ -59,7 +59,7 @@ pub(super) fn missing_tool(arch: Arch) -> Option<String> {
     (!there).then(|| format!("target not installed (rustup target add {})", aarch64::TARGET))
 }
 
-/// The tools for programs of `arch`.
+/// Returns the tools for programs of `arch`.
 pub(super) fn tools(arch: Arch, scratch: &Path) -> Tools {
     let scratch = scratch.to_owned();
     match arch {
@@ -74,7 +74,7 @@ pub(super) fn tools(arch: Arch, scratch: &Path) -> Tools {
     }
 }
 
-/// Builds the programs of a form of guest.
+/// Builds the programs for a form of guest.
 pub(super) fn build(root: &Path, form: Form) -> Result<Programs, String> {
     let bins: &[&str] = &["build", "-p", "zonal-verify", "-p", "zonal-cli", "--bins"];
     let examples: &[&str] = &["build", "-p", "zonal-linux", "--examples"];
@@ -102,7 +102,7 @@ pub(super) fn build(root: &Path, form: Form) -> Result<Programs, String> {
     if found.is_empty() { Err("cargo built nothing for the guest".into()) } else { Ok(Programs(found)) }
 }
 
-/// The program that a line of cargo's messages tells of.
+/// Returns the program that a line of cargo's messages reports.
 fn built_by(line: &str, form: Form) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     let (target, name) = (&message["target"], message["target"]["name"].as_str()?);
@@ -112,7 +112,7 @@ fn built_by(line: &str, form: Form) -> Option<Program> {
     let wants_tests = matches!(form, Form::Tests | Form::TestsOnAarch64);
     let place = match kind {
         _ if wants_tests && is_test => format!("tests/deps/{name}"),
-        // A test opens this library, beside the folder of the tests.
+        // A test loads this library, which must be beside the folder of the tests.
         "example" if wants_tests && target["crate_types"][0] == "cdylib" => {
             format!("tests/examples/{}", Path::new(file).file_name()?.to_str()?)
         }

@@ -1,6 +1,7 @@
-//! What a guest runs: the script that is its first process.
+//! The script that a guest runs as its first process.
 //!
-//! Output of programs stands behind `| `, so that only our own lines are read as results; `console.rs` reads them.
+//! Output of programs is prefixed with `| `, so that only our own lines are parsed as results;
+//! `numa/console.rs` parses them.
 
 use std::time::Duration;
 
@@ -8,23 +9,24 @@ use super::console::{DONE, UP};
 use super::kernels::Arch;
 use super::programs::Programs;
 
-/// What a guest is booted for.
+/// The purpose of a guest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
-    /// Where pages lie: the short form.
+    /// The placement of pages: the short form.
     Placement,
-    /// All checks for several nodes, the command, the examples and a soak.
+    /// All checks for several nodes, the command line, the examples and a soak test.
     Everything,
     /// The tests of `zonal-linux`.
     Tests,
-    /// The same on another architecture.
+    /// The tests of `zonal-linux` on another architecture.
     TestsOnAarch64,
 }
 
-/// Checks of the short form, as words in their names.
+/// Checks of the short form, selected by words in their names.
 const PLACEMENT: &str = "placement policy 'cpuset of a request' 'nodes without' fallback refused explicit";
 
-/// What tests of `zonal-linux` leave out in guests, as skips begin: they have no Python, little memory, and are slow.
+/// What tests of `zonal-linux` may leave out in guests, as prefixes of skips: guests have no Python, little
+/// memory, and are slow.
 const TESTS_MAY_SKIP: [&str; 6] = [
     "foreign_parser: figures_as_another_parser_reads_them: jc==",
     "huge_pages: huge_pages_leave_whole_and_say_what_stays: this kernel keeps what left in reserve",
@@ -34,7 +36,7 @@ const TESTS_MAY_SKIP: [&str; 6] = [
     "pool: presets_can_be_emulated: mesh1024 takes a minute",
 ];
 
-/// Mounts what programs need.
+/// Mounts the file systems that programs need.
 const BEGIN: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /usr/bin /sbin
 /bin/busybox --install -s /bin
@@ -46,9 +48,9 @@ mount -t tmpfs tmp /tmp
 mount -t cgroup2 cgroup /sys/fs/cgroup
 "#;
 
-/// Tells how to run a program: `run NAME SECONDS COMMAND...`, and one that prints checks itself:
-/// `checks SECONDS COMMAND...`. Each line of output is one write, so that lines of programs and of the script do not
-/// mix, and is kept to be counted at the end.
+/// Defines functions that run a program: `run NAME SECONDS COMMAND...`, and `checks SECONDS COMMAND...` for a
+/// program that prints checks itself. Each line of output is one write, so that lines of programs and of the
+/// script are not interleaved, and is stored to be counted at the end.
 const FUNCTIONS: &str = r#": > /tmp/results
 up() { cut -d' ' -f1 /proc/uptime; }
 tell() { echo "$1" | tee -a /tmp/results; }
@@ -80,11 +82,11 @@ dmesg | sed 's/^/log: /'
 number() { grep -c "^$1 " /tmp/results; }
 "#;
 
-/// The reserve of huge pages of each node, which lets tests use some.
+/// The number of reserved huge pages of each node, which some tests need.
 const RESERVES: &str = "/sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages";
 
 impl Form {
-    /// As it appears in names of files.
+    /// Returns the name that is used in file names.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Placement => "placement",
@@ -101,7 +103,7 @@ impl Form {
         }
     }
 
-    /// When the guest is turned off, whatever it is doing: several times what it takes.
+    /// Returns the time after which the guest is killed: several times what it takes.
     pub(super) const fn time_limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Placement => 300,
@@ -110,7 +112,7 @@ impl Form {
         })
     }
 
-    /// Beginnings of what may be skipped, as `NAME: WHY`; anything else is to be checked.
+    /// Returns prefixes of the checks that may be skipped, as `NAME: WHY`; all other checks are required.
     pub(super) const fn may_skip(self) -> &'static [&'static str] {
         match self {
             Self::Placement | Self::Everything => &[],
@@ -118,7 +120,7 @@ impl Form {
         }
     }
 
-    /// The script.
+    /// Returns the script.
     pub(super) fn script(self, programs: &Programs) -> String {
         let body = match self {
             Self::Placement => format!("checks 200 guest --may-change-machine {PLACEMENT}\n"),
@@ -174,7 +176,7 @@ mod tests {
         }
     }
 
-    /// What the host makes of a script with this body, run by a shell of the host.
+    /// Returns the host's verdict on a script with this body, run by a shell of the host.
     fn judged(body: &str) -> Result<(), String> {
         let folder = tempfile::tempdir().unwrap();
         let script = Form::Placement.script(&Programs::of(&[]));
@@ -201,7 +203,7 @@ mod tests {
         assert_eq!(skip("may"), Ok(()));
         let why = |judged: Result<(), String>| judged.unwrap_err();
         assert!(why(skip("must")).starts_with("skipped, and must not be: t: must: c in "));
-        // A program that ends with a failure must not have to say of which check.
+        // A program that exits with a failure need not name a failed check.
         assert!(why(checks("echo ok a", 1)).starts_with("the checks: ended with 1 in "));
         let failed = why(checks("echo ok a; echo not ok b: c", 1));
         assert!(failed.starts_with("b: c; the checks: ended with 1 in "), "{failed}");

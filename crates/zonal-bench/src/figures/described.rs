@@ -1,7 +1,7 @@
-//! Allocators over machines that were only described: the core alone, without memory behind its frames.
+//! Allocators over described machines: only the core, without memory behind its frames.
 //!
-//! Metadata lies in fresh mappings, as in a pool. The platform is the simplest there is: one CPU number,
-//! a spin lock, and a clock that whoever measures moves on.
+//! Metadata is in fresh mappings, as in a pool. The platform is minimal: one CPU number, a spin lock, and a
+//! clock that the measurement advances.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -13,16 +13,16 @@ use zonal::platform::{SpinLock, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
 
-/// The world of a described machine.
+/// The platform of a described machine.
 #[derive(Default)]
 pub(super) struct Described {
     now_ns: AtomicU64,
 }
 
 impl Described {
-    /// Moves the clock on.
+    /// Sets the clock.
     pub(super) fn set_clock(&self, ns: u64) {
-        self.now_ns.store(ns, Ordering::Relaxed); // one thread
+        self.now_ns.store(ns, Ordering::Relaxed); // Relaxed: one thread
     }
 }
 
@@ -45,22 +45,22 @@ impl Platform for Described {
     }
 
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // one thread
+        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // Relaxed: one thread
     }
 }
 
-/// A machine: frames of each node, all equally far from each other, and CPUs of the first one.
+/// A machine: the frames of each node, equal distances, and CPUs on the first node.
 #[derive(Default)]
 pub(super) struct Description {
     pub(super) frames: Vec<u64>,
     pub(super) cpus: u32,
-    /// Absent frames that each zone spans after its managed ones.
+    /// Absent frames that each zone spans after its managed frames.
     pub(super) absent: u64,
 }
 
-/// An allocator and where its state lies.
+/// An allocator and the memory of its state.
 pub(super) struct World {
-    /// First: fields drop in this order.
+    /// Declared first, because fields are dropped in this order.
     pub(super) allocator: Allocator<'static, Described>,
     _metadata: Vec<MmapMut>,
 }
@@ -69,7 +69,7 @@ impl Description {
     /// Starts an allocator.
     ///
     /// # Panics
-    /// When the configuration does not fit the machine, or there are no addresses for its state.
+    /// Panics if the configuration does not suit the machine, or there is no address space for its state.
     pub(super) fn start(&self, config: &Config) -> World {
         let ids = (0..).map_while(NodeId::new).zip(&self.frames);
         let cpus: Vec<CpuId> = (0..self.cpus).map(CpuId::new).collect();
@@ -101,7 +101,7 @@ impl Description {
             metadata.push(mapped.ok()?);
             let fresh: &mut MmapMut = metadata.last_mut()?;
             let first = fresh.as_mut_ptr().cast::<MaybeUninit<u8>>();
-            // SAFETY: a fresh mapping that nothing else uses and that outlives the allocator.
+            // SAFETY: a fresh mapping that has no other user and that outlives the allocator.
             let bytes = unsafe { std::slice::from_raw_parts_mut(first, request.bytes) };
             // SAFETY: the kernel zeroes fresh mappings.
             Some(unsafe { Buffer::zeroed(bytes) })
@@ -110,8 +110,8 @@ impl Description {
     }
 }
 
-/// Each node's frames, one after the other with so many absent ones between them, each beginning where
-/// large blocks can.
+/// Returns each node's frames, one range after another with `absent` frames between them. Each range begins
+/// at an alignment that allows large blocks.
 fn ranges(frames: &[u64], absent: u64) -> Vec<FrameRange> {
     const ALIGN: u64 = 4096;
     let mut start = ALIGN;

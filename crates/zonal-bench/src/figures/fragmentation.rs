@@ -1,10 +1,10 @@
-//! How many blocks of 2 MiB are left whole by others' frames.
+//! Measures how many blocks of 2 MiB remain free despite smaller allocations.
 //!
-//! *After the orders mix*: blocks of random orders come and go at 50 to 70 % occupancy, as in the
-//! workload `orders`; then the blocks without a frame in use are counted, and as many blocks of 2 MiB
-//! taken as there are to be had. *Recovered*: the pool is filled, a random half given back, then some
-//! given back and as many taken again, round after round; an allocator that prefers full regions gets
-//! whole blocks back.
+//! *After the mix of orders*: blocks of random orders are allocated and freed at 50 to 70 % occupancy, as in
+//! the workload `orders`. Then the blocks without any allocated frame are counted, and as many blocks of 2
+//! MiB as possible are allocated. *Recovered*: the pool is filled, a random half is freed, and then some
+//! frames are freed and as many allocated, round after round. An allocator that prefers full free areas
+//! recovers whole blocks.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -19,17 +19,17 @@ use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 use super::{Figure, Figures, Goal, IDEAL, Sizes};
 use crate::contender::{Entry, Ready, Reason};
 
-/// Blocks of 2 MiB.
+/// Order of a block of 2 MiB.
 const HUGE: Order = Order::new(9).expect("a small order");
 /// Unit of all figures here.
 const UNIT: &str = "blocks of 2 MiB";
-/// Requests of the mix, preparation included: of 4 GiB with seed 1, the frames then in use would fit
-/// so that 944 of 2048 blocks are free.
+/// Requests of the mix, including preparation. With 4 GiB and seed 1, the frames then in use could be
+/// arranged so that 944 of 2048 blocks are free.
 pub(super) const REQUESTS: usize = 326_144;
-/// Part of the held frames that a round of churn gives back.
+/// One part in this many of the held frames is freed in a round of churn.
 const CHURN_PART: usize = 10;
 
-/// Adds what is left after the mix of orders, and then what is recovered, of each of `entries`.
+/// Adds, for each of `entries`, what is left after the mix of orders and what is then recovered.
 pub(super) fn take(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into: &mut Figures) {
     let after_orders = |ready: Box<dyn Ready>| mix(&*ready, sizes, stop);
     each(entries.iter().filter(|entry| entry.has_orders()), sizes, stop, into, after_orders, |name, left| {
@@ -46,7 +46,7 @@ pub(super) fn take(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into: &
     });
 }
 
-/// Adds `figures` of what `work` left of each contender's pool, ordered by figure, and the ideal.
+/// Adds the `figures` of what `work` left of each contender's pool, ordered by figure, and the ideal.
 fn each<'e>(
     entries: impl Iterator<Item = &'e &'e Entry>,
     sizes: &Sizes,
@@ -60,34 +60,34 @@ fn each<'e>(
     for entry in entries {
         let left = entry.make(sizes.frames).and_then(&work);
         if is_set(stop) {
-            return; // half of the work is no figure
+            return; // an incomplete measurement is not a figure
         }
         match left {
             Ok(left) => {
                 rows.extend(figures(entry.name(), &left));
-                // Of the first contender: all hold the same frames, or nearly.
+                // From the first contender: all hold the same frames, or nearly the same.
                 ideal.get_or_insert(Left { whole: left.ideal, taken: left.ideal, ..left });
             }
             Err(reason) => into.skipped.push(format!("{}: {reason}", entry.name())),
         }
     }
     rows.extend(ideal.iter().flat_map(|ideal| figures(IDEAL, ideal)));
-    rows.sort_by(|a, b| a.name.cmp(&b.name)); // stable: contenders stay in order
+    rows.sort_by(|a, b| a.name.cmp(&b.name)); // a stable sort keeps the contenders in order
     into.rows.extend(rows);
 }
 
-/// Blocks of 2 MiB in a pool of which some frames are out.
+/// Numbers of blocks of 2 MiB in a partly allocated pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
-    /// Without a frame that is out.
+    /// Blocks without an allocated frame.
     whole: u64,
-    /// That could then be taken.
+    /// Blocks that could then be allocated.
     taken: u64,
-    /// That would be whole if the frames that are out stood side by side.
+    /// Blocks that would be free if the allocated frames were contiguous.
     ideal: u64,
 }
 
-/// Frames that are out, by the block of 2 MiB they lie in.
+/// Number of allocated frames in each block of 2 MiB.
 #[derive(Default)]
 struct Out(HashMap<u64, u64>);
 
@@ -108,7 +108,7 @@ impl Out {
         }
     }
 
-    /// What is left of a pool of `frames`; nothing was taken of it.
+    /// Returns what is left of a pool of `frames`, with no blocks of 2 MiB allocated yet.
     fn left_of(&self, frames: PageCount) -> Left {
         let blocks = frames.get() / HUGE.pages().get();
         let least = self.0.values().sum::<u64>().div_ceil(HUGE.pages().get());
@@ -117,7 +117,7 @@ impl Out {
     }
 }
 
-/// A source that knows what is out, and ends the run after some requests.
+/// A source that tracks allocated frames and ends the run after a number of requests.
 struct Watched<'a> {
     source: Box<dyn PageSource<Page = Pfn> + 'a>,
     out: Out,
@@ -131,7 +131,7 @@ impl Watched<'_> {
     fn request(&mut self) {
         self.requests_left = self.requests_left.saturating_sub(1);
         if self.requests_left == 0 {
-            self.over.store(true, Ordering::Relaxed); // nothing but the flag itself is read
+            self.over.store(true, Ordering::Relaxed); // Relaxed: only the flag itself is read
         }
     }
 }
@@ -184,7 +184,7 @@ fn mix(ready: &dyn Ready, sizes: &Sizes, stop: &AtomicBool) -> Result<Left, Reas
     left.into_inner().ok().flatten().ok_or_else(|| "it did not run".into())
 }
 
-/// Fills the pool, gives half of it back, then churns.
+/// Fills the pool, frees half of it, then churns.
 fn churn(source: &mut dyn PageSource<Page = Pfn>, sizes: &Sizes, stop: &AtomicBool) -> Left {
     let mut random = Rng::with_seed(sizes.seed);
     let mut held: Vec<Pfn> = std::iter::from_fn(|| source.take(Order::PAGE)).collect();
@@ -211,7 +211,7 @@ fn churn(source: &mut dyn PageSource<Page = Pfn>, sizes: &Sizes, stop: &AtomicBo
 }
 
 fn is_set(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed) // nothing but the flag itself is read
+    flag.load(Ordering::Relaxed) // Relaxed: only the flag itself is read
 }
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::{floors, peers, zonal};
 
-    /// A pool of 128 blocks of 2 MiB.
+    /// Returns sizes with a pool of 128 blocks of 2 MiB.
     fn small() -> Sizes {
         Sizes { frames: PageCount::new(1 << 16), requests: 20_000, churn_rounds: 150, ..Sizes::default() }
     }

@@ -1,10 +1,10 @@
-//! Figures that are no time of a pair: what fragmentation leaves, how long scans and starts take, how
-//! much metadata there is.
+//! Figures other than the time of a pair: fragmentation, the duration of scans and starts, the size of
+//! metadata.
 //!
-//! Each has a goal where one was set: what must be reached and what is aimed at. Figures of free blocks
-//! are counted from the blocks that are out, by the same code for all. Neighbours: `fragmentation.rs`
-//! asks any contender, `scan.rs` and `start.rs` ask the core over machines described to it
-//! (`described.rs`).
+//! Each figure has a goal if one was set: a required value and a desired value. Figures of free blocks are
+//! computed from the allocated blocks, by the same code for all contenders. Neighbours:
+//! `figures/fragmentation.rs` measures any contender; `figures/scan.rs` and `figures/start.rs` measure the
+//! core on described machines (`figures/described.rs`).
 
 mod described;
 mod fragmentation;
@@ -18,31 +18,31 @@ use zonal::units::PageCount;
 use crate::contender::Entry;
 use crate::ours;
 
-/// A goal of a figure.
+/// The goal of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// At most: what it must not exceed, and what is aimed at.
+    /// At most: the required limit, and the desired one.
     AtMost(f64, f64),
-    /// At least: what it must reach, and what is aimed at.
+    /// At least: the required value, and the desired one.
     AtLeast(f64, f64),
 }
 
 /// One figure of one contender.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// What it is, as scripts know it.
+    /// The figure's name in scripts.
     pub name: String,
     /// The contender, or `ideal`.
     pub contender: String,
-    /// The figure.
+    /// The measured value.
     pub value: f64,
-    /// Its unit.
+    /// The unit of the value.
     pub unit: &'static str,
-    /// What zonal's should be, where that was set.
+    /// The goal for zonal, if one was set.
     pub goal: Option<Goal>,
 }
 
-/// Name of the row that says what would be best.
+/// Name of the row with the best possible value.
 const IDEAL: &str = "ideal";
 
 impl Figure {
@@ -50,34 +50,34 @@ impl Figure {
         Self { name: name.into(), contender: contender.into(), value, unit, goal: None }
     }
 
-    /// The goal, if the figure is of zonal.
+    /// Sets the goal, if the figure is one of zonal.
     fn with_goal(self, goal: Goal) -> Self {
         let goal = (self.contender == ours::NAME).then_some(goal);
         Self { goal, ..self }
     }
 }
 
-/// How large the worlds are in which figures are taken.
+/// The sizes of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Frames of a pool for fragmentation.
     pub frames: PageCount,
     /// Requests of the mix of orders.
     pub requests: usize,
-    /// Rounds of giving some back and taking as many.
+    /// Rounds of freeing some frames and allocating as many.
     pub churn_rounds: usize,
-    /// Pools whose start is timed, in GiB.
+    /// Sizes of pools whose start is timed, in GiB.
     pub start_gib: [u64; 3],
-    /// Full nodes before the one that serves.
+    /// Numbers of full nodes before the serving one.
     pub full_nodes: [u16; 6],
-    /// Times that a time is taken.
+    /// Number of repetitions of each timing.
     pub repeats: usize,
-    /// Start of all random choices.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Default for Sizes {
-    /// Pools of 4 GiB; starts of 1 GiB to 1 TiB.
+    /// Returns sizes with pools of 4 GiB, and starts of 1 GiB to 1 TiB.
     fn default() -> Self {
         Self {
             frames: PageCount::new(1 << 20),
@@ -91,33 +91,33 @@ impl Default for Sizes {
     }
 }
 
-/// What figures found.
+/// The measured figures.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// In the order taken.
+    /// The figures, in the order of measurement.
     pub rows: Vec<Figure>,
-    /// Who was left out of what, and why, a line each.
+    /// What was left out and why, one line each.
     pub skipped: Vec<String>,
 }
 
-/// Figures that are taken together.
+/// A group of figures that are measured together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Blocks of 2 MiB that are left whole, or become whole again.
+    /// Blocks of 2 MiB that remain free, or become free again.
     Fragmentation,
-    /// A pair past full nodes.
+    /// The time of a pair past full nodes.
     Scans,
-    /// Time to start over much memory.
+    /// The time to start with much memory.
     Starts,
-    /// Bytes of metadata for each frame.
+    /// Bytes of metadata per frame.
     Metadata,
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Self; 4] = [Self::Fragmentation, Self::Scans, Self::Starts, Self::Metadata];
 
-    /// The name people and scripts use.
+    /// Returns the name in arguments and documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl Part {
         }
     }
 
-    /// What it is, in a line.
+    /// Returns a summary in one line.
     #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
@@ -142,11 +142,11 @@ impl Part {
     }
 }
 
-/// Takes the figures of `parts` until `stop` becomes true; `entries` are asked for those that any
-/// allocator has. `on_progress` is told what comes next.
+/// Measures the figures of `parts` until `stop` becomes true; `entries` are the contenders of those figures
+/// that any allocator has. Calls `on_progress` with the next figure.
 ///
 /// # Panics
-/// When a contender breaks, or when this machine has no addresses for the metadata of the pools.
+/// Panics if a contender panics, or if this machine has no address space for the metadata of the pools.
 pub fn figures(
     entries: &[Entry],
     parts: &[Part],
@@ -157,7 +157,7 @@ pub fn figures(
     let entries: Vec<&Entry> = entries.iter().filter(|entry| entry.has_pool()).collect();
     let mut figures = Figures::default();
     for &part in parts {
-        // Relaxed: nothing but the flag itself is read.
+        // Relaxed: only the flag itself is read.
         if stop.load(Ordering::Relaxed) {
             break;
         }

@@ -1,7 +1,7 @@
-//! What full nodes cost that lie before the one that serves.
+//! Measures the cost of full nodes before the serving one.
 //!
-//! Node 0 has the CPU; it and those after it are filled to their low mark, and the last one, which is
-//! large, serves. A pair is timed there and on a machine of the large node alone, both in each round.
+//! Node 0 has the CPU. All nodes except the last are filled to their low watermark; the last node is large
+//! and serves. A pair is timed there and on a machine with only the large node, both in each round.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,15 +15,15 @@ use super::{Figure, Goal, Sizes};
 use crate::ours;
 use crate::spread::Spread;
 
-/// Frames of a node to be filled, and of the one that serves.
+/// Frames of a node that is filled, and of the serving node.
 const SMALL: u64 = 128;
 const LARGE: u64 = 8192;
-/// Pairs that are timed at once.
+/// Number of pairs in one timing.
 const PAIRS: u32 = 200_000;
-/// Pairs between two moves of the clock.
+/// Number of pairs between two steps of the clock.
 const PAIRS_A_TICK: u32 = 2000;
 
-/// Figures with the default zonelist cache, as multiples of the time without a full node.
+/// Measures the figures with the default zonelist cache, as multiples of the time without a full node.
 pub(super) fn scans(sizes: &Sizes, stop: &AtomicBool) -> Vec<Figure> {
     let counts: Vec<u16> = std::iter::once(0).chain(sizes.full_nodes).collect();
     let worlds: Vec<World> = counts.iter().map(|&full| filled(full)).collect();
@@ -32,7 +32,7 @@ pub(super) fn scans(sizes: &Sizes, stop: &AtomicBool) -> Vec<Figure> {
     // The first round warms up.
     for round in 0..=sizes.repeats {
         let times_of_round = worlds.iter().map(|world| ns_per_pair(world, start)).collect();
-        // Relaxed: nothing but the flag itself is read.
+        // Relaxed: only the flag itself is read.
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -55,7 +55,7 @@ pub(super) fn scans(sizes: &Sizes, stop: &AtomicBool) -> Vec<Figure> {
     rows
 }
 
-/// A world of `full` nodes filled to `low` before a large one that serves.
+/// Creates an allocator with `full` nodes filled to `low` before a large one that serves.
 fn filled(full: u16) -> World {
     let frames = std::iter::repeat_n(SMALL, usize::from(full)).chain([LARGE]).collect();
     let min_free = Some(PageCount::new(8 * u64::from(full) + 64));
@@ -69,7 +69,7 @@ fn filled(full: u16) -> World {
     }
 }
 
-/// CPU and clock are those of the caller alone, so that time on the clock will do.
+/// Returns the time of a pair. The caller alone uses the CPU, so wall time is accurate enough.
 fn ns_per_pair(world: &World, since: Instant) -> f64 {
     let start = Instant::now();
     for at in 0..PAIRS {

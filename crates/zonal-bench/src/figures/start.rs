@@ -1,4 +1,4 @@
-//! How long an allocator takes to start over much memory, and how much of it goes to metadata.
+//! Measures how long an allocator takes to start with much memory, and the size of its metadata.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::contender::{Entry, Reason};
 use crate::ours;
 use crate::spread::Spread;
 
-/// Frames of a GiB.
+/// Frames per GiB.
 const GIB: u64 = 1 << 18;
 
 fn machine(frames: u64) -> Description {
@@ -20,7 +20,7 @@ fn machine(frames: u64) -> Description {
     Description { frames: vec![frames], cpus, absent: 0 }
 }
 
-/// The time to start over 4 GiB at the beginning of a span of 4 TiB.
+/// Measures the time to start with 4 GiB at the beginning of a span of 4 TiB.
 pub(super) fn sparse_start(sizes: &Sizes) -> Option<Figure> {
     let times = (0..sizes.repeats).map(|_| {
         let machine = Description { absent: 4092 * GIB, ..machine(4 * GIB) };
@@ -31,8 +31,8 @@ pub(super) fn sparse_start(sizes: &Sizes) -> Option<Figure> {
     Some(figure.with_goal(Goal::AtMost(1000.0, 100.0)))
 }
 
-/// Adds the times from the description of one node with this machine's CPUs to an allocator that
-/// serves, the mapping of its metadata included; of other contenders, the time to make them.
+/// Adds start times. For zonal this is the time from the description of one node with this machine's CPUs to
+/// a serving allocator, including the mapping of its metadata; for other contenders, the time to create them.
 pub(super) fn starts(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into: &mut Figures) {
     for gib in sizes.start_gib {
         let (name, frames) = (format!("start_{gib}_gib"), gib * GIB);
@@ -44,7 +44,7 @@ pub(super) fn starts(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into:
         let goal = Goal::AtMost(5000.0, 1000.0);
         into.rows.extend(row.map(|row| if gib == 1024 { row.with_goal(goal) } else { row }));
         for entry in entries.iter().filter(|entry| entry.name() != ours::NAME) {
-            // Relaxed: nothing but the flag itself is read.
+            // Relaxed: only the flag itself is read.
             if stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -59,7 +59,7 @@ pub(super) fn starts(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into:
     }
 }
 
-/// Microseconds that `make` takes; what it made is dropped outside of them.
+/// Returns the duration of `make` in microseconds, without the time to drop its result.
 fn us<T>(make: impl FnOnce() -> Result<T, Reason>) -> Result<f64, Reason> {
     let start = Instant::now();
     let made = make();
@@ -67,7 +67,7 @@ fn us<T>(make: impl FnOnce() -> Result<T, Reason>) -> Result<f64, Reason> {
     made.map(|_| us)
 }
 
-/// Bytes of metadata for each frame, pagesets and checks included.
+/// Measures the bytes of metadata per frame, including pagesets and checks.
 pub(super) fn metadata(sizes: &Sizes) -> Vec<Figure> {
     let frames = sizes.frames.get();
     let bytes = machine(frames).start(&Config::default()).allocator.metadata_bytes();

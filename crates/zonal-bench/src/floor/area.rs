@@ -1,5 +1,5 @@
-//! The area that a thread shares with the kernel for restartable sequences: it tells the thread's CPU
-//! and names the sequence the thread is in.
+//! The area that a thread shares with the kernel for restartable sequences. It holds the thread's CPU and
+//! points to the sequence that the thread is in.
 //!
 //! Since 2.35 glibc registers one for each thread, at a fixed distance from the thread pointer.
 
@@ -14,21 +14,21 @@ pub(crate) struct Area {
     sequence: u64,
 }
 
-/// The CPU that runs the caller.
+/// Returns the CPU that runs the caller.
 #[inline]
 pub(crate) fn current_cpu() -> usize {
     thread_local! {
         static AREA: Option<NonNull<Area>> = of_this_thread().ok();
     }
-    // Threads without one, and those that just ended, ask the kernel.
+    // Threads without an area, and threads that are ending, ask the kernel.
     let area = AREA.try_with(|area| *area).ok().flatten();
     area.map_or_else(rustix::thread::sched_getcpu, |area| cpu_of(area) as usize)
 }
 
-/// The calling thread's area.
+/// Returns the calling thread's area.
 ///
 /// # Errors
-/// Why there is none.
+/// Returns the reason why there is none.
 pub(crate) fn of_this_thread() -> Result<NonNull<Area>, &'static str> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
         return Err("there are no restartable sequences for this processor yet");
@@ -42,7 +42,7 @@ pub(crate) fn of_this_thread() -> Result<NonNull<Area>, &'static str> {
     Ok(area)
 }
 
-/// The CPU that runs the thread of `area`, which must be the caller's; negative while it is not
+/// Returns the CPU that runs the thread of `area`, which must be the caller's; negative while the area is not
 /// registered.
 #[inline]
 pub(crate) fn cpu_of(area: NonNull<Area>) -> i32 {
@@ -52,10 +52,11 @@ pub(crate) fn cpu_of(area: NonNull<Area>) -> i32 {
     unsafe { cpu.read_volatile() }
 }
 
-/// Distance from the thread pointer of areas that the C library has but no kernel looks after.
+/// Returns the distance from the thread pointer of areas that the C library has but that are not registered
+/// with a kernel.
 ///
 /// # Errors
-/// When there are no areas, or the kernel does look after them.
+/// Returns an error if there are no areas, or if they are registered with the kernel.
 pub(crate) fn unattended() -> Result<isize, &'static str> {
     // SAFETY: where it exists the symbol is a `ptrdiff_t` that is constant after start-up.
     let offset: Option<isize> = unsafe { symbol(c"__rseq_offset") };
@@ -66,19 +67,19 @@ pub(crate) fn unattended() -> Result<isize, &'static str> {
     }
 }
 
-/// Makes the calling thread's area say CPU 0. The thread must not start others: theirs would be
-/// registered like its own, and the kernel would refuse.
+/// Sets the calling thread's area to CPU 0. The thread must not start other threads: their areas would be
+/// registered in the same way, and the kernel would refuse.
 ///
 /// # Safety
-/// Areas are `offset` from the thread pointer and no kernel looks after them, so that nothing will
-/// restart a sequence: threads that use areas must not interrupt each other.
+/// Areas must be `offset` from the thread pointer and not registered with a kernel. Nothing restarts a
+/// sequence then, so threads that use areas must not interrupt each other.
 pub(crate) unsafe fn stand_in(offset: isize) {
     let area = area_at(offset).expect("threads have thread pointers");
-    // SAFETY: the area is this thread's, has this layout, and nobody else looks at it.
+    // SAFETY: the area is this thread's, has this layout, and is not accessed by any other code.
     unsafe { area.write(Area { cpu_id_start: 0, cpu_id: 0, sequence: 0 }) };
 }
 
-/// Distance of areas from the thread pointer, where the C library has them registered.
+/// Returns the distance of areas from the thread pointer, if the C library has registered them.
 fn offset() -> Option<isize> {
     // SAFETY: where it exists the symbol is an `unsigned int` that is constant after start-up.
     let size: c_uint = unsafe { symbol(c"__rseq_size") }?;
@@ -87,18 +88,18 @@ fn offset() -> Option<isize> {
     (size as usize >= std::mem::offset_of!(Area, sequence) + size_of::<u64>()).then_some(offset)
 }
 
-/// The calling thread's area at that distance from its thread pointer.
+/// Returns the calling thread's area at this distance from its thread pointer.
 fn area_at(offset: isize) -> Option<NonNull<Area>> {
     let area = thread_pointer().wrapping_add_signed(offset);
     NonNull::new(std::ptr::with_exposed_provenance_mut(area))
 }
 
-/// The value of a variable of the C library, if it has it.
+/// Returns the value of a variable of the C library, if it exists.
 ///
 /// # Safety
-/// If the symbol exists it must be a `T` that nobody writes any more.
+/// If the symbol exists it must be a `T` that is no longer written.
 unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
-    // SAFETY: a look-up by a valid name.
+    // SAFETY: looks up a valid name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     // SAFETY: the caller promised the type.
     (!found.is_null()).then(|| unsafe { found.cast::<T>().read() })
@@ -124,5 +125,5 @@ fn thread_pointer() -> usize {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn thread_pointer() -> usize {
-    0 // nobody has sequences there
+    0 // no sequences on this architecture
 }

@@ -1,7 +1,7 @@
-//! The arrays of frame numbers, one for each CPU, and the line that leads to each.
+//! The arrays of frame numbers, one per CPU, and the cache line that points to each.
 //!
-//! A frame is a number below 2^32: its place in the pool. Neighbours: `sequences.rs` and `locked.rs`
-//! are the two ways to an array, `stock.rs` fills and empties them in bulk.
+//! A frame is a number below 2^32: its index in the pool. Neighbours: `floor/sequences.rs` and
+//! `floor/locked.rs` are the two ways to access an array, `floor/stock.rs` fills and empties arrays in bulk.
 
 use std::cell::UnsafeCell;
 use std::path::Path;
@@ -9,39 +9,40 @@ use std::sync::atomic::AtomicU32;
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// What a CPU has: one cache line. Invariant: `array[..count]` are free frames, `count <= capacity`,
-/// and the array has `capacity` slots.
+/// The state of a CPU: one cache line. Invariant: `array[..count]` are free frames, `count <= capacity`, and
+/// the array has `capacity` slots.
 #[repr(C, align(64))]
 pub(super) struct Line {
-    /// At 0, 8 and 16, where the sequences look for them.
+    /// At offsets 0, 8 and 16, where the sequences expect the fields.
     pub(super) count: UnsafeCell<u64>,
     pub(super) array: *mut u32,
     pub(super) capacity: u64,
-    /// 1 while held; sequences do without.
+    /// 1 while the lock is held; not used by sequences.
     pub(super) lock: AtomicU32,
 }
 
-/// The lines of all CPUs there can be. Indices are CPU numbers.
+/// The lines of all possible CPUs, indexed by CPU number.
 pub(super) struct Lines {
     lines: Box<[Line]>,
-    /// What the lines point into.
+    /// The arrays that the lines point to.
     _arrays: MmapMut,
 }
 
-// SAFETY: counts and arrays are reached by the two ways alone. Sequences touch the line of their own
-// CPU and are restarted when they lose it; the others hold the line's lock. No pool has both.
+// SAFETY: counts and arrays are accessed only in the two ways. Sequences access the line of their own CPU and
+// are restarted when they are preempted; the others hold the line's lock. No pool uses both.
 unsafe impl Sync for Lines {}
-// SAFETY: nothing belongs to a thread.
+// SAFETY: no part is tied to a thread.
 unsafe impl Send for Lines {}
 
 impl Lines {
-    /// Empty arrays of `capacity` frames for each CPU that this machine can have.
+    /// Creates empty arrays of `capacity` frames for each possible CPU of this machine.
     ///
     /// # Errors
-    /// When the kernel does not tell how many that are, or has no addresses for so much.
+    /// Returns an error if the kernel does not report the number of CPUs, or there is not enough address
+    /// space.
     pub(super) fn new(capacity: usize) -> Result<Self, String> {
         let cpus = possible_cpus()?;
-        // Only what is used of it becomes memory.
+        // Only the used part is backed by memory.
         let mapped = MmapOptions::new().len(cpus * capacity * size_of::<u32>()).no_reserve_swap().map_anon();
         let mut arrays = mapped.map_err(|error| format!("no addresses for its arrays: {error}"))?;
         let first = arrays.as_mut_ptr().cast::<u32>();
@@ -54,24 +55,24 @@ impl Lines {
         Ok(Self { lines: (0..cpus).map(line).collect(), _arrays: arrays })
     }
 
-    /// The line of CPU 0; that of CPU `n` is the `n`th.
+    /// Returns the line of CPU 0; that of CPU `n` is the `n`th.
     pub(super) fn first(&self) -> *const Line {
         self.lines.as_ptr()
     }
 
-    /// CPUs that have a line.
+    /// Returns the number of CPUs that have a line.
     pub(super) fn cpus(&self) -> usize {
         self.lines.len()
     }
 
-    /// The line of `cpu`, or any line for a CPU that should not exist.
+    /// Returns the line of `cpu`, or any line for a CPU number that should not exist.
     #[inline]
     pub(super) fn of(&self, cpu: usize) -> &Line {
         self.lines.get(cpu).unwrap_or(&self.lines[0])
     }
 }
 
-/// One more than the largest CPU number there can be.
+/// Returns the largest possible CPU number plus one.
 fn possible_cpus() -> Result<usize, String> {
     let file = Path::new("/sys/devices/system/cpu/possible");
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;

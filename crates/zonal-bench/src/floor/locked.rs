@@ -1,4 +1,4 @@
-//! The way to an array under the lock of its CPU: an exchange to take it, a store to give it back.
+//! Access to an array under the lock of its CPU: an exchange to acquire it, a store to release it.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -8,23 +8,23 @@ use super::area::{self, Area};
 use super::lines::{Line, Lines};
 use super::stock::Access;
 
-/// Looks at a held lock before the processor is offered to others: its holder may not be running.
+/// Checks of a held lock before the thread yields the processor, because the holder may not be running.
 const LOOKS: u32 = 100;
 
-/// One thread's way to all arrays of a pool.
+/// One thread's access to all arrays of a pool.
 pub(super) struct Locked<'a> {
     lines: &'a Lines,
-    /// This thread's, and no other's.
+    /// The area of this thread only.
     area: Option<NonNull<Area>>,
 }
 
 impl<'a> Locked<'a> {
-    /// For the calling thread alone.
+    /// Creates the access for the calling thread only.
     pub(super) fn for_this_thread(lines: &'a Lines) -> Self {
         Self { lines, area: area::of_this_thread().ok() }
     }
 
-    /// The current CPU's line, locked until the guard goes.
+    /// Returns the current CPU's line, locked until the guard is dropped.
     #[inline]
     fn line(&self) -> Guard<'a> {
         let cpu = match self.area {
@@ -32,7 +32,7 @@ impl<'a> Locked<'a> {
             None => rustix::thread::sched_getcpu(),
         };
         let line = self.lines.of(cpu);
-        // Acquire pairs with the release that gives the lock back.
+        // Acquire: pairs with the release that unlocks.
         if line.lock.swap(1, Ordering::Acquire) != 0 {
             wait_for(line);
         }
@@ -44,7 +44,7 @@ impl<'a> Locked<'a> {
 fn wait_for(line: &Line) {
     let mut looks = 0;
     while line.lock.swap(1, Ordering::Acquire) != 0 {
-        // As in `line`.
+        // Acquire: as in `line`.
         looks += 1;
         if looks % LOOKS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
@@ -56,7 +56,7 @@ struct Guard<'a>(&'a Line);
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.lock.store(0, Ordering::Release); // pairs with the acquire of the next holder
+        self.0.lock.store(0, Ordering::Release); // Release: pairs with the acquire of the next holder
     }
 }
 
@@ -64,7 +64,7 @@ impl Guard<'_> {
     #[inline]
     fn parts(&mut self) -> (&mut u64, &mut [u32]) {
         let line = self.0;
-        // SAFETY: the lock is held, and in this pool nobody comes without it.
+        // SAFETY: the lock is held, and all accesses in this pool hold it.
         let count = unsafe { &mut *UnsafeCell::raw_get(&raw const line.count) };
         // SAFETY: as above; the array has that many slots and lives as long as its line.
         let array = unsafe { std::slice::from_raw_parts_mut(line.array, line.capacity as usize) };

@@ -1,10 +1,10 @@
-//! `floor-rseq`, `floor-spin` and `model`: what this machine charges for the access alone.
+//! `floor-rseq`, `floor-spin` and `model`: the cost of the access alone on this machine.
 //!
-//! A *floor* is a bare array of frame numbers for each CPU and nothing else: no zones, no merging, no
-//! checks. Its arrays hold the whole pool, so that bulk moves die out. `floor-rseq` reaches the array
-//! in a restartable sequence with one committing store, `floor-spin` under the CPU's lock. The *model*
-//! is `floor-rseq` with arrays of 1024 frames, so that bulk moves go on. Neighbours: `area.rs` finds
-//! what the kernel shares, `lines.rs` has the arrays, `stock.rs` the frames behind them.
+//! A *floor* is an array of frame numbers per CPU and nothing else: no zones, no merging, no checks. Its
+//! arrays can hold the whole pool, so that bulk moves cease. `floor-rseq` accesses the array in a restartable
+//! sequence with one committing store, `floor-spin` under the CPU's lock. The *model* is `floor-rseq` with
+//! arrays of 1024 frames, so that bulk moves continue. Neighbours: `floor/area.rs` finds the area shared with
+//! the kernel, `floor/lines.rs` has the arrays, `floor/stock.rs` the frames behind them.
 
 pub(crate) mod area;
 mod lines;
@@ -21,16 +21,16 @@ use self::sequences::Sequences;
 use self::stock::{Source, Stock};
 use crate::contender::{Contender, Entry};
 
-/// Names of the floors, the one that ratios refer to first.
+/// Names of the floors; ratios refer to the first one.
 pub(crate) const NAMES: [&str; 2] = ["floor-rseq", "floor-spin"];
 
-/// Name of the floor whose bulk moves go on.
+/// Name of the variant whose bulk moves continue.
 pub(crate) const MODEL: &str = "model";
 
-/// Frames in an array of the model.
+/// Frames per array of the model.
 const MODEL_DEPTH: usize = 1024;
 
-/// Arrays in restartable sequences.
+/// Arrays accessed in restartable sequences.
 struct InSequences(Stock);
 
 impl Contender for InSequences {
@@ -42,7 +42,7 @@ impl Contender for InSequences {
     }
 }
 
-/// Arrays under locks.
+/// Arrays accessed under locks.
 struct UnderLocks(Stock);
 
 impl Contender for UnderLocks {
@@ -53,7 +53,7 @@ impl Contender for UnderLocks {
     }
 }
 
-/// The floors and the model.
+/// Returns the entries of the floors and the model.
 #[must_use]
 pub fn floors() -> Vec<Entry> {
     let version = env!("CARGO_PKG_VERSION");

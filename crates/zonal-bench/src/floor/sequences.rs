@@ -1,9 +1,10 @@
-//! The way to an array in restartable sequences: the kernel restarts a thread that it interrupted
-//! between reading its CPU and the one store that commits.
+//! Access to an array in restartable sequences: the kernel restarts a thread that it interrupted between
+//! reading its CPU and the one store that commits.
 //!
-//! A sequence names itself in the thread's area, reads the CPU, finds the CPU's line and reads its
-//! count. What it writes before the last store lies beyond the count, where nobody looks. Neighbours:
-//! `x86_64.rs` and `aarch64.rs` are the sequences themselves, `locked.rs` is the other way.
+//! A sequence registers itself in the thread's area, reads the CPU, finds the CPU's line and reads its count.
+//! What it writes before the last store is beyond the count, where no code reads. Neighbours:
+//! `floor/sequences/x86_64.rs` and `floor/sequences/aarch64.rs` are the sequences, `floor/locked.rs` is the
+//! other way of access.
 
 #[cfg_attr(target_arch = "x86_64", path = "sequences/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "sequences/aarch64.rs")]
@@ -20,7 +21,7 @@ use super::stock::Access;
 /// A count that no array has: the sequence did nothing.
 const NOTHING_DONE: u64 = u64::MAX;
 
-/// One thread's way to all arrays of a pool. The raw pointers keep it on its thread.
+/// One thread's access to all arrays of a pool. The raw pointers keep it on its thread.
 pub(super) struct Sequences<'a> {
     area: NonNull<Area>,
     lines: *const Line,
@@ -28,10 +29,10 @@ pub(super) struct Sequences<'a> {
 }
 
 impl<'a> Sequences<'a> {
-    /// For the calling thread alone.
+    /// Creates the access for the calling thread only.
     ///
     /// # Errors
-    /// Why this thread has none.
+    /// Returns the reason why this thread has no area.
     pub(super) fn for_this_thread(lines: &'a Lines) -> Result<Self, String> {
         Ok(Self { area: area::of_this_thread()?, lines: lines.first(), _lines: PhantomData })
     }
@@ -53,13 +54,13 @@ impl Access for Sequences<'_> {
     }
 
     fn pop_many(&self, into: &mut [u32]) -> bool {
-        // SAFETY: as in `pop`; `into` has as many places as it says.
+        // SAFETY: as in `pop`; `into` has the given number of elements.
         let count = unsafe { sequence::pop_many(self.area, self.lines, into.as_mut_ptr(), into.len()) };
         count != NOTHING_DONE
     }
 
     fn push_many(&self, frames: &[u32]) -> bool {
-        // SAFETY: as in `pop`; there are as many frames as it says.
+        // SAFETY: as in `pop`; `frames` has the given number of elements.
         let count = unsafe { sequence::push_many(self.area, self.lines, frames.as_ptr(), frames.len()) };
         count != NOTHING_DONE
     }

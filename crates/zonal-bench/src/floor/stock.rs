@@ -1,9 +1,9 @@
-//! What is behind the arrays of the CPUs: the rest of the frames, last in, first out, under a spin lock.
+//! The frames behind the arrays of the CPUs: a stack under a spin lock.
 //!
-//! A CPU's array that is empty or full is filled or emptied here in bulk. Arrays may hold the whole
-//! pool, so that a thread that moved to another CPU can find the rest empty while its frames lie in the
-//! array it left; it then goes back there for a moment and empties it. Neighbours: `lines.rs` has the
-//! arrays, `sequences.rs` and `locked.rs` reach them.
+//! An array that is empty or full is filled or emptied here in bulk. Arrays may hold the whole pool, so a
+//! thread that moved to another CPU can find the stack empty while its frames are in the array of its
+//! previous CPU. The thread then visits each CPU in turn and empties its array. Neighbours: `floor/lines.rs`
+//! has the arrays, `floor/sequences.rs` and `floor/locked.rs` access them.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use spin::Yield;
@@ -13,29 +13,29 @@ use zonal_workload::PageSource;
 
 use super::lines::Lines;
 
-/// Frames that move at once.
+/// Frames per bulk move.
 pub(super) const BULK: usize = 512;
 
-/// A thread's way to the array of the CPU it runs on.
+/// A thread's access to the array of the CPU that it runs on.
 pub(super) trait Access {
-    /// Takes the last frame; `None` when there is none.
+    /// Pops the last frame; `None` if the array is empty.
     fn pop(&self) -> Option<u32>;
-    /// Adds a frame; `false` when there is no room.
+    /// Pushes a frame; returns `false` if the array is full.
     fn push(&self, frame: u32) -> bool;
-    /// Takes the last frames, as many as there are places, or none; whether it did.
+    /// Pops as many frames as `into` has elements, or none; returns whether it did.
     fn pop_many(&self, into: &mut [u32]) -> bool;
-    /// Adds all frames or none; whether it did.
+    /// Pushes all frames or none; returns whether it did.
     fn push_many(&self, frames: &[u32]) -> bool;
 }
 
-/// The frames of a pool: in the arrays, in the rest, or out.
+/// The frames of a pool: in the arrays, in the stack, or allocated.
 pub(super) struct Stock {
     pub(super) lines: Lines,
     rest: SpinMutex<Vec<u32>, Yield>,
 }
 
 impl Stock {
-    /// A pool of `frames` with arrays of up to `depth` frames.
+    /// Creates a pool of `frames` with arrays of up to `depth` frames.
     pub(super) fn new(frames: PageCount, depth: usize) -> Result<Self, String> {
         let count = u32::try_from(frames.get());
         let count =
@@ -44,7 +44,7 @@ impl Stock {
         Ok(Self { lines, rest: SpinMutex::new((0..count).rev().collect()) })
     }
 
-    /// Moves up to [`BULK`] frames out of the rest; gives how many.
+    /// Pops up to [`BULK`] frames from the stack; returns how many.
     fn take(&self, into: &mut [u32; BULK]) -> usize {
         let mut rest = self.rest.lock();
         let first = rest.len().saturating_sub(BULK);
@@ -59,7 +59,7 @@ impl Stock {
     }
 }
 
-/// One thread's way to a pool.
+/// One thread's interface to a pool.
 pub(super) struct Source<'a, A> {
     pub(super) access: A,
     pub(super) stock: &'a Stock,
@@ -76,7 +76,7 @@ impl<A: Access> PageSource for Source<'_, A> {
 
     #[inline]
     fn give(&mut self, page: Pfn, _order: Order) {
-        let frame = page.get() as u32; // it came from `take`
+        let frame = page.get() as u32; // it was returned by `take`
         if !self.access.push(frame) {
             self.spill(frame);
         }
@@ -84,7 +84,7 @@ impl<A: Access> PageSource for Source<'_, A> {
 }
 
 impl<A: Access> Source<'_, A> {
-    /// A frame, and more for the next takes.
+    /// Returns a frame, and refills the array for the next allocations.
     #[cold]
     #[inline(never)]
     fn refill(&self) -> Option<u32> {
@@ -96,12 +96,12 @@ impl<A: Access> Source<'_, A> {
         }
         let (frame, more) = bulk[..came].split_last()?;
         if !self.access.push_many(more) {
-            self.stock.give(more); // the thread moved to a CPU with much
+            self.stock.give(more); // the thread moved to a CPU whose array is nearly full
         }
         Some(*frame)
     }
 
-    /// Room for later gives, and this one.
+    /// Makes free slots in the array, and pushes the frame.
     #[cold]
     #[inline(never)]
     fn spill(&self, frame: u32) {
@@ -114,7 +114,7 @@ impl<A: Access> Source<'_, A> {
         }
     }
 
-    /// Empties the arrays of all CPUs that the thread can go to.
+    /// Empties the arrays of all CPUs that the thread may run on.
     #[cold]
     #[inline(never)]
     fn gather(&self) {
@@ -122,12 +122,13 @@ impl<A: Access> Source<'_, A> {
         for cpu in (0..CpuSet::MAX_CPU.min(self.stock.lines.cpus())).filter(|&cpu| home.is_set(cpu)) {
             let mut there = CpuSet::new();
             there.set(cpu);
-            // Refused for a CPU that just went away.
+            // Fails for a CPU that has just gone offline.
             if sched_setaffinity(None, &there).is_ok() {
                 self.empty_this_cpu();
             }
         }
-        // The set it had; refused only if all its CPUs went away, where the kernel chose others.
+        // The original set. Fails only if all its CPUs have gone offline, in which case the kernel has chosen
+        // others.
         let _ = sched_setaffinity(None, &home);
     }
 

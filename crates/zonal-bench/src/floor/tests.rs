@@ -1,4 +1,4 @@
-//! Frames are neither lost nor doubled, however threads are moved about.
+//! Tests that frames are neither lost nor duplicated, however threads migrate.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,10 +10,10 @@ use zonal_workload::PageSource;
 use super::stock::{Access, BULK};
 use super::*;
 
-/// More than the arrays of the model hold on a few CPUs.
+/// More than the model's arrays hold on a few CPUs.
 const FRAMES: PageCount = PageCount::new(1 << 16);
 
-/// A way to each kind of array; without restartable sequences, only to the locked ones.
+/// Returns one pool for each kind of access; without restartable sequences, only the locked ones.
 fn kinds(depth: usize) -> Vec<(&'static str, Stock)> {
     let mut kinds = vec![(NAMES[1], Stock::new(FRAMES, depth).unwrap())];
     match in_sequences(FRAMES, depth) {
@@ -23,7 +23,7 @@ fn kinds(depth: usize) -> Vec<(&'static str, Stock)> {
     kinds
 }
 
-/// Does `work` with the kind's own way to its arrays, on the calling thread.
+/// Calls `work` with the kind's own source, on the calling thread.
 fn on_source<T>(
     kind: &str,
     stock: &Stock,
@@ -48,7 +48,7 @@ fn only(cpu: usize) -> CpuSet {
 #[test]
 fn arrays_are_stacks_with_bounds() {
     for (kind, stock) in kinds(2 * BULK) {
-        // A thread of its own, kept on one CPU: this is about one array.
+        // A separate thread, pinned to one CPU: this test is about one array.
         let work = || {
             sched_setaffinity(None, &only(0)).unwrap();
             on_source(kind, &stock, |_, array| {
@@ -88,7 +88,7 @@ fn frames_left_on_another_cpu_are_found() {
                         continue;
                     }
                     let frames = {
-                        // It may go where it wants while it looks for frames.
+                        // The thread may run on both CPUs while it collects frames.
                         let mut both = only(0);
                         both.set(1);
                         sched_setaffinity(None, &both).unwrap();
@@ -103,7 +103,7 @@ fn frames_left_on_another_cpu_are_found() {
     }
 }
 
-/// Takes and gives in runs of different lengths until `over`, and gives all back.
+/// Allocates and frees in runs of different lengths until `over`, and frees everything at the end.
 fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Ledger, over: &AtomicBool) {
     let mut held = Vec::new();
     // Relaxed: only the flag is read.
@@ -125,11 +125,11 @@ fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Ledger, over
     }
 }
 
-/// Sends the threads from CPU to CPU.
+/// Moves the threads from CPU to CPU.
 fn chase(threads: &[Pid]) {
     for turn in 0..600 {
         for (at, thread) in threads.iter().enumerate() {
-            // Refused where there is no second CPU; then nobody is chased.
+            // Fails without a second CPU; the threads do not migrate then.
             let _ = sched_setaffinity(Some(*thread), &only((turn + at) % 2));
         }
         if turn % 16 == 0 {
@@ -154,7 +154,7 @@ fn threads_chased_from_cpu_to_cpu_keep_the_frames_apart() {
                 }
                 let threads: Vec<Pid> = ids.1.iter().take(3).collect();
                 chase(&threads);
-                over.store(true, Ordering::Relaxed); // only the flag is read
+                over.store(true, Ordering::Relaxed); // Relaxed: only the flag is read
             });
             let whole =
                 on_source(kind, &stock, |source, _| std::iter::from_fn(|| source.take(Order::PAGE)).count());

@@ -1,9 +1,9 @@
-//! M1: what full nodes cost that lie before the one that serves, and what a stale full bit costs.
+//! M1: the cost of full nodes before the serving one, and of a stale full bit.
 //!
-//! Gain: node 0 has the CPU; it and the nearest nodes are filled to their low watermark, and the last
-//! node serves. A page is allocated and freed under each mode of the zonelist cache. Cost: a near
-//! node gets memory back some time after it was marked full; pages that still come from farther away
-//! within the next second are counted. Source: Jackson 2006, Linux 9276b1bc96a1.
+//! Gain: node 0 has the CPU; it and the nearest nodes are filled to their low watermark, and the last node
+//! serves. A page is allocated and freed under each mode of the zonelist cache. Cost: memory is freed on a
+//! near node some time after it was marked full; pages that still come from farther nodes within the next
+//! second are counted. Source: Jackson 2006, Linux 9276b1bc96a1.
 
 use std::sync::atomic::AtomicBool;
 
@@ -23,11 +23,11 @@ pub(super) const MATTERS: &str = "programs outgrow their node on a machine with 
 pub(super) const DOES_NOT_MATTER: &str = "the own node has memory left: its pageset serves, and no zone is \
     probed.";
 
-/// What is compared.
+/// The modes to compare.
 const MODES: [(&str, ZonelistCache); 3] =
     [("off", ZonelistCache::Off), ("published", ZonelistCache::Published), ("on", ZonelistCache::On)];
 
-/// Frames of a node that is filled, and of the one that serves.
+/// Frames of a node that is filled, and of the serving node.
 const SMALL: u64 = 1 << 10;
 const LARGE: u64 = 1 << 18;
 /// Pages allocated and freed after a change of mode, so that full bits are set.
@@ -36,9 +36,9 @@ const WARM_UP: u32 = 200;
 /// Frames of each node where full bits go stale, and pages that a CPU there frees.
 const STALE_FRAMES: u64 = 1 << 14;
 const FREED: usize = 6000;
-/// Pages that are allocated within a second of that.
+/// Pages that are allocated in the second after that.
 const ALLOCATED: usize = 2000;
-/// Moments at which memory comes back, in parts of the second that a full bit lasts.
+/// Number of moments at which memory is freed, evenly spaced in the second that a full bit lasts.
 const MOMENTS: u64 = 10;
 
 /// Measures gain and cost.
@@ -82,16 +82,16 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     })
 }
 
-/// A page past full nodes under one mode.
+/// The cost of a page past full nodes under one mode.
 #[derive(Clone, Copy, Debug)]
 struct PastFull {
-    /// Zones probed for each page.
+    /// Zones probed per page.
     zones: f64,
     /// CPU time of allocating a page and freeing it.
     ns: f64,
 }
 
-/// The same for each mode; the modes take turns in every round.
+/// Measures the cost for each mode; the modes alternate in every round.
 fn past_full(full: u16, sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<PastFull>> {
     run_on(0);
     with_worlds::<Single, _>(&machine_of(full), &[config_of(full)], |worlds| {
@@ -116,8 +116,8 @@ fn past_full(full: u16, sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<PastFull
     })
 }
 
-/// `full` small nodes with the CPU on the first, then the large one, then another that is not needed:
-/// a machine with one node has no zonelist cache.
+/// Returns a machine of `full` small nodes with the CPU on the first, then the large node, then one more node
+/// that is not used: a machine with one node has no zonelist cache.
 fn machine_of(full: u16) -> zonal_machine::MachineModel {
     let node = |frames| Node { cpus: 0, frames };
     let small = std::iter::repeat_n(node(SMALL), full.into());
@@ -126,14 +126,14 @@ fn machine_of(full: u16) -> zonal_machine::MachineModel {
     machine(&nodes, |_, _| 20)
 }
 
-/// Watermarks of a few frames for each node.
+/// Returns a configuration with watermarks of a few frames per node.
 fn config_of(full: u16) -> Config {
     let min_free = Some(PageCount::new(8 * u64::from(full) + 64));
     let watermarks = WatermarkSettings { min_free, ..WatermarkSettings::default() };
     Config { watermarks, ..Config::default() }
 }
 
-/// Takes pages until node `full` serves.
+/// Allocates pages until node `full` serves.
 fn fill_up_to<A: Access>(world: &World<'_, A>, full: u16) {
     while page(world).node.get() != full {}
 }
@@ -149,14 +149,14 @@ fn pairs<A: Access>(world: &World<'_, A>, count: u32) {
     }
 }
 
-/// Percent of pages that come from a farther node although a nearer one has memory again: within a
-/// second of that, averaged over the moments at which it can happen.
+/// Returns the percentage of pages that come from a farther node although a nearer one has free memory again:
+/// in the second after the memory was freed, averaged over the moments at which that can happen.
 fn farther_than_need_be(mode: ZonelistCache) -> f64 {
     let farther: usize = (0..MOMENTS).map(|moment| farther_after(mode, moment)).sum();
     100.0 * farther as f64 / (MOMENTS as usize * ALLOCATED) as f64
 }
 
-/// Pages from node 2 in the second after node 1 has got memory back.
+/// Counts the pages from node 2 in the second after memory was freed on node 1.
 fn farther_after(mode: ZonelistCache, moment: u64) -> usize {
     let near = Node { cpus: 1, frames: STALE_FRAMES };
     let machine =
@@ -168,7 +168,7 @@ fn farther_after(mode: ZonelistCache, moment: u64) -> usize {
         let mut held: Vec<Block> = (0..FREED).map(|_| page(world)).collect();
         run_on(0);
         fill_up_to(world, 2);
-        // A full second later the next scan wipes the full bits and finds both nodes full again.
+        // More than a second later, the next scan clears the full bits and finds both nodes full again.
         world.platform().advance_ns(SECOND_NS + 1);
         page(world);
         world.platform().advance_ns((2 * moment + 1) * SECOND_NS / (2 * MOMENTS));

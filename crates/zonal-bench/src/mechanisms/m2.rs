@@ -1,9 +1,9 @@
-//! M2: what tuned pagesets save in a deep loop, and what they hold afterwards.
+//! M2: the time that tuned pagesets save in a deep loop, and the memory that they hold afterwards.
 //!
-//! Gain: every CPU allocates many pages and frees all of them, again and again, under each rule of
-//! tuning. The clock is moved by hand, with a tick each second, so that tuning settles without
-//! waiting. Cost: the frames that pagesets hold when nothing is allocated any more, and the 2 MiB
-//! blocks that are not free because of them. Source: Huang 2023.
+//! Gain: every CPU allocates many pages and frees all of them, repeatedly, under each tuning rule. The clock
+//! is simulated, with a tick each second, so that tuning settles without waiting. Cost: the frames that
+//! pagesets hold when nothing is allocated any more, and the 2 MiB blocks that are not free because of them.
+//! Source: Huang 2023.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -23,20 +23,20 @@ pub(super) const MATTERS: &str = "programs allocate and free thousands of pages 
 pub(super) const DOES_NOT_MATTER: &str = "bursts fit into the fixed pageset anyway, or few CPUs share a zone: a \
     refill of 64 pages costs each of them little.";
 
-/// What is compared.
+/// The rules to compare.
 const RULES: [(&str, PagesetTuning); 3] =
     [("fixed", PagesetTuning::Fixed), ("depth", PagesetTuning::Depth), ("stepwise", PagesetTuning::Stepwise)];
 
-/// Frames of the node for each page that a CPU allocates, so that its pageset may hold all of them.
+/// Frames of the node per page that a CPU allocates, so that its pageset may hold all of them.
 const FRAMES_FOR_EACH: u64 = 16;
-/// Seconds on the moved clock until tuning has settled.
+/// Seconds of the simulated clock until tuning has settled.
 const SECONDS_TO_SETTLE: usize = 8;
-/// Seconds without work after which an idle pageset has drained to its lower limit.
+/// Idle seconds after which a pageset has drained to its lower limit.
 const IDLE_SECONDS: usize = 3;
-/// A 2 MiB block.
+/// Order of a 2 MiB block.
 const HUGE: Order = Order::new(9).expect("a small order");
 
-/// What the loops of one second cost, over all CPUs.
+/// The cost of the loops of one second, over all CPUs.
 #[derive(Clone, Copy, Default, Debug)]
 struct Cost {
     cpu_ns: u64,
@@ -44,14 +44,14 @@ struct Cost {
     refills: u64,
 }
 
-/// What pagesets hold, in frames, and the blocks of 2 MiB that are free.
+/// Frames held by pagesets, and the number of free blocks of 2 MiB.
 #[derive(Clone, Copy, Default, Debug)]
 struct AtRest {
     held: u64,
     free_huge: u64,
 }
 
-/// What was found out about one rule.
+/// The results of one rule.
 #[derive(Clone, Debug)]
 struct Found {
     refills: f64,
@@ -114,7 +114,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     Some(Findings { mechanism: Mechanism::M2, setup, variants, measures })
 }
 
-/// Each rule's figures; the rules take turns.
+/// Measures each rule; the rules alternate.
 fn compare(worlds: &[World<'_, Shared>], sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Found>> {
     for _ in 0..SECONDS_TO_SETTLE {
         for world in worlds {
@@ -136,7 +136,7 @@ fn compare(worlds: &[World<'_, Shared>], sizes: &Sizes, stop: &AtomicBool) -> Op
     worlds.iter().zip(costs).map(|(world, costs)| found(world, &costs, sizes)).collect()
 }
 
-/// Figures of one rule, and what is left once nothing is allocated.
+/// Returns the figures of one rule, and what is held once nothing is allocated.
 fn found(world: &World<'_, Shared>, costs: &[Cost], sizes: &Sizes) -> Option<Found> {
     let loops = f64::from(sizes.deep_loops) * f64::from(sizes.cpus.get());
     let pages = loops * sizes.deep_pages as f64;
@@ -157,7 +157,7 @@ fn found(world: &World<'_, Shared>, costs: &[Cost], sizes: &Sizes) -> Option<Fou
     })
 }
 
-/// A second of loops on all CPUs at the same time; it ends with a tick.
+/// Runs a second of loops on all CPUs in parallel; it ends with a tick.
 fn second(world: &World<'_, Shared>, sizes: &Sizes) -> Cost {
     let refills = world.events().refills;
     let mut cost = Cost::default();
@@ -176,7 +176,7 @@ fn second(world: &World<'_, Shared>, sizes: &Sizes) -> Cost {
     cost
 }
 
-/// The loops of one CPU.
+/// Runs the loops of one CPU.
 fn loops(world: &World<'_, Shared>, cpu: u32, sizes: &Sizes) -> Cost {
     run_on(cpu);
     let mut held: Vec<Block> = Vec::with_capacity(sizes.deep_pages);
@@ -232,7 +232,7 @@ mod tests {
         let [fixed, depth, _] = of("free_2mib_blocks_at_rest");
         assert!(fixed > depth && depth > 128.0, "{fixed} {depth} of 256");
         let [fixed, depth, stepwise] = of("held_after_idling");
-        // Down to the lower limit, but for the words of 64 frames in which pagesets drain.
+        // Down to the lower limit, except for the words of 64 frames in which pagesets drain.
         assert!(depth.max(stepwise) < fixed + 128.0, "{fixed} {depth} {stepwise}");
     }
 }

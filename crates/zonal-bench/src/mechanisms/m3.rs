@@ -1,10 +1,10 @@
-//! M3: what node reclaim costs that finds nothing and one that frees, and the locality that sparing it
-//! costs.
+//! M3: the cost of node reclaim that frees nothing and of node reclaim that frees pages, and the locality
+//! lost by avoiding it.
 //!
-//! Node 0, with the CPU, is full; node 1 has plenty of memory; node reclaim is on. A program allocates
-//! pages at a steady rate on a clock moved by hand, while a cache (`m3/cache.rs`) holds part of node 0.
-//! Gain: walks of the cache's list and the time callers stall in them. Cost: pages from node 1 although
-//! node 0 could be reclaimed again. Source: Gorman 2011, Linux cd38b115d5ad, 76d3fbf8fbf6.
+//! Node 0, with the CPU, is full; node 1 has plenty of memory; node reclaim is on. A program allocates pages
+//! at a steady rate of a simulated clock, while a cache (`mechanisms/m3/cache.rs`) holds part of node 0.
+//! Gain: walks of the cache's list and the time that callers stall in them. Cost: pages from node 1 although
+//! node 0 is reclaimable again. Source: Gorman 2011, Linux cd38b115d5ad, 76d3fbf8fbf6.
 
 mod cache;
 
@@ -22,7 +22,7 @@ pub(super) const MATTERS: &str = "node reclaim is on and counts pages that it th
 pub(super) const DOES_NOT_MATTER: &str =
     "node reclaim is off, which is the default, or its walks free pages.";
 
-/// What is compared.
+/// The modes to compare.
 const MODES: [(&str, ZonelistCache); 5] = [
     ("off", ZonelistCache::Off),
     ("original", ZonelistCache::Original),
@@ -36,9 +36,9 @@ const NEAR: u64 = 1 << 14;
 const FAR: u64 = 1 << 16;
 /// Pages of node 0 that the cache holds.
 const CACHED: usize = 1 << 11;
-/// Pages that the program allocates in a second of the clock.
+/// Pages that the program allocates per second of the clock.
 const RATE: u64 = 2000;
-/// Moments of a second at which pages stop being in use.
+/// Number of moments in a second at which pages cease to be in use.
 const MOMENTS: u64 = 4;
 
 /// Measures gain and cost.
@@ -107,38 +107,38 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     Some(Findings { mechanism: Mechanism::M3, setup, variants, measures })
 }
 
-/// What was found out about one mode.
+/// The results of one mode.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    /// Pages of the cache are in use: node reclaim finds nothing.
+    /// With cache pages in use: node reclaim frees nothing.
     vain: Met,
-    /// They are clean: node reclaim frees some.
+    /// With clean cache pages: node reclaim frees some.
     freeing: Met,
-    /// They are dirty and both nodes are full: direct reclaim frees some.
+    /// With dirty cache pages and both nodes full: direct reclaim frees some.
     direct_only: Met,
-    /// Percent of pages from node 1 in the second after pages stopped being in use.
+    /// Percentage of pages from node 1 in the second after the cache's pages ceased to be in use.
     far_though_reclaimable: f64,
 }
 
-/// What the program's pages met, for 1000 of them.
+/// Counts per 1000 pages of the program.
 #[derive(Clone, Copy, Debug)]
 struct Met {
     /// Walks of node reclaim.
     walks: f64,
     pages_walked: f64,
     stalled_us: f64,
-    /// Times that a caller reclaimed directly.
+    /// Number of direct reclaims by the caller.
     direct: f64,
-    /// Percent of the pages that came from node 1.
+    /// Percentage of the pages that came from node 1.
     far: f64,
 }
 
-/// The machine, its cache and what else is held.
+/// The machine, its cache and the other allocated pages.
 struct Scene {
     world: &'static World<'static, Single>,
     cache: &'static Cache,
     held: Vec<Block>,
-    /// Seconds of the clock that the program works.
+    /// Seconds of the clock for which the program runs.
     seconds: u64,
 }
 
@@ -185,13 +185,13 @@ impl Scene {
         self.world.alloc(&Request::page()).expect("node 1 has memory")
     }
 
-    /// Takes all pages that are to be had without reclaim.
+    /// Allocates all pages that are available without reclaim.
     fn fill(&mut self) {
         let page = || self.world.alloc(&Request::page().no_wait()).ok();
         self.held.extend(std::iter::from_fn(page));
     }
 
-    /// The program at work.
+    /// Runs the program.
     fn run(&mut self) -> Met {
         let before = (self.cache.walks(), self.world.events().direct_stalls);
         let pages = self.seconds * RATE;
@@ -224,8 +224,8 @@ impl Scene {
         far
     }
 
-    /// Percent of pages that come from node 1 within a second of the moment at which the cache's pages are
-    /// no longer in use, averaged over the moments of a second after a walk in vain.
+    /// Returns the percentage of pages that come from node 1 within a second after the cache's pages ceased
+    /// to be in use, averaged over moments of the second after a walk that freed nothing.
     fn far_though_reclaimable(&mut self, mode: ZonelistCache) -> f64 {
         let mut far = 0;
         for moment in 0..MOMENTS {
@@ -248,15 +248,15 @@ mod tests {
         for (name, mode) in MODES {
             let found = scene.found(mode);
             let consults = !["off", "original"].contains(&name);
-            // Once for each page, or once a second.
+            // One walk per page, or one per second.
             let walks = if consults { 1000.0 / RATE as f64 } else { 1000.0 };
             assert_eq!(found.vain.walks, walks, "{name}: {found:?}");
             assert_eq!(found.vain.pages_walked, walks * CACHED as f64, "{name}: {found:?}");
             assert_eq!((found.vain.far, found.vain.direct), (100.0, 0.0), "{name}: {found:?}");
-            // A walk frees 32 pages, whatever the mode, and no page comes from farther away.
+            // A walk frees 32 pages, whatever the mode, and no page comes from a farther node.
             assert!((found.freeing.walks - 1000.0 / 32.0).abs() < 1.0, "{name}: {found:?}");
             assert_eq!((found.freeing.far, found.freeing.direct), (0.0, 0.0), "{name}: {found:?}");
-            // Node reclaim finds nothing, and direct reclaim serves from node 0.
+            // Node reclaim frees nothing, and direct reclaim serves from node 0.
             assert_eq!((found.direct_only.walks, found.direct_only.far), (0.0, 0.0), "{name}: {found:?}");
             assert!((found.direct_only.direct - 1000.0 / 32.0).abs() < 1.0, "{name}: {found:?}");
             let far = if consults { 49.0..51.0 } else { 0.0..0.001 };

@@ -1,9 +1,9 @@
-//! M4: what counting costs under different thresholds, and how wrong a cheap read may be.
+//! M4: the cost of counting under different thresholds, and the error of an approximate read.
 //!
 //! Gain: every CPU allocates and frees pages; folds of the zone's counters are counted, and the time is
-//! measured while all CPUs contend. Cost: the largest deviation of approximate reads from exact ones,
-//! beside their bound of CPUs times threshold. Contention of hundreds of CPUs comes from
-//! the simulator (`m4/simulated.rs`). Source: Lameter 2006, Linux df9ecaba3f15.
+//! measured while all CPUs contend. Cost: the largest deviation of approximate reads from exact ones, and its
+//! bound of CPUs times threshold. Contention of hundreds of CPUs comes from the simulator
+//! (`mechanisms/m4/simulated.rs`). Source: Lameter 2006, Linux df9ecaba3f15.
 
 mod simulated;
 
@@ -27,7 +27,7 @@ pub(super) const DOES_NOT_MATTER: &str = "there are a few dozen CPUs, or no tota
 /// A variant: its name, threshold and fold rule.
 type Rule = (&'static str, ThresholdRule, FoldRule);
 
-/// What is compared.
+/// The rules to compare.
 const RULES: [Rule; 5] = [
     ("1", ThresholdRule::Fixed(1), FoldRule::ToZero),
     ("32", ThresholdRule::Fixed(32), FoldRule::ToZero),
@@ -45,7 +45,7 @@ const DRIFTING_CPUS: u32 = 64;
 /// Orders of the blocks that make counters drift.
 const ORDERS: [u8; 6] = [0, 0, 0, 1, 3, 5];
 
-/// The default rules but for these two.
+/// Returns the default rules except for these two.
 fn counters(threshold: ThresholdRule, fold: FoldRule) -> CounterRules {
     CounterRules { threshold, fold, ..CounterRules::default() }
 }
@@ -99,16 +99,16 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     Some(Findings { mechanism: Mechanism::M4, setup, variants, measures })
 }
 
-/// What counting costs under one rule.
+/// The cost of counting under one rule.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// Folds of the zone's counters for 1000 pages out and back.
+    /// Folds of the zone's counters per 1000 pages allocated and freed.
     folds: f64,
-    /// CPU time of a page out and back.
+    /// CPU time to allocate and free a page, in nanoseconds.
     ns: f64,
 }
 
-/// The same for each rule; the rules take turns.
+/// Measures the cost for each rule; the rules alternate.
 fn contended(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Counted>> {
     let configs =
         RULES.map(|(_, threshold, fold)| Config { counters: counters(threshold, fold), ..Config::default() });
@@ -137,7 +137,7 @@ fn contended(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Counted>> {
     })
 }
 
-/// Pages of a round over all CPUs.
+/// Returns the number of pages of a round over all CPUs.
 fn pages(sizes: &Sizes) -> f64 {
     f64::from(sizes.batches) * BATCH as f64 * f64::from(sizes.cpus.get())
 }
@@ -146,7 +146,7 @@ fn folds_of(world: &World<'_, Shared>) -> u64 {
     world.zones().map(|zone| zone.counter_folds).sum()
 }
 
-/// CPU time of a round, summed over all CPUs.
+/// Returns the CPU time of a round, summed over all CPUs.
 fn on_all_cpus(world: &World<'_, Shared>, sizes: &Sizes) -> u64 {
     thread::scope(|scope| {
         let work = |cpu| {
@@ -169,17 +169,17 @@ fn free(world: &World<'_, Shared>, block: Block) {
     world.free(block.first, block.order).expect("the block was allocated");
 }
 
-/// How far approximate reads deviated from exact ones, in pages.
+/// The deviation of approximate reads from exact ones, in pages.
 #[derive(Clone, Copy, Default, Debug)]
 struct Drift {
     free: u64,
     allocated: u64,
-    /// What neither may exceed.
+    /// The bound of both deviations.
     bound: u64,
 }
 
-/// The same for each rule: one thread stands for all CPUs, so that every read can be held against the
-/// exact count.
+/// Measures the deviation for each rule. One thread acts as all CPUs, so that every read can be compared with
+/// the exact count.
 fn drift(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Drift>> {
     let machine = machine(&[Node { cpus: DRIFTING_CPUS, frames: FRAMES }], |_, _| 10);
     let of_rule = |(_, threshold, fold): Rule| {
@@ -231,8 +231,8 @@ mod tests {
     #[test]
     fn folds_are_those_of_the_rule() {
         let counted = contended(&small(), &AtomicBool::new(false)).unwrap();
-        // One CPU and 2 GiB: 2 * fls(1) * (1 + fls(16)) = 12. Each page counts two items up, and a fold
-        // takes threshold + 1 of them, and threshold / 2 more where it oversteps.
+        // One CPU and 2 GiB: 2 * fls(1) * (1 + fls(16)) = 12. Each page increments two items, and a fold
+        // removes threshold + 1 of them, and threshold / 2 more if it oversteps.
         for (rule, (threshold, overstep)) in counted.iter().zip([(1, 0), (32, 0), (32, 16), (12, 0), (12, 6)])
         {
             let expected = 2000.0 / f64::from(threshold + 1 + overstep);
@@ -248,7 +248,7 @@ mod tests {
         }
         let bounds: Vec<u64> = drifts.iter().map(|drift| drift.bound).collect();
         assert_eq!(bounds, [64, 2048, 2048, 5376, 5376]);
-        // Frames become free by refills and drains, which exceed a threshold of one each time.
+        // Frames are freed by refills and drains, which exceed a threshold of one each time.
         assert_eq!(drifts[0].free, 0, "{drifts:?}");
         assert!(0 < drifts[1].free && drifts[1].free < drifts[3].free, "{drifts:?}");
         assert!(0 < drifts[0].allocated && drifts[0].allocated < drifts[1].allocated, "{drifts:?}");

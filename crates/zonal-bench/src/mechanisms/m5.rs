@@ -1,8 +1,8 @@
-//! M5: which nodes' memory is used when two nodes spill at once, and how far away it is.
+//! M5: which nodes' memory is used when two nodes spill at once, and its distance.
 //!
 //! On the four-node machine of the published patch, CPUs of nodes 2 and 3 allocate more than their nodes
-//! have, page by page in turn. Gain: the share of each node's memory in use at the end, and the part of
-//! the spilled pages that the busiest other node has to carry. Cost: the distance of spilled pages.
+//! have, alternating page by page. Gain: the share of each node's memory in use at the end, and the share of
+//! the spilled pages on the busiest other node. Cost: the distance of spilled pages.
 //! Source: Ramakrishnan 2021, Linux 54d032ced983.
 
 use std::sync::atomic::AtomicBool;
@@ -19,7 +19,7 @@ pub(super) const MATTERS: &str = "several nodes outgrow their memory at once and
 pub(super) const DOES_NOT_MATTER: &str = "there are one or two nodes, all distances differ, or one node spills \
     alone: the lists are then the same, or only one is used.";
 
-/// What is compared.
+/// The rules to compare.
 const RULES: [(&str, NodeLoad); 2] = [("assign", NodeLoad::Assign), ("accumulate", NodeLoad::Accumulate)];
 
 const NODES: usize = 4;
@@ -27,7 +27,7 @@ const NODES: usize = 4;
 const FRAMES: u64 = 1 << 14;
 /// The nodes that spill, each with one CPU of the same number.
 const SPILLING: [u32; 2] = [2, 3];
-/// Pages that each of them allocates beyond its node's memory.
+/// Pages that each of these CPUs allocates beyond its node's memory.
 const SPILLED: u64 = FRAMES / 4;
 
 /// Measures gain and cost.
@@ -64,18 +64,18 @@ pub(super) fn measure(stop: &AtomicBool) -> Option<Findings> {
     })
 }
 
-/// Where pages came from.
+/// The nodes that pages came from.
 #[derive(Clone, Copy, Debug)]
 struct Spill {
-    /// Percent of each node's memory that is in use.
+    /// Percentage of each node's memory that is in use.
     used: [f64; NODES],
-    /// Percent of the spilled pages that came from the node that served most of them.
+    /// Percentage of the spilled pages that came from the node that served most of them.
     busiest: f64,
     /// Mean distance of spilled pages.
     distance: f64,
 }
 
-/// Distances 10 12 32 32 / 12 10 32 32 / 32 32 10 12 / 32 32 12 10.
+/// Returns a distance of the matrix 10 12 32 32 / 12 10 32 32 / 32 32 10 12 / 32 32 12 10.
 fn distance(from: usize, to: usize) -> u8 {
     match (from == to, from / 2 == to / 2) {
         (true, _) => 10,

@@ -1,9 +1,9 @@
-//! The five mechanisms, each off and on: what changes in counts and times, and what it costs.
+//! Measures the five mechanisms, each off and on: counts, times and costs.
 //!
-//! Everything is measured with the allocator that ships, on emulated machines (`world.rs`) that run
-//! natively; what needs more CPUs than a machine has comes from the simulator and is labelled
-//! simulated. `m1.rs` to `m5.rs` set up and measure one mechanism each and return plain data.
-//! Neighbours: `zonal mechanisms` renders it.
+//! Everything is measured with the released allocator, on emulated machines (`mechanisms/world.rs`) that run
+//! natively; measurements that need more CPUs than a machine has come from the simulator and are labelled
+//! simulated. `mechanisms/m1.rs` to `m5.rs` set up and measure one mechanism each and return plain data.
+//! Neighbours: `zonal mechanisms` prints it.
 
 mod m1;
 mod m2;
@@ -31,10 +31,10 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// All of them, in order.
+    /// All mechanisms, in order.
     pub const ALL: [Self; 5] = [Self::M1, Self::M2, Self::M3, Self::M4, Self::M5];
 
-    /// The name on the command line and in documents.
+    /// Returns the name on the command line and in documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Mechanism {
         }
     }
 
-    /// What it does, in a line.
+    /// Returns a summary in one line.
     #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Mechanism {
         }
     }
 
-    /// Who published it, and when.
+    /// Returns the author and year of publication.
     #[must_use]
     pub const fn source(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Mechanism {
         }
     }
 
-    /// What follows "it matters when", up to the end of the sentence.
+    /// Returns the rest of a sentence that begins with "it matters when".
     #[must_use]
     pub const fn matters(self) -> &'static str {
         match self {
@@ -82,7 +82,7 @@ impl Mechanism {
         }
     }
 
-    /// What follows "it does not matter when", up to the end of the sentence.
+    /// Returns the rest of a sentence that begins with "it does not matter when".
     #[must_use]
     pub const fn does_not_matter(self) -> &'static str {
         match self {
@@ -95,10 +95,10 @@ impl Mechanism {
     }
 }
 
-/// What a measure speaks of.
+/// The side of a mechanism that a measure describes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// What the mechanism is meant to improve.
+    /// What the mechanism improves.
     Gain,
     /// What it may make worse.
     Cost,
@@ -107,22 +107,22 @@ pub enum Kind {
 /// One figure, measured for every variant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measure {
-    /// Name for scripts.
+    /// Name in JSON documents.
     pub metric: String,
-    /// Name for people.
+    /// Name in text output.
     pub label: String,
     /// Unit of the values.
     pub unit: &'static str,
     /// Gain or cost.
     pub kind: Kind,
-    /// Whether a simulated machine ran, and not this one.
+    /// Whether a simulated machine was measured instead of this one.
     pub simulated: bool,
-    /// A value for each of [`Findings::variants`], in their order.
+    /// One value for each of [`Findings::variants`], in their order.
     pub values: Vec<f64>,
 }
 
 impl Measure {
-    /// A figure of the side that the mechanism improves.
+    /// Creates a figure of what the mechanism improves.
     fn gain(
         metric: impl Into<String>,
         label: impl Into<String>,
@@ -133,7 +133,7 @@ impl Measure {
         Self { metric, label, unit, kind: Kind::Gain, simulated: false, values }
     }
 
-    /// A figure of what the mechanism costs.
+    /// Creates a figure of what the mechanism costs.
     fn cost(
         metric: impl Into<String>,
         label: impl Into<String>,
@@ -144,53 +144,54 @@ impl Measure {
     }
 }
 
-/// What was found out about one mechanism.
+/// The results of one mechanism.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Findings {
     /// The mechanism.
     pub mechanism: Mechanism,
-    /// What was set up, a sentence or two.
+    /// The setup in a sentence or two.
     pub setup: String,
-    /// What was compared, the mechanism switched off first.
+    /// The variants compared; the first has the mechanism switched off.
     pub variants: Vec<&'static str>,
     /// Gains, then costs.
     pub measures: Vec<Measure>,
 }
 
-/// More CPUs than this are not used: the metadata of emulated machines grows with them.
+/// Largest number of CPUs used: the metadata of emulated machines grows with it.
 const CPUS_MAX: usize = 64;
 
-/// How much work the measurements do.
+/// The amount of work of the measurements.
 #[derive(Clone, Debug)]
 pub struct Sizes {
-    /// Rounds of each timed figure; the median counts.
+    /// Rounds of each timed figure; the median is reported.
     pub rounds: usize,
-    /// CPUs that work at the same time where several do.
+    /// CPUs that work concurrently in measurements with several CPUs.
     pub cpus: NonZeroU32,
-    /// Full nodes before the one that serves (M1).
+    /// Numbers of full nodes before the serving one (M1).
     pub full_nodes: Vec<u16>,
     /// Pages allocated and freed in a round (M1).
     pub pairs: u32,
     /// Pages that a CPU allocates before it frees them (M2).
     pub deep_pages: usize,
-    /// How often it does so in a second of the clock (M2).
+    /// Number of such loops per second of the clock (M2).
     pub deep_loops: u32,
     /// Seconds of the clock during which pages are allocated from a full node (M3).
     pub reclaim_seconds: u64,
     /// Batches of 64 pages that each CPU allocates and frees in a round (M4).
     pub batches: u32,
-    /// Operations after each of which the counters are compared (M4).
+    /// Operations, after each of which the counters are compared (M4).
     pub drift_steps: u32,
     /// CPUs of simulated machines: cases of the experiment `zoned-counters-2006` (M4).
     pub simulated_cpus: Vec<u32>,
-    /// Pages that each of them touches (M4).
+    /// Pages that each simulated CPU touches (M4).
     pub simulated_pages: u32,
-    /// Start of all random choices.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Sizes {
-    /// Work of less than a minute on two cores, with a CPU for each of this machine's, up to 64.
+    /// Returns sizes that take less than a minute on two cores, with as many CPUs as this machine has, up to
+    /// 64.
     #[must_use]
     pub fn for_this_machine() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(CPUS_MAX) as u32);
@@ -211,22 +212,22 @@ impl Sizes {
     }
 }
 
-/// How far the measurements are.
+/// The progress of the measurements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// What is measured next.
+    /// The mechanism that is measured next.
     pub mechanism: Mechanism,
-    /// Mechanisms that are done.
+    /// Number of mechanisms done.
     pub done: usize,
-    /// Mechanisms in all.
+    /// Total number of mechanisms.
     pub total: usize,
 }
 
-/// Measures `mechanisms` one after the other until `stop` becomes true; one that was not finished by
+/// Measures `mechanisms` one after another until `stop` becomes true. A mechanism that is not finished by
 /// then is left out.
 ///
 /// # Panics
-/// When the allocator breaks, or the host has no memory for the emulated machines.
+/// Panics if the allocator panics, or the host has no memory for the emulated machines.
 pub fn measure(
     mechanisms: &[Mechanism],
     sizes: &Sizes,
@@ -249,7 +250,7 @@ pub fn measure(
     all
 }
 
-/// The threads of measurements with several, in words.
+/// Describes the threads of measurements with several threads.
 fn threads_text(sizes: &Sizes) -> String {
     match sizes.cpus.get() {
         1 => "1 CPU".to_owned(),
@@ -257,7 +258,7 @@ fn threads_text(sizes: &Sizes) -> String {
     }
 }
 
-/// Whether the caller wants the measurements to end.
+/// Whether the caller has requested an end of the measurements.
 fn stops(stop: &AtomicBool) -> bool {
-    stop.load(Ordering::Relaxed) // nothing but the flag itself is read
+    stop.load(Ordering::Relaxed) // Relaxed: only the flag itself is read
 }

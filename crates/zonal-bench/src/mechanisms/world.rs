@@ -1,8 +1,8 @@
-//! Emulated machines that run natively: the allocator that ships, on the cores of this machine.
+//! Emulated machines that run natively: the released allocator, on the cores of this machine.
 //!
-//! Nodes, CPUs and frames are only described; there is no memory behind the frames. A thread states
-//! which CPU it is, so one thread can stand for many CPUs in a fixed order. The measurement moves the
-//! clock. Every lock counts how often it is acquired. Neighbours: `m1.rs` to `m5.rs` measure here.
+//! Nodes, CPUs and frames are only described; there is no memory behind the frames. A thread sets which CPU
+//! it acts as, so one thread can act as many CPUs in a fixed order. The measurement advances the clock. Every
+//! lock counts how often it is acquired. Neighbours: `mechanisms/m1.rs` to `m5.rs` use it.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -18,11 +18,11 @@ use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Platform};
 use zonal_machine::{MachineModel, NodeModel, OwnedMachine, Presence, Settings, ZoneModel};
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
-/// Tries of a spinning lock before the waiter yields its core, whose holder may be preempted.
+/// Tries of a spinning lock before the waiter yields its core, because the holder may be preempted.
 const SPINS: u32 = 200;
-/// Frames that each node's memory is aligned to: the largest block, several times.
+/// Alignment of each node's memory in frames: several times the largest block.
 const ALIGN: u64 = 1 << 12;
 
 thread_local! {
@@ -31,17 +31,17 @@ thread_local! {
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes the calling thread CPU `cpu` of every emulated machine.
+/// Sets the CPU that the calling thread acts as, on every emulated machine.
 pub(super) fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
-/// Locks that the calling thread has acquired so far.
+/// Returns the number of locks that the calling thread has acquired.
 pub(super) fn locks_acquired() -> u64 {
     LOCKED.get()
 }
 
-/// CPU time that the calling thread has used so far, in nanoseconds. Waiting for a core does not count,
+/// Returns the CPU time that the calling thread has used, in nanoseconds. Waiting for a core does not count,
 /// spinning does.
 pub(super) fn cpu_time_ns() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
@@ -80,13 +80,13 @@ impl RawLock for CountedLock {
 
 /// How the CPUs of an emulated machine access their pagesets.
 pub(super) trait Access: Send + Sync + Sized + 'static {
-    /// The core's implementation of it.
+    /// The core's implementation of the access.
     type Local: CpuLocal<Native<Self>>;
-    /// Its only value.
+    /// The only value of this type.
     const LOCAL: Self::Local;
 }
 
-/// One thread on a machine with one CPU: plain loads and stores.
+/// Access by one thread on a machine with one CPU: plain loads and stores.
 pub(super) struct Single;
 
 impl Access for Single {
@@ -94,7 +94,7 @@ impl Access for Single {
     const LOCAL: Pinned = Pinned(OneCpu);
 }
 
-/// Any number of threads and CPUs: one atomic exchange an operation.
+/// Access by any number of threads and CPUs: one atomic exchange per operation.
 pub(super) struct Shared;
 
 impl Access for Shared {
@@ -102,7 +102,7 @@ impl Access for Shared {
     const LOCAL: TryLock = TryLock;
 }
 
-/// The platform: native atomics, and what a measurement controls.
+/// The platform: native atomics, and the state that a measurement controls.
 pub(super) struct Native<A: Access> {
     local: A::Local,
     now_ns: AtomicU64,
@@ -111,19 +111,20 @@ pub(super) struct Native<A: Access> {
 
 impl<A: Access> Native<A> {
     fn new() -> Self {
-        // Wiping is due once a second since 0: start later, so that the first scan finds it due.
+        // Clearing full bits is due once per second since 0. The clock starts later, so that it is due at the
+        // first scan.
         let now_ns = AtomicU64::new(10 * SECOND_NS);
         Self { local: A::LOCAL, now_ns, reclaimer: OnceLock::new() }
     }
 
-    /// Sets who can give frames back; once.
+    /// Sets the reclaimer; may be called once.
     pub(super) fn set_reclaimer(&self, reclaimer: &'static dyn Reclaimer) {
         assert!(self.reclaimer.set(reclaimer).is_ok(), "an emulated machine has one reclaimer");
     }
 
-    /// Moves the clock on.
+    /// Advances the clock.
     pub(super) fn advance_ns(&self, ns: u64) {
-        self.now_ns.fetch_add(ns, Ordering::Relaxed); // only the measurement moves it
+        self.now_ns.fetch_add(ns, Ordering::Relaxed); // Relaxed: only the measurement advances it
     }
 }
 
@@ -146,7 +147,7 @@ impl<A: Access> Platform for Native<A> {
 
     #[inline]
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // only the measurement moves it
+        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // Relaxed: only the measurement advances it
     }
 
     fn is_reclaiming(&self) -> bool {
@@ -168,13 +169,13 @@ pub(super) type World<'m, A> = Allocator<'m, Native<A>>;
 /// A node of an emulated machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// CPUs on it; ids go on from node to node.
+    /// Number of its CPUs; ids continue from node to node.
     pub(super) cpus: u32,
-    /// Its frames, all managed.
+    /// Number of its frames, all managed.
     pub(super) frames: u64,
 }
 
-/// A machine of 4 KiB pages with one zone on each of `nodes`.
+/// Returns a machine of 4 KiB pages with one zone on each of `nodes`.
 pub(super) fn machine(nodes: &[Node], distance: impl Fn(usize, usize) -> u8) -> MachineModel {
     let (mut cpu, mut frame) = (0, ALIGN);
     let (mut models, mut zones) = (Vec::new(), Vec::new());
@@ -214,7 +215,7 @@ type Metadata = Vec<Box<[MaybeUninit<u8>]>>;
 /// Calls `work` with an allocator over `model` for each of `configs`.
 ///
 /// # Panics
-/// When a configuration does not fit the machine.
+/// Panics if a configuration does not suit the machine.
 pub(super) fn with_worlds<A: Access, R>(
     model: &MachineModel,
     configs: &[Config],
@@ -226,7 +227,8 @@ pub(super) fn with_worlds<A: Access, R>(
     work(&worlds.collect::<Vec<_>>())
 }
 
-/// An allocator over `model` that lives as long as the process, so that its reclaimer can refer to it.
+/// Creates an allocator over `model` that lives as long as the process, so that its reclaimer can refer to
+/// it.
 pub(super) fn lasting_world<A: Access>(model: &MachineModel, config: &Config) -> &'static World<'static, A> {
     let owned = OwnedMachine::from(model);
     let metadata = Box::leak(Box::new(metadata_of::<A>(&owned, config)));

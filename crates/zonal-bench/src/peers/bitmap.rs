@@ -1,5 +1,5 @@
-//! `bitmap-allocator`: a tree of bitmaps that hands out the lowest frame, here under a spin lock, since
-//! it brings none.
+//! `bitmap-allocator`: a tree of bitmaps that allocates the lowest frame, here under a spin lock, because it
+//! has none of its own.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use crate::contender::{Contender, Entry, Ready, Reason};
 /// Version of the crate.
 const VERSION: &str = "0.4.6";
 
-/// Bytes of stack on which even an unoptimised build can make the largest tree of 2.3 MiB.
+/// Bytes of stack that suffice even for an unoptimised build to create the largest tree of 2.3 MiB.
 const STACK_BYTES: usize = 64 << 20;
 
 struct Bitmap<B>(SpinMutex<Box<B>>);
@@ -53,7 +53,7 @@ impl<B: BitAlloc + Send + 'static> Contender for Bitmap<B> {
     }
 }
 
-/// A pool of frame numbers from 0, with the smallest tree that holds them.
+/// Returns the entry: a pool of frame numbers from 0, with the smallest tree that holds them.
 pub(super) fn entry() -> Entry {
     Entry::of_any("bitmap-allocator", VERSION, |frames| {
         let count = frames.get() as usize;
@@ -68,7 +68,7 @@ pub(super) fn entry() -> Entry {
 }
 
 fn ready<B: BitAlloc + Send + 'static>(count: usize) -> Result<Box<dyn Ready>, Reason> {
-    // The crate makes its trees on the stack.
+    // The crate creates its trees on the stack.
     let make = thread::Builder::new().stack_size(STACK_BYTES).spawn(Box::<B>::default);
     let tree = make.map_err(|error| format!("no thread to make its tree: {error}"))?.join();
     let mut tree = tree.map_err(|_| "its tree could not be made")?;

@@ -1,4 +1,4 @@
-//! `buddy_system_allocator`: free blocks in trees, all of them under one spin lock.
+//! `buddy_system_allocator`: free blocks in trees, all under one spin lock.
 
 use buddy_system_allocator::LockedFrameAllocator;
 use zonal::units::{Order, PageCount, Pfn};
@@ -6,7 +6,7 @@ use zonal_workload::PageSource;
 
 use crate::contender::{Contender, Entry};
 
-/// Orders it has: 0 to 10.
+/// Number of orders: 0 to 10.
 const ORDERS: usize = 11;
 
 /// Version of the crate.
@@ -39,7 +39,7 @@ impl Contender for BuddySystem {
     }
 }
 
-/// A pool of frame numbers from 0.
+/// Returns the entry: a pool of frame numbers from 0.
 pub(super) fn entry() -> Entry {
     Entry::new("buddy_system_allocator", VERSION, |frames: PageCount| {
         let allocator = LockedFrameAllocator::new();

@@ -1,8 +1,8 @@
-//! `mimalloc` and `jemalloc`: heaps for programs, asked for objects of whole pages.
+//! `mimalloc` and `jemalloc`: general-purpose heaps, used here for objects of whole pages.
 //!
-//! They are called directly and never become the heap of this process. A block is an object of its
-//! size, aligned to a page; what it is named here is its address divided by the page size. Their pools
-//! are as large as they like: the frames of a pool say only how much the workload takes.
+//! They are called directly and never become the global heap of this process. A block is an object of its
+//! size, aligned to a page; its frame number is its address divided by the page size. They choose the size of
+//! their pools: the frames of a pool only determine how much the workload allocates.
 
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -42,7 +42,7 @@ impl<A: GlobalAlloc> PageSource for Source<'_, A> {
     #[inline]
     fn give(&mut self, page: Pfn, order: Order) {
         let object = std::ptr::with_exposed_provenance_mut((page.get() as usize) << PAGE_SHIFT);
-        // SAFETY: the object was taken with this layout and is given back once.
+        // SAFETY: the object was allocated with this layout and is freed once.
         unsafe { self.0.dealloc(object, layout(order)) };
     }
 }
@@ -55,12 +55,12 @@ impl<A: GlobalAlloc + Send + Sync + 'static> Contender for Heap<A> {
     }
 }
 
-/// Objects of mimalloc.
+/// Returns the entry of mimalloc.
 pub(super) fn mimalloc() -> Entry {
     Entry::new("mimalloc", MIMALLOC, |_| Ok(Heap(MiMalloc))).without_pool()
 }
 
-/// Objects of jemalloc.
+/// Returns the entry of jemalloc.
 pub(super) fn jemalloc() -> Entry {
     Entry::new("jemalloc", JEMALLOC, |_| Ok(Heap(Jemalloc))).without_pool()
 }

@@ -1,7 +1,7 @@
-//! `frame-alloc`: its depot, a cache for each CPU and one for all, over its lock-free buddy.
+//! `frame-alloc`: its depot, which has a cache per CPU and a shared one over a lock-free buddy.
 //!
-//! It keeps its bitmaps in the memory it manages, so it is given real memory, of which it touches no
-//! more than those.
+//! It keeps its bitmaps in the memory that it manages, so it gets real memory, of which it touches only the
+//! bitmaps.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -18,11 +18,11 @@ use crate::PAGE_SHIFT;
 use crate::contender::{Contender, Entry, Reason};
 use crate::floor::area;
 
-/// Orders it has: 0 to 10.
+/// Number of orders: 0 to 10.
 const ORDERS: usize = 11;
-/// CPUs with a cache of their own; more share.
+/// Number of CPUs with a cache of their own; further CPUs share.
 const SLOTS: usize = 256;
-/// Bytes of its largest block, to which its memory is aligned.
+/// Bytes of its largest block, which is also the alignment of its memory.
 const BLOCK_BYTES: usize = 1 << (PAGE_SHIFT as usize + ORDERS - 1);
 
 /// Version of the crate.
@@ -42,7 +42,7 @@ impl CpuId for Cpu {
     }
 }
 
-/// Addresses of a mapping that was exposed.
+/// The addresses of an exposed mapping.
 struct Exposed;
 
 // SAFETY: the only mapping used is exposed as a whole before the allocator sees its address.
@@ -58,7 +58,7 @@ unsafe impl Provenance for Exposed {
 
 struct FrameAlloc {
     depot: Box<Depot>,
-    /// What `depot` manages.
+    /// The memory that `depot` manages.
     _memory: MmapMut,
 }
 
@@ -81,7 +81,7 @@ impl PageSource for Source<'_> {
     #[inline]
     fn give(&mut self, page: Pfn, order: Order) {
         let address = (page.get() as usize) << PAGE_SHIFT;
-        // SAFETY: the block was taken with this order and is given back once.
+        // SAFETY: the block was allocated with this order and is freed once.
         unsafe { self.0.deallocate_physical(FRAME, count(order), address) };
     }
 }
@@ -94,7 +94,7 @@ impl Contender for FrameAlloc {
     }
 }
 
-/// A pool of addresses.
+/// Returns the entry: a pool of addresses.
 pub(super) fn entry() -> Entry {
     Entry::new("frame-alloc", VERSION, make)
 }
@@ -106,8 +106,8 @@ fn make(frames: PageCount) -> Result<FrameAlloc, Reason> {
     let base = memory.as_mut_ptr().expose_provenance().next_multiple_of(BLOCK_BYTES);
     let depot = Box::new(Depot::new(FRAME, SummaryBuddyAllocator::new(FRAME)));
     let usable = [PhysRange { base, len: bytes }];
-    // SAFETY: the range lies in the mapping, which nobody else uses and which outlives the allocator;
-    // no other thread knows the allocator yet.
+    // SAFETY: the range is in the mapping, which has no other user and outlives the allocator; no other
+    // thread has a reference to the allocator yet.
     unsafe { depot.try_init(base, bytes, &usable) }.map_err(|error| error.to_string())?;
     Ok(FrameAlloc { depot, _memory: memory })
 }

@@ -1,7 +1,7 @@
-//! Other allocators, set up as their own documentation says.
+//! Other allocators, set up as their own documentation recommends.
 //!
-//! Each file is one of them, or a family with one interface. Their versions are constants that a test
-//! holds against the lock file. Heaps written in C are behind the cargo feature `c-peers`.
+//! Each file is one allocator, or a family with one interface. Their versions are constants that a test
+//! compares with the lock file. Heaps written in C are behind the cargo feature `c-peers`.
 
 mod bitmap;
 mod buddy_system;
@@ -11,10 +11,10 @@ mod frame_alloc;
 
 use crate::contender::Entry;
 
-/// Peers that only builds with the cargo feature `c-peers` have.
+/// Peers that exist only in builds with the cargo feature `c-peers`.
 pub const C_PEERS: [&str; 2] = ["mimalloc", "jemalloc"];
 
-/// All peers of this build.
+/// Returns all peers of this build.
 #[must_use]
 pub fn peers() -> Vec<Entry> {
     vec![
@@ -32,7 +32,7 @@ pub fn peers() -> Vec<Entry> {
 mod tests {
     use super::*;
 
-    /// Name of the crate that has a peer.
+    /// Returns the name of the crate of a peer.
     fn package(peer: &str) -> &str {
         if peer == "jemalloc" { "tikv-jemallocator" } else { peer }
     }

@@ -1,4 +1,4 @@
-//! `zonal bench figures`: what is no time of a pair, beside its goals.
+//! `zonal bench figures`: measures figures other than the time of a pair, and compares them with their goals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,23 +12,23 @@ use crate::outcome::{Failure, print, tell};
 use crate::progress;
 use crate::values::Size;
 
-/// Measure what is no time of a pair: fragmentation, scans past full nodes, start-up, metadata
+/// Measure figures other than the time of a pair: fragmentation, scans past full nodes, start-up, metadata
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(super) struct FigureArgs {
-    /// Which figures; see below [default: all]
+    /// The figures to measure; see below [default: all]
     #[arg(value_name = "FIGURES", value_parser = part)]
     parts: Vec<Part>,
 
     #[command(flatten)]
     peers: PeerArgs,
 
-    /// Memory of pools whose fragmentation is measured; goals are for 4GiB [default: 4GiB, or half of what
-    /// is available]
+    /// Memory of pools whose fragmentation is measured; goals are for 4GiB [default: 4GiB, or half of the
+    /// available memory]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pool: Option<Size>,
 
-    /// Start of all random choices; goals are for 1
+    /// Seed of all random choices; goals are for 1
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -58,7 +58,7 @@ fn part(name: &str) -> Result<Part, String> {
     })
 }
 
-/// Takes the figures and prints them.
+/// Measures the figures and prints them.
 pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
     let interrupted = watch_for_interrupt()?;
     warn_of_slow_build();
@@ -80,14 +80,14 @@ pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
 }
 
 fn judge(interrupted: &AtomicBool) -> Result<(), Failure> {
-    // Relaxed: nothing but the flag itself is read.
+    // Relaxed: only the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; what was finished is printed"));
     }
     Ok(())
 }
 
-/// A figure for scripts. Its keys and their order are a promise.
+/// A figure for scripts. Its keys and their order are stable.
 #[derive(Serialize)]
 struct Line<'a> {
     figure: &'a str,

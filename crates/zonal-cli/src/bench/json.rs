@@ -1,7 +1,7 @@
-//! The rows of a bench as one JSON document, for scripts. Its keys and their order are a promise.
+//! The rows of a bench as one JSON document, for scripts. Its keys and their order are stable.
 //!
-//! Times are CPU time in nanoseconds. `instructions_per_pair` is null where they cannot be counted,
-//! ratios are null where there is nothing to compare with.
+//! Times are CPU time in nanoseconds. `instructions_per_pair` is null if instructions cannot be counted;
+//! ratios are null if there is nothing to compare with.
 
 use serde::Serialize;
 use zonal_bench::{Report, Row};
@@ -21,7 +21,7 @@ struct Line<'a> {
     rounds: usize,
 }
 
-/// The document and a line break.
+/// Returns the document and a line break.
 pub(super) fn render(report: &Report) -> String {
     let lines: Vec<Line<'_>> = report.rows.iter().map(line).collect();
     serde_json::to_string(&lines).expect("numbers and names are always JSON") + "\n"

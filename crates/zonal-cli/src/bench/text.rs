@@ -1,4 +1,4 @@
-//! The rows of a bench for people: a table for each workload, and what they should know about it.
+//! The rows of a bench as text: a table for each workload, and remarks on it.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use zonal_bench::{Bench, Report, Row, Skipped};
 
 use crate::run::text::{counted, size};
 
-/// Failed requests for each pair from which they are worth a remark.
+/// Failed requests per pair from which a remark is printed.
 const FAILED_MIN: f64 = 0.01;
 
 pub(super) fn render(bench: &Bench, report: &Report) -> String {
@@ -77,7 +77,7 @@ fn ns(ns: f64) -> String {
     if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
 
-/// What was not measured as one might expect, a line each.
+/// Returns remarks on unexpected conditions of the measurement, one line each.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(
@@ -95,7 +95,7 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Who was left out, a line for each workload and reason.
+/// Returns the contenders that were left out, one line per workload and reason.
 fn skipped(all: &[Skipped]) -> impl Iterator<Item = String> {
     let groups = all.chunk_by(|a, b| (a.workload, &a.reason) == (b.workload, &b.reason));
     groups.map(|group| {

@@ -1,4 +1,4 @@
-//! The experiments that are built in, for people and for scripts.
+//! Lists the built-in experiments, as text and as JSON.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 use zonal_lab::experiment::Plan;
 use zonal_lab::experiment::results::Role;
 
-/// Widest line.
+/// Largest width of a line.
 const WIDTH: usize = 100;
 
 #[derive(Serialize)]
@@ -29,7 +29,7 @@ struct Variant<'a> {
     about: &'a str,
 }
 
-/// The document and a line break.
+/// Returns the document and a line break.
 pub(super) fn json(plans: &[Plan]) -> String {
     let listed = plans.iter().map(|plan| Listed {
         name: &plan.name,

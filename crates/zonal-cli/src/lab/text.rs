@@ -1,4 +1,4 @@
-//! Results for people: a table with a row for each case and figure, and a column for each variant.
+//! Results as text: a table with a row for each case and figure, and a column for each variant.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -40,13 +40,13 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf]) -> Strin
 
 /// A line of the table: one figure of one case.
 struct Line<'r> {
-    /// Any of its rows.
+    /// Any of the line's rows.
     first: &'r Row,
-    /// By place of the variant.
+    /// The rows, by index of the variant.
     rows: Vec<Option<&'r Row>>,
 }
 
-/// All lines, in the order in which their figures come first.
+/// Returns all lines, in the order in which their figures first appear.
 fn lines(results: &Results) -> Vec<Line<'_>> {
     let infos = results.variants.iter().enumerate();
     let places: HashMap<&str, usize> = infos.map(|(place, info)| (&*info.name, place)).collect();
@@ -63,7 +63,7 @@ fn lines(results: &Results) -> Vec<Line<'_>> {
     lines
 }
 
-/// Names of the columns of cases.
+/// Returns the names of the columns of cases.
 fn columns(results: &Results) -> Vec<&str> {
     let mut seen = HashSet::new();
     let names = results.rows.iter().flat_map(|row| &row.case).map(|(name, _)| &**name);
@@ -72,7 +72,7 @@ fn columns(results: &Results) -> Vec<&str> {
 
 fn table(results: &Results) -> String {
     let columns = columns(results);
-    // Each variant, and whether it has anything to be compared with.
+    // Each variant, and whether any of its rows has a published value to compare with.
     let compared = results.rows.iter().filter(|row| row.published.is_some());
     let compared: HashSet<&str> = compared.map(|row| &*row.variant).collect();
     let variants = results.variants.iter().map(|info| (&*info.name, compared.contains(&*info.name)));
@@ -110,7 +110,7 @@ fn cell(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }
 
-/// Four significant digits, and no fraction of thousands.
+/// Formats a number with four significant digits, and no fraction from 1000 on.
 fn figure(value: f64) -> String {
     let size = value.abs();
     let digits = if size == 0.0 || size >= 1000.0 {
@@ -125,7 +125,7 @@ fn percent(value: f64) -> String {
     format!("{value:+.1} %")
 }
 
-/// A line about the figure that is furthest off; none where nothing is compared.
+/// Returns a line about the figure that deviates most; `None` if nothing is compared.
 fn worst<'r>(what: &str, rows: impl Iterator<Item = &'r Row>) -> Option<String> {
     let errors = rows.filter_map(|row| Some((row.error_pct()?, row)));
     let (error, row) = errors.max_by(|(a, _), (b, _)| a.abs().total_cmp(&b.abs()))?;
@@ -144,7 +144,8 @@ mod tests {
 
     use super::*;
 
-    /// As many figures as experiments can have, each of a case of its own, in two variants.
+    /// Returns the largest number of figures that experiments can have, each of its own case, in two
+    /// variants.
     fn many(cases: usize) -> Results {
         let names = ["before", "after"];
         let row = |at: usize, variant: &str| Row {
@@ -175,7 +176,7 @@ mod tests {
         }
     }
 
-    /// The time of a table grows with its rows: with their square it would be many minutes here.
+    /// The time of a table is linear in its rows; if it were quadratic, this test would take many minutes.
     #[test]
     fn a_long_table_is_laid_out_at_once() {
         let (sender, laid_out) = mpsc::channel();

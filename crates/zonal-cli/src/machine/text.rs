@@ -1,7 +1,7 @@
-//! The report on a machine as aligned text for people.
+//! The report on a machine as aligned text.
 //!
-//! Everything is shown of machines one can take in at a glance; of larger ones the first nodes
-//! and a summary. The JSON report always has all.
+//! Small machines are shown in full; larger ones as their first nodes and a summary. The JSON report always
+//! contains everything.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,11 +12,11 @@ use zonal_machine::{Check, Escaped, MachineModel, Measured, Report, Rules, Sever
 
 /// Largest machine whose distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
-/// Rows shown of a table before it is cut.
+/// Rows of a table that are shown before it is cut.
 const ROWS_MAX: usize = 64;
-/// Entries shown of a list or a row of counts before it is cut.
+/// Entries of a list or a row of counts that are shown before it is cut.
 const ENTRIES_MAX: usize = 32;
-/// Columns that sentences are wrapped to.
+/// Width to which sentences are wrapped.
 const LINE_WIDTH: usize = 110;
 
 pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report) -> String {
@@ -59,7 +59,7 @@ fn size(pages: u64, page_bytes: u32) -> String {
     readable_size(PageCount::new(pages), page_bytes)
 }
 
-/// A table whose columns are numbers, except those listed as text.
+/// Formats a table whose columns are numbers, except those listed as text.
 fn table(header: &[&str], text_columns: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -87,7 +87,7 @@ fn table(header: &[&str], text_columns: &[usize], rows: impl Iterator<Item = Vec
     out
 }
 
-/// Ids as Linux prints sets of them: `0-3,8`.
+/// Formats ids as Linux prints sets of them: `0-3,8`.
 fn ranges(ids: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &id in ids {
@@ -204,7 +204,7 @@ fn checks(report: &Report) -> String {
     out + &at_boot(report)
 }
 
-/// Checks with both values; nothing where there are none.
+/// Formats checks with both values; returns an empty text if there are none.
 fn check_table<'a>(title: &str, predicted: &str, checks: impl Iterator<Item = &'a Check>) -> String {
     let value = |value: &Measured| match value {
         Measured::One(one) => one.to_string(),
@@ -218,7 +218,7 @@ fn check_table<'a>(title: &str, predicted: &str, checks: impl Iterator<Item = &'
     table(&[title, predicted, "observed"], &[0, 1, 2], rows)
 }
 
-/// What explains values as computed at boot, and how they come to be computed again.
+/// Explains values that were computed at boot, and how to have them recomputed.
 fn at_boot(report: &Report) -> String {
     let Some(at_boot) = &report.at_boot else { return String::new() };
     let frames = |fewer: u64| format!("{fewer} frames ({})", size(fewer, report.page_bytes));

@@ -1,5 +1,4 @@
-//! What the mechanisms gain and cost as one JSON document, for scripts. Its keys and their order are a
-//! promise.
+//! Gains and costs of the mechanisms as one JSON document, for scripts. Its keys and their order are stable.
 
 use serde::Serialize;
 use zonal_bench::mechanisms::{Findings, Kind, Measure};
@@ -15,7 +14,7 @@ struct Line<'a> {
     simulated: bool,
 }
 
-/// The document and a line break.
+/// Returns the document and a line break.
 pub(super) fn render(findings: &[Findings]) -> String {
     let lines: Vec<Line<'_>> = findings
         .iter()
@@ -24,7 +23,7 @@ pub(super) fn render(findings: &[Findings]) -> String {
     serde_json::to_string(&lines).expect("numbers and names are always JSON") + "\n"
 }
 
-/// A line for each variant.
+/// Returns one line for each variant.
 fn lines<'a>(found: &'a Findings, measure: &'a Measure) -> impl Iterator<Item = Line<'a>> {
     found.variants.iter().zip(&measure.values).map(|(&variant, &value)| Line {
         mechanism: found.mechanism.name(),

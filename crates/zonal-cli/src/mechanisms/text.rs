@@ -1,5 +1,5 @@
-//! What the mechanisms gain and cost as tables for people: a line for each figure, a column for each
-//! variant, costs below gains. A page has 100 columns.
+//! Gains and costs of the mechanisms as tables: a line for each figure, a column for each variant, costs
+//! below gains. Lines are at most 100 columns wide.
 
 use std::num::NonZeroUsize;
 
@@ -8,16 +8,16 @@ use zonal_bench::mechanisms::{Findings, Kind, Measure};
 
 use crate::run::text::counted;
 
-/// Columns of a terminal that a line may take.
+/// Width of a line.
 const COLUMNS: usize = 100;
-/// Columns that labels of figures take at least, so that tables line up.
+/// Least width of the labels of figures, so that tables are aligned.
 const LABEL_COLUMNS: u16 = 46;
 /// Indent of everything below the name of a mechanism.
 const INDENT: &str = "    ";
-/// Names of variants longer than this are broken at their hyphen.
+/// Longest name of a variant; longer ones are broken at their hyphen.
 const NAME_COLUMNS: usize = 9;
 
-/// The text of all of them.
+/// Returns the text of all mechanisms.
 pub(super) fn render(findings: &[Findings]) -> String {
     if findings.is_empty() {
         return String::new();
@@ -49,7 +49,7 @@ fn section(found: &Findings) -> String {
     heading + &lines.join("\n") + "\n"
 }
 
-/// A sentence or two below the heading.
+/// Formats a sentence or two below the heading.
 fn paragraph(beginning: &str, text: &str) -> String {
     let options = textwrap::Options::new(COLUMNS).initial_indent(INDENT).subsequent_indent(INDENT);
     textwrap::fill(&format!("{beginning}{text}"), options)
@@ -89,12 +89,12 @@ fn label(measure: &Measure) -> String {
     format!("{}{simulated}", measure.label)
 }
 
-/// A long name on two lines.
+/// Breaks a long name into two lines.
 fn broken(name: &str) -> String {
     if name.len() > NAME_COLUMNS { name.replacen('-', "\n", 1) } else { name.to_owned() }
 }
 
-/// Three digits that count; whole numbers are told whole.
+/// Formats a number with three significant digits; integers in full.
 fn number(value: f64) -> String {
     match value.abs() {
         _ if value.fract() == 0.0 => format!("{value:.0}"),

@@ -1,6 +1,6 @@
 //! Options of `zonal run` that choose rules and settings of the allocator.
 //!
-//! Neighbours: `values.rs` and `values/rules.rs` read them, `zonal::Config` says what they mean.
+//! Neighbours: `values.rs` and `values/rules.rs` parse them, `zonal::Config` documents them.
 
 use clap::Args;
 use zonal::Config;
@@ -22,7 +22,7 @@ pub(crate) struct AllocatorArgs {
           allow_hyphen_values = true)]
     high_fraction: u32,
 
-    /// How zones found full are remembered
+    /// How full zones are remembered
     #[arg(long, value_name = "HOW", default_value = "on")]
     zonelist_cache: CacheArg,
 
@@ -31,13 +31,13 @@ pub(crate) struct AllocatorArgs {
     #[arg(long, value_name = "MODE", value_parser = values::node_reclaim, default_value = "off")]
     node_reclaim: NodeReclaim,
 
-    /// Reclaim no node farther away than D, from 0 to 255; a node is 10 away from itself. The
-    /// zonelist cache's modes published, cache-first and original ignore it
+    /// Do not reclaim nodes farther away than D, from 0 to 255; a node's distance to itself is 10. The
+    /// zonelist cache modes published, cache-first and original ignore it
     #[arg(long, value_name = "D", value_parser = values::reclaim_distance, default_value = "30",
           allow_hyphen_values = true)]
     reclaim_distance: u8,
 
-    /// Reclaim no node of which no more than so many percent could be given up
+    /// Do not reclaim a node unless more than this percentage of its memory is reclaimable
     #[arg(long, value_name = "PERCENT", default_value = "1", allow_hyphen_values = true)]
     min_unmapped: Percent,
 
@@ -45,9 +45,9 @@ pub(crate) struct AllocatorArgs {
     #[arg(long, value_name = "RULE", default_value = "accumulate")]
     node_load: NodeLoadArg,
 
-    /// How far counters of a CPU may differ: scaled with the machine, first-posting (scaled as first posted in
-    /// 2006: at most 120, by present memory) or fixed:N; then any of ,to-zero (folds do not overstep),
-    /// ,and-machine (with totals of the machine) and ,unchanged (not lowered under pressure)
+    /// How far the counters of a CPU may differ: scaled with the machine, first-posting (scaled as first
+    /// posted in 2006: at most 120, by present memory) or fixed:N; then any of ,to-zero (folds do not
+    /// overstep), ,and-machine (with totals of the machine) and ,unchanged (not lowered under pressure)
     #[arg(long, value_name = "RULE", default_value = "scaled", allow_hyphen_values = true)]
     counters: Counters,
 
@@ -57,7 +57,7 @@ pub(crate) struct AllocatorArgs {
 }
 
 impl AllocatorArgs {
-    /// The configuration that they describe.
+    /// Returns the configuration that the options describe.
     pub(super) fn config(&self) -> Config {
         let (Counters(counters), Percent(min_unmapped_percent)) = (self.counters, self.min_unmapped);
         Config {

@@ -1,9 +1,9 @@
-//! The report of a run as one JSON document, for scripts. Its keys and their order are a promise.
+//! The report of a run as one JSON document, for scripts. Its keys and their order are stable.
 //!
-//! Latencies are in nanoseconds, counts of frames and events have no unit. `ns_per_pair` is null
-//! when no pair was done. `reclaim.background` counts how often a worker was woken,
-//! `reclaim.direct` the requests that had to reclaim by themselves. Settings have Linux's names where it has
-//! them, zones the keys of `zonal machine --json`.
+//! Latencies are in nanoseconds, counts of frames and events have no unit. `ns_per_pair` is null if no pair
+//! was completed. `reclaim.background` counts how often a worker was woken, `reclaim.direct` the requests
+//! that had to reclaim directly. Settings have Linux's names where Linux has them; zones have the keys of
+//! `zonal machine --json`.
 
 use std::collections::BTreeMap;
 
@@ -31,12 +31,12 @@ struct Document {
     accounting: Accounting,
     bound_to_nodes: bool,
     settings: NamedSettings,
-    /// By node.
+    /// Fallback order by node.
     fallback_order: BTreeMap<u16, Vec<u16>>,
     zones: Vec<Zone>,
 }
 
-/// Settings by name, with values as options take them.
+/// Settings by name, with values in the form that options take.
 #[derive(Serialize)]
 pub(super) struct NamedSettings {
     pub(super) tuning: String,
@@ -59,7 +59,7 @@ struct Zone {
     min: u64,
     low: u64,
     high: u64,
-    /// By limit: DMA, DMA32, Normal, Movable, Device.
+    /// Reserve by limit: DMA, DMA32, Normal, Movable, Device.
     protection: Vec<u64>,
     batch: u64,
     pageset_high_min: u64,
@@ -122,13 +122,13 @@ struct Accounting {
     balanced: bool,
 }
 
-/// The document and a line break.
+/// Returns the document and a line break.
 pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
     let text = serde_json::to_string(&document(pool, report));
     text.expect("numbers and names are always JSON") + "\n"
 }
 
-/// The names and values of settings.
+/// Returns the names and values of settings.
 pub(super) fn named(settings: &Settings) -> NamedSettings {
     NamedSettings {
         tuning: name_of::<TuningArg, _>(settings.tuning),
@@ -146,7 +146,7 @@ pub(super) fn named(settings: &Settings) -> NamedSettings {
 
 fn zone(zone: &ZoneSnapshot) -> Zone {
     let (marks, limits) = (zone.watermarks, zone.pageset_limits);
-    // The column of devices repeats the last, as in Linux.
+    // The column of device memory repeats the last one, as in Linux.
     let columns = zone.reserve.iter().chain(zone.reserve.last());
     Zone {
         node: zone.node.get(),

@@ -1,4 +1,4 @@
-//! How far a run is. Neighbours: `crate::progress` draws.
+//! Progress of a run. Neighbours: `crate::progress` draws it.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use zonal_workload::{self as workload, Plan};
 use super::text::si;
 use crate::progress::bar;
 
-/// A line for building a pool.
+/// A progress line for building a pool.
 pub(super) struct Building(ProgressBar);
 
-/// A line for running a workload.
+/// A progress line for running a workload.
 pub(super) struct Running {
     bar: ProgressBar,
     name: &'static str,
 }
 
-/// Shown while memory is taken from the kernel.
+/// Shows the progress while memory is allocated from the kernel.
 pub(super) fn of_building() -> Building {
     Building(bar(0, "taking memory {wide_bar} {bytes}/{total_bytes}"))
 }
 
-/// Shown while the workload runs.
+/// Shows the progress while the workload runs.
 pub(super) fn of_run(plan: &Plan) -> Running {
     Running { bar: bar(ms(plan.duration), "{msg} {wide_bar} {elapsed}"), name: plan.workload.name() }
 }

@@ -1,4 +1,4 @@
-//! The report of a run for people: one subject a line, with units.
+//! The report of a run as text: one subject per line, with units.
 
 use zonal::snapshot::Accounting;
 use zonal_bench::PoolReport;
@@ -6,7 +6,7 @@ use zonal_linux::{Placement, Pool};
 
 use crate::values::Nodes;
 
-/// Nodes whose names fit a line; of more only the count is told.
+/// Number of nodes whose names fit a line; of more nodes only the count is printed.
 const NODES_MAX: usize = 8;
 
 pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
@@ -128,7 +128,7 @@ fn pagesets(report: &PoolReport) -> String {
     )
 }
 
-/// The equation with its numbers.
+/// Formats the accounting equation with its numbers.
 pub(super) fn accounting(accounting: &Accounting) -> String {
     let Accounting { managed, free, in_pagesets, allocated } = accounting;
     format!("{managed} managed = {free} free + {in_pagesets} in pagesets + {allocated} allocated")
@@ -138,11 +138,11 @@ fn verdict(report: &PoolReport) -> &'static str {
     if report.is_balanced() { "balanced" } else { "NOT BALANCED" }
 }
 
-/// A number with one of the usual multiples.
+/// Formats a number with an SI-like suffix.
 pub(super) fn si(number: f64) -> String {
     let scales = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")];
     match scales.iter().find(|(from, _)| number >= *from) {
-        // Thousands are told whole up to ten thousand.
+        // Thousands below ten thousand are printed in full.
         Some(&(1e4, unit)) => format!("{:.1}{unit}", number / 1e3),
         Some((scale, unit)) => format!("{:.1}{unit}", number / scale),
         None => format!("{number:.0}"),
@@ -158,7 +158,7 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// Bytes with the unit people use.
+/// Formats a number of bytes with a suitable unit.
 pub(crate) fn size(bytes: u64) -> String {
     let scales = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")];
     let (scale, unit) = scales.into_iter().find(|(scale, _)| bytes >= *scale).unwrap_or((1 << 10, "KiB"));
@@ -166,7 +166,7 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// As in `1 thread`, `2 threads`.
+/// Formats a count and its noun: `1 thread`, `2 threads`.
 pub(crate) fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }

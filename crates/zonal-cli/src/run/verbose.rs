@@ -1,7 +1,8 @@
-//! What a pool is set to and what follows from it, for people: settings, fallback orders, and each zone's
-//! threshold and limits.
+//! The settings of a pool and the values derived from them, as text: settings, fallback orders, and each
+//! zone's threshold and limits.
 //!
-//! Neighbours: `text.rs` is the report that this follows, `json.rs` has the same for scripts.
+//! Neighbours: `run/text.rs` is the report that precedes this text, `run/json.rs` has the same data for
+//! scripts.
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
-//! Names of the allocator's rules, as options take them and reports show them.
+//! Names of the allocator's rules, as options take them and reports print them.
 //!
-//! Neighbours: `run/allocator.rs` and `machine.rs` have the options.
+//! Neighbours: `run/allocator.rs` and `machine.rs` define the options.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,11 +16,11 @@ use zonal::rules::stat_threshold::{
 /// How node load grows.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum NodeLoadArg {
-    /// One more each time (from 5.18)
+    /// Add one each time (from 5.18)
     Accumulate,
-    /// More by the nodes left (the published patch, 5.16 and 5.17)
+    /// Add the number of nodes left (the published patch, 5.16 and 5.17)
     Remaining,
-    /// Set to the nodes left (before 5.16)
+    /// Set to the number of nodes left (before 5.16)
     Assign,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum TuningArg {
     Fixed,
 }
 
-/// How zones found full are remembered.
+/// How full zones are remembered.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum CacheArg {
     On,
@@ -46,20 +46,20 @@ pub(crate) enum CacheArg {
 /// How invalid frees are detected.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum InvalidFreeArg {
-    /// Plain loads and stores: an invalid free that races with a valid one may be noticed late
+    /// Plain loads and stores: an invalid free that races with a valid one may be detected late
     Checked,
-    /// One atomic exchange a free: of racing frees of a block exactly one succeeds
+    /// One atomic exchange per free: of racing frees of a block exactly one succeeds
     Exact,
 }
 
-/// The name of a rule that an option chooses.
+/// Returns the name of a rule that an option selects.
 pub(crate) fn name_of<A: ValueEnum + Copy + Into<Rule>, Rule: PartialEq>(rule: Rule) -> String {
     let arg = A::value_variants().iter().find(|&&arg| arg.into() == rule);
     let name = arg.and_then(ValueEnum::to_possible_value).expect("every rule has an argument");
     name.get_name().to_owned()
 }
 
-/// Rules of zoned counters: that of thresholds, and others that differ from the defaults.
+/// The rules of zoned counters: the threshold rule, and others that differ from the defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counters(pub(crate) CounterRules);
 
@@ -112,7 +112,7 @@ fn threshold(text: &str) -> Result<ThresholdRule, String> {
     }
 }
 
-/// As the option takes it.
+/// Formats the rules in the form that the option takes.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CounterRules { threshold, fold, totals, pressure } = self.0;

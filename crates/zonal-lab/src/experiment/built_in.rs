@@ -1,15 +1,16 @@
-//! The experiments that come with the lab.
+//! The experiments that are compiled into the lab.
 //!
-//! Neighbours: `experiments/` has their files, `data/published/` the figures they are held against.
+//! Neighbours: the crate's `experiments/` folder has their files, `data/published/` the figures they are compared
+//! with.
 
-/// An experiment that comes with the lab, as files.
+/// A built-in experiment, as the texts of its files.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltIn {
-    /// Its name.
+    /// Name of the experiment.
     pub name: &'static str,
-    /// Its file.
+    /// Text of the experiment file.
     pub text: &'static str,
-    /// The files it names, and what is in them.
+    /// Names and texts of the files that it refers to.
     pub files: &'static [(&'static str, &'static str)],
 }
 
@@ -26,7 +27,7 @@ macro_rules! built_in {
     };
 }
 
-/// All of them, in the order of listing.
+/// All built-in experiments, in the order in which they are listed.
 pub const BUILT_IN: &[BuiltIn] = &[
     built_in!("zonelist-cache-2006", "zonelist-cache-2006.csv"),
     built_in!("zonelist-cache-2011", "zonelist-cache-2011.csv"),
@@ -36,10 +37,10 @@ pub const BUILT_IN: &[BuiltIn] = &[
     built_in!("zonelist-cache-worth",),
 ];
 
-/// A commented file to start an experiment of one's own from.
+/// A commented file from which users can start their own experiment.
 pub const EXAMPLE: &str = include_str!("../../experiments/example.toml");
 
-/// An experiment by its name.
+/// Returns the built-in experiment called `name`.
 #[must_use]
 pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
     BUILT_IN.iter().find(|known| known.name == name)

@@ -1,12 +1,12 @@
-//! What sets a case apart from the others of its experiment.
+//! The values that distinguish a case from the other cases of its experiment.
 //!
-//! Neighbours: `keys.rs` makes keys of maps of these.
+//! Neighbours: `experiment/keys.rs` turns these values into map keys.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What sets a case apart from the others of its experiment: names and values, in the order of the file.
+/// The names and values that distinguish a case from the others, in the order of the file.
 pub type CaseValues = Vec<(String, CaseValue)>;
 
 /// A value of a case.
@@ -15,12 +15,12 @@ pub type CaseValues = Vec<(String, CaseValue)>;
 pub enum CaseValue {
     /// A number: CPUs, threads, gigabytes.
     Number(f64),
-    /// A name, as that of a part.
+    /// A name, such as that of a part.
     Text(String),
 }
 
 impl CaseValue {
-    /// A text as it stands in a table of figures.
+    /// Parses a value from a cell of a table of figures.
     #[must_use]
     pub fn of(text: &str) -> Self {
         match text.parse() {
@@ -29,7 +29,7 @@ impl CaseValue {
         }
     }
 
-    /// A number without a fraction, as is most often the case.
+    /// Returns the number as an integer if it has no fraction, which is the most frequent case.
     fn whole(&self) -> Option<i64> {
         match self {
             Self::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(*number as i64),
@@ -57,7 +57,7 @@ impl Serialize for CaseValue {
     }
 }
 
-/// The case in words: `workload = kbuild, cpus = 4`; nothing where it is the only one.
+/// Formats a case for people: `workload = kbuild, cpus = 4`; an empty string for the only case.
 #[must_use]
 pub fn case_text(case: &CaseValues) -> String {
     let values = case.iter().map(|(name, value)| format!("{name} = {value}"));

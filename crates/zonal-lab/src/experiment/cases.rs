@@ -1,6 +1,6 @@
-//! The cases of a part: the product of its axes, or a list of its own.
+//! The cases of a part: the product of its axes, or an explicit list.
 //!
-//! An *axis* is a setting with the values it takes. Neighbours: `layer.rs` says what a setting is.
+//! An *axis* is a setting with the values that it takes. Neighbours: `experiment/layer.rs` defines settings.
 
 use std::collections::HashSet;
 
@@ -13,33 +13,33 @@ use super::layer::{Group, Layer, Setting, settings};
 use super::limits::LIST_MAX;
 use super::results::{CaseValue, CaseValues};
 
-/// Key of a case that is not told apart by its settings.
+/// Name of the column for a case that is not distinguished by its settings.
 const LABEL: &str = "case";
-/// Columns of results that are no case's.
+/// Columns of the results that cannot be columns of cases.
 const TAKEN: [&str; 7] = ["workload", "variant", "metric", "unit", "predicted", "published", "error_pct"];
 
-/// Most runs of an experiment: axes multiply faster than people add them up.
+/// Maximum number of runs of an experiment, because the product of axes grows quickly.
 pub(super) const RUNS_MAX: usize = 4096;
 
 /// A case of a part.
 #[derive(Clone, Debug)]
 pub(super) struct Case<'t> {
-    /// What sets it apart.
+    /// Values that distinguish it from other cases.
     pub(super) values: CaseValues,
-    /// Where it was written.
+    /// Location in the file.
     pub(super) span: Span,
-    /// What is set in it.
+    /// Settings of the case.
     pub(super) layer: Layer<'t>,
 }
 
 impl Case<'_> {
-    /// The only case of a part: nothing sets it apart.
+    /// Creates the only case of a part, with no distinguishing values.
     pub(super) fn only(span: Span) -> Self {
         Self { values: Vec::new(), span, layer: Layer::default() }
     }
 }
 
-/// The product of axes, the first one slowest.
+/// Returns the product of axes; the first axis changes slowest.
 pub(super) fn of_axes<'t>(
     document: Document<'t>,
     axes: Spanned<Table<'t>>,
@@ -89,7 +89,7 @@ pub(super) fn of_axes<'t>(
     Ok(cases)
 }
 
-/// A case that was written by itself.
+/// Reads a case that is written explicitly.
 pub(super) fn of_section(mut section: Section<'_>) -> Result<Case<'_>, FileError> {
     let document = section.document;
     let mut case = Case::only(section.span.clone());
@@ -112,7 +112,7 @@ pub(super) fn of_section(mut section: Section<'_>) -> Result<Case<'_>, FileError
     Ok(case)
 }
 
-/// Name of the column of a setting.
+/// Returns the column name of a setting.
 fn column(document: Document<'_>, setting: &Setting<'_>) -> Result<String, FileError> {
     let name = setting.name();
     check_name(document, "the name of a column", &name, setting.key.span())?;
@@ -139,7 +139,7 @@ fn case_value(document: Document<'_>, name: &str, setting: &Setting<'_>) -> Resu
     Ok(value)
 }
 
-/// Refuses values of cases that are no numbers, and names that are too long.
+/// Refuses numbers that are not finite, and names that are too long.
 fn fit(document: Document<'_>, name: &str, value: &CaseValue, span: Span) -> Result<(), FileError> {
     match value {
         CaseValue::Number(number) if !number.is_finite() => {

@@ -1,7 +1,7 @@
-//! Choices of the allocator as experiment files name them.
+//! Allocator settings as experiment files name them.
 //!
-//! What a file leaves out is as the machine's settings say, else as the allocator's defaults are.
-//! Neighbours: `resolve.rs` reads them, `zonal::Config` says what they mean.
+//! A setting that a file omits has the value of the machine's settings, or else the allocator's default.
+//! Neighbours: `experiment/resolve.rs` reads them, `zonal::Config` documents them.
 
 use serde::Deserialize;
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
@@ -13,7 +13,7 @@ use zonal::units::PageCount;
 use zonal::{Config, error::ConfigError};
 use zonal_machine::MachineModel;
 
-/// What a `config` table can say; every key can be left out.
+/// The contents of a `config` table; all keys are optional.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Choices {
@@ -32,7 +32,7 @@ pub(super) struct Choices {
     counters: Counters,
 }
 
-/// Rules of zoned counters; every key can be left out.
+/// Settings of zoned counters; all keys are optional.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Counters {
@@ -128,7 +128,7 @@ enum Load {
     Assign,
 }
 
-/// Locks of a zone.
+/// Number of locks of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum RegionCount {
@@ -139,7 +139,7 @@ enum RegionCount {
 }
 
 impl Choices {
-    /// The configuration for a machine.
+    /// Returns the configuration for a machine.
     pub(super) fn config(&self, model: &MachineModel) -> Config {
         let default = Config::default();
         let mut settings = model.settings;
@@ -198,7 +198,7 @@ impl Counters {
     }
 }
 
-/// Refuses a minimum that the machine cannot keep.
+/// Refuses a minimum of free memory that the machine cannot provide.
 pub(super) fn check_min_free(config: &Config, model: &MachineModel) -> Result<(), ConfigError> {
     let managed: PageCount = model.zones.iter().map(|zone| zone.managed).sum();
     match config.watermarks.min_free {
@@ -207,7 +207,7 @@ pub(super) fn check_min_free(config: &Config, model: &MachineModel) -> Result<()
     }
 }
 
-/// The key whose value the allocator refuses.
+/// Returns the key whose value the allocator refuses.
 pub(super) fn key_of(error: &ConfigError) -> Option<&'static str> {
     match error {
         ConfigError::MinFree { .. } => Some("min_free_kbytes"),

@@ -1,6 +1,6 @@
-//! Results of what runs gave, beside what was published.
+//! Builds results from the outcomes of runs and the published figures.
 //!
-//! Neighbours: `run.rs` has the outcomes, `results.rs` is what becomes of them.
+//! Neighbours: `experiment/run.rs` has the outcomes, `experiment/results.rs` the results.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::published::PublishedRow;
 use super::results::{Results, Role, Row, RunResult};
 use crate::outcome::{Metric, Outcome};
 
-/// The results of a plan; an outcome that is not there is a run that was not done.
+/// Builds the results of a plan; a missing outcome is a run that was not done.
 pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) -> Results {
     let missing = outcomes.iter().filter(|outcome| outcome.is_none()).count();
     let (mut rows, mut runs) = (Vec::new(), Vec::new());
@@ -38,7 +38,7 @@ pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) ->
     }
 }
 
-/// `calibrated` has the keys of figures that were calibrated on, whose variant is the baseline.
+/// Builds a row; `calibrated` has the keys of the figures used for calibration, whose variant is the baseline.
 fn row(plan: &Plan, calibrated: &HashSet<String>, run: &Run, metric: &Metric) -> Row {
     let unit = run.workload.unit_of(metric.name);
     assert_eq!(unit, Some(metric.unit), "tables are held against this unit of {}", metric.name);
@@ -56,7 +56,7 @@ fn row(plan: &Plan, calibrated: &HashSet<String>, run: &Run, metric: &Metric) ->
 }
 
 impl Plan {
-    /// Lines of published figures of runs that were done, which no run gave.
+    /// Returns the line numbers of published figures that a completed run should have reported but did not.
     #[must_use]
     pub fn not_simulated(&self, results: &Results) -> Vec<usize> {
         let runs: HashMap<String, &RunResult> =

@@ -1,7 +1,8 @@
-//! A TOML document whose every value knows its line, and the one way in which files are refused.
+//! TOML documents whose values know their lines, and the error type for files.
 //!
-//! A *section* is a table that is read key by key; what is left in it at the end is unknown.
-//! Neighbours: `file.rs` reads experiments with it, `published.rs` refuses tables of figures likewise.
+//! A *section* is a table that is read key by key; keys that are left at the end are unknown and refused.
+//! Neighbours: `experiment/file.rs` reads experiments with it, `experiment/published.rs` reports errors in tables
+//! of figures with the same type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,14 +15,14 @@ use zonal_machine::Excerpt;
 
 use super::limits::{LIST_MAX, NAME_BYTES_MAX};
 
-/// What is wrong with a file, in one line, and what would be right.
+/// An error in a file, in one line, including what would be right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
-    /// The file.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1; `None` where the file as a whole is meant.
+    /// Line number, from 1; `None` for an error that concerns the whole file.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// Description of the error.
     pub problem: String,
 }
 
@@ -37,33 +38,33 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Where something stands: bytes of the text.
+/// Location in the text, as a range of bytes.
 pub(super) type Span = Range<usize>;
-/// A table, with the place of each key and value.
+/// A table with the location of each key and value.
 pub(super) type Table<'t> = DeTable<'t>;
-/// A value and its place.
+/// A value and its location.
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
-/// A key and its place.
+/// A key and its location.
 pub(super) type Key<'t> = Spanned<Cow<'t, str>>;
 
 /// The text of a file and its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Document<'t> {
-    /// As people call it.
+    /// Name of the file, as shown to people.
     pub(super) name: &'t str,
-    /// All of it.
+    /// Text of the file.
     pub(super) text: &'t str,
 }
 
 impl<'t> Document<'t> {
-    /// The whole as a section.
+    /// Parses the document and returns its root as a section.
     pub(super) fn parse(self) -> Result<Section<'t>, FileError> {
         let root = DeTable::parse(self.text)
             .map_err(|error| self.error(error.span().unwrap_or(0..0), error.message()))?;
         Ok(Section::new(self, root.span(), root.into_inner()))
     }
 
-    /// An error about what stands at a place.
+    /// Creates an error about the text at a location.
     pub(super) fn error(self, span: Span, problem: impl fmt::Display) -> FileError {
         let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
         let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
@@ -71,19 +72,19 @@ impl<'t> Document<'t> {
         FileError { file: self.name.to_owned(), line: Some(line), problem }
     }
 
-    /// Reads a value that is known as `key`.
+    /// Deserializes the value of `key`.
     pub(super) fn read<T: DeserializeOwned>(self, key: &str, value: Value<'t>) -> Result<T, FileError> {
         let span = value.span();
         T::deserialize(ValueDeserializer::from(value)).map_err(|error| self.refused(&error, span, Some(key)))
     }
 
-    /// Reads a whole table.
+    /// Deserializes a whole table.
     pub(super) fn read_table<T: DeserializeOwned>(self, table: Spanned<Table<'t>>) -> Result<T, FileError> {
         let span = table.span();
         T::deserialize(Deserializer::from(table)).map_err(|error| self.refused(&error, span, None))
     }
 
-    /// The reader names what it was in on a line after its message.
+    /// Converts an error of the TOML reader, which names the enclosing keys on a line after its message.
     fn refused(self, error: &toml::de::Error, span: Span, key: Option<&str>) -> FileError {
         let text = error.to_string();
         let within = text.split_once("\nin ").map(|(_, path)| path.trim().trim_matches('`').to_owned());
@@ -96,9 +97,9 @@ impl<'t> Document<'t> {
 /// A table that is read key by key.
 #[derive(Debug)]
 pub(super) struct Section<'t> {
-    /// Where it is from.
+    /// Document that contains it.
     pub(super) document: Document<'t>,
-    /// Where it begins.
+    /// Location of its start.
     pub(super) span: Span,
     table: Table<'t>,
     asked: Vec<&'static str>,
@@ -109,13 +110,13 @@ impl<'t> Section<'t> {
         Self { document, span, table, asked: Vec::new() }
     }
 
-    /// Takes a value out, unread.
+    /// Removes and returns a value, without deserializing it.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Value<'t>> {
         self.asked.push(key);
         self.table.remove(key)
     }
 
-    /// Takes a value out, if it is there.
+    /// Removes and deserializes a value, if it is present.
     pub(super) fn optional<T: DeserializeOwned>(
         &mut self,
         key: &'static str,
@@ -123,7 +124,7 @@ impl<'t> Section<'t> {
         self.take(key).map(|value| self.document.read(key, value)).transpose()
     }
 
-    /// Takes a value out, or what stands for none.
+    /// Removes and deserializes a value; returns the default if it is absent.
     pub(super) fn or_default<T: DeserializeOwned + Default>(
         &mut self,
         key: &'static str,
@@ -131,28 +132,28 @@ impl<'t> Section<'t> {
         Ok(self.optional(key)?.unwrap_or_default())
     }
 
-    /// Takes a value out that must be there.
+    /// Removes and deserializes a required value.
     pub(super) fn required<T: DeserializeOwned>(&mut self, key: &'static str) -> Result<T, FileError> {
         self.optional(key)?.ok_or_else(|| self.missing(key))
     }
 
-    /// The error that a key is not there.
+    /// Creates the error for a missing key.
     pub(super) fn missing(&self, key: &str) -> FileError {
         self.document.error(self.span.clone(), format!("`{key}` is missing here"))
     }
 
-    /// Takes a table out, if it is there.
+    /// Removes and returns a table, if it is present.
     pub(super) fn table(&mut self, key: &'static str) -> Result<Option<Spanned<Table<'t>>>, FileError> {
         self.take(key).map(|value| table_of(self.document, key, value)).transpose()
     }
 
-    /// [`Self::table`], to be read key by key.
+    /// Does the same as [`Self::table`], and returns a section.
     pub(super) fn section(&mut self, key: &'static str) -> Result<Option<Self>, FileError> {
         let table = self.table(key)?;
         Ok(table.map(|table| Self::new(self.document, table.span(), table.into_inner())))
     }
 
-    /// Takes a list of tables out, `most` of them or fewer: none where the key is not there.
+    /// Removes and returns a list of at most `most` tables; an absent key is an empty list.
     pub(super) fn sections(&mut self, key: &'static str, most: usize) -> Result<Vec<Self>, FileError> {
         let document = self.document;
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
@@ -170,17 +171,17 @@ impl<'t> Section<'t> {
         items.into_iter().map(section).collect()
     }
 
-    /// Refuses more keys than a table may have; what it is called.
+    /// Refuses a table with too many keys; `name` is used in the error.
     pub(super) fn check_size(&self, name: &str) -> Result<(), FileError> {
         check_count(self.document, name, self.table.len(), LIST_MAX, self.span.clone())
     }
 
-    /// Takes out all that is left.
+    /// Returns all remaining keys and values.
     pub(super) fn rest(self) -> Table<'t> {
         self.table
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses keys that were never requested.
     pub(super) fn finish(self) -> Result<(), FileError> {
         let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
         let known = self.asked.join(", ");
@@ -189,7 +190,7 @@ impl<'t> Section<'t> {
     }
 }
 
-/// A value that must be a table.
+/// Converts a value that must be a table.
 pub(super) fn table_of<'t>(
     document: Document<'t>,
     key: &str,
@@ -216,7 +217,7 @@ pub(super) fn check_name(
     Err(document.error(span, problem))
 }
 
-/// Refuses too many of what stands in `field`.
+/// Refuses too many entries in `field`.
 pub(super) fn check_count(
     document: Document<'_>,
     field: &str,

@@ -1,6 +1,7 @@
-//! Holds published figures against the cases and variants of an experiment.
+//! Matches published figures to the cases and variants of an experiment.
 //!
-//! Neighbours: `published.rs` reads tables, `resolve.rs` calls this once the runs are known.
+//! Neighbours: `experiment/published.rs` reads tables, `experiment/resolve.rs` calls this once the runs are
+//! known.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,10 +15,11 @@ use super::results::Role;
 use super::source::Source;
 use crate::workload::Workload;
 
-/// Ending of tables of published figures.
+/// File name extension of tables of published figures.
 const TABLE: &str = ".csv";
 
-/// The published figures of an experiment, all of which belong to one of its cases and variants.
+/// Reads the published figures of an experiment and checks that each one belongs to one of its cases and
+/// variants.
 pub(super) fn published(
     document: Document<'_>,
     source: &Source,
@@ -48,7 +50,7 @@ pub(super) fn published(
     Ok(published)
 }
 
-/// What rows of figures can belong to.
+/// Cases and variants that rows of figures can belong to.
 struct Known<'p> {
     variants: HashSet<&'p str>,
     columns: HashSet<&'p str>,
@@ -66,7 +68,7 @@ impl<'p> Known<'p> {
         }
     }
 
-    /// Errors show nothing of the row: the file may be one that the reader keeps to himself.
+    /// Checks a row. Errors show nothing of the row's contents, because the file may be private.
     fn check(&self, row: &PublishedRow, plan: &Plan) -> Result<(), String> {
         if !self.variants.contains(&*row.variant) {
             let known: Vec<&str> = plan.variants.iter().map(|variant| &*variant.name).collect();
@@ -105,7 +107,7 @@ fn check_filter(
     Ok(())
 }
 
-/// What the experiment was calibrated on.
+/// Reads the calibration of an experiment.
 pub(super) fn calibration(
     document: Document<'_>,
     written: &Written<'_>,

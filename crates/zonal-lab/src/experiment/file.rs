@@ -1,6 +1,6 @@
-//! An experiment as written: the shape of its file, nothing checked beyond it.
+//! An experiment as written: the structure of its file, without further checks.
 //!
-//! Neighbours: `document.rs` reads sections, `resolve.rs` makes a plan of what is here.
+//! Neighbours: `experiment/document.rs` reads sections, `experiment/resolve.rs` turns this into a plan.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -27,7 +27,7 @@ pub(super) struct Written<'t> {
     pub(super) calibration: Option<WrittenCalibration>,
 }
 
-/// A machine, a workload, and the cases it runs in.
+/// A machine, a workload, and the cases in which it runs.
 #[derive(Debug)]
 pub(super) struct WrittenPart<'t> {
     pub(super) span: Span,
@@ -35,7 +35,7 @@ pub(super) struct WrittenPart<'t> {
     pub(super) machine: Spanned<String>,
     pub(super) kind: Spanned<String>,
     pub(super) layer: Layer<'t>,
-    /// Where the workload's table is.
+    /// Location of the workload's table.
     pub(super) workload: Span,
     pub(super) cases: Vec<Case<'t>>,
 }
@@ -69,7 +69,7 @@ pub(super) struct WrittenCalibration {
     pub(super) about: Option<String>,
 }
 
-/// A filter and the place of each of its columns.
+/// A filter and the location of each of its columns.
 #[derive(Debug)]
 pub(super) struct WrittenFilter {
     pub(super) filter: CaseFilter,
@@ -111,7 +111,7 @@ impl<'t> Written<'t> {
     }
 }
 
-/// The name that a section must have.
+/// Reads the required name of a section.
 fn name(section: &mut Section<'_>) -> Result<Spanned<String>, FileError> {
     let name: Spanned<String> = section.required("name")?;
     check_name(section.document, "name", name.get_ref(), name.span())?;
@@ -138,7 +138,7 @@ fn part(mut section: Section<'_>) -> Result<WrittenPart<'_>, FileError> {
     Ok(WrittenPart { span, name, machine, kind, layer, workload: workload_span, cases })
 }
 
-/// The settings of a section that both parts and variants can have.
+/// Reads the settings that both parts and variants can have.
 fn layer<'t>(section: &mut Section<'t>) -> Result<Layer<'t>, FileError> {
     let mut layer = Layer::default();
     for group in [Group::Hardware, Group::Config] {

@@ -1,7 +1,7 @@
-//! Results as one JSON document, for scripts. Its keys and their order are a promise.
+//! Results as one JSON document, for scripts. Its keys and their order are stable.
 //!
-//! The same seed gives the same bytes: nothing of the host is in it, and floats are rounded to nine
-//! significant digits. Neighbours: `results.rs` is what it is made from.
+//! The same seed produces the same bytes: the document contains nothing about the host, and floats are rounded to
+//! nine significant digits. Neighbours: `experiment/results.rs` has the results.
 
 use std::path::{Path, PathBuf};
 
@@ -11,38 +11,38 @@ use zonal_machine::output::{self, Kind, Replace, WriteError};
 
 use super::results::{Parameter, Results, Row};
 
-/// What the documents of experiments are.
+/// Schema identifier of the documents of experiments.
 const SCHEMA: &str = "zonal.lab.v1";
 
-/// The results of an experiment, as a row of a document of several.
+/// The results of one experiment, as an element of a document with several.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultDocument<'r>(pub &'r Results);
 
-/// The same as a document of its own, which says what it is.
+/// The results as a standalone document, which includes the schema identifier.
 struct Top<'r>(&'r Results);
 
 impl ResultDocument<'_> {
-    /// The text of a document of its own, ending with a line break.
+    /// Returns the text of a standalone document, with a final line break.
     #[must_use]
     pub fn text(self) -> String {
         serde_json::to_string_pretty(&Top(self.0)).expect("names and numbers are always JSON") + "\n"
     }
 }
 
-/// Its file.
+/// Name of the result file.
 pub(crate) const RESULT_FILE: &str = "result.json";
 
-/// Writes `DIRECTORY/EXPERIMENT/result.json`, as a whole or not at all; returns its path.
+/// Writes `DIRECTORY/EXPERIMENT/result.json` atomically and returns its path.
 ///
 /// # Errors
-/// When something is there that may not be replaced, or the file system refuses.
+/// When an existing file must not be replaced, or the file system refuses.
 pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<PathBuf, WriteError> {
     let path = output::folder(directory, &results.experiment)?.join(RESULT_FILE);
     output::write(&path, &ResultDocument(results).text(), Kind::Results, replace)?;
     Ok(path)
 }
 
-/// Nine significant digits: more than any prediction is worth, and short to print.
+/// Rounds to nine significant digits: more than the precision of any prediction, and short to print.
 fn rounded(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
 }

@@ -1,16 +1,17 @@
-//! Cases and figures as texts, by which maps find them: two texts are the same exactly when the cases are, in
-//! whatever order their values stand.
+//! Map keys for cases and figures: two keys are equal exactly when the cases are equal, regardless of the order
+//! of their values.
 //!
-//! Neighbours: `case_values.rs` has cases, `figures.rs` and `collect.rs` look for them.
+//! Neighbours: `experiment/case_values.rs` defines cases, `experiment/figures.rs` and `experiment/collect.rs`
+//! look them up.
 
 use std::fmt::Write as _;
 
 use super::case_values::{CaseValue, CaseValues};
 
-/// The key of a case.
+/// Returns the key of a case.
 pub(crate) fn case_key(case: &CaseValues) -> String {
     let key = |(name, value): &(String, CaseValue)| match value {
-        // Both zeros are the same number.
+        // Adding zero makes the bits of both zeros equal.
         CaseValue::Number(number) => format!("{}:{name}#{:x};", name.len(), (number + 0.0).to_bits()),
         CaseValue::Text(text) => format!("{}:{name}{}:{text}", name.len(), text.len()),
     };
@@ -19,14 +20,14 @@ pub(crate) fn case_key(case: &CaseValues) -> String {
     values.concat()
 }
 
-/// A value of a case as sets find it: the bits of a number, or a text.
+/// A value of a case as a set element: the bits of a number, or a text.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) enum ValueKey<'v> {
     Number(u64),
     Text(&'v str),
 }
 
-/// The key of a value: two values that are the same have the same.
+/// Returns the key of a value; equal values have equal keys.
 pub(crate) fn value_key(value: &CaseValue) -> ValueKey<'_> {
     match value {
         CaseValue::Number(number) => ValueKey::Number((number + 0.0).to_bits()),
@@ -34,14 +35,14 @@ pub(crate) fn value_key(value: &CaseValue) -> ValueKey<'_> {
     }
 }
 
-/// The key of a run: a case in a variant.
+/// Returns the key of a run: a case in a variant.
 pub(crate) fn run_key(case: &CaseValues, variant: &str) -> String {
     let mut key = case_key(case);
     let _ = write!(key, "/{}:{variant}", variant.len());
     key
 }
 
-/// The key of a figure of a run.
+/// Returns the key of a figure of a run.
 pub(crate) fn figure_key(case: &CaseValues, variant: &str, metric: &str) -> String {
     run_key(case, variant) + "/" + metric
 }

@@ -1,7 +1,8 @@
-//! Settings that lie over one another: those of a part, of a case over them, of a variant on top.
+//! Layers of settings: those of a part, overridden by those of a case, overridden by those of a variant.
 //!
-//! A setting keeps the place it was written at, so that an error about it names that line. Neighbours:
-//! `cases.rs` and `file.rs` make layers, `resolve.rs` reads what comes of them.
+//! A setting keeps its location in the file, so that an error about it names that line. Neighbours:
+//! `experiment/cases.rs` and `experiment/file.rs` create layers, `experiment/resolve.rs` reads the combined
+//! settings.
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
@@ -9,19 +10,19 @@ use toml::de::DeValue;
 
 use super::document::{Document, FileError, Key, Span, Table, Value, table_of};
 
-/// What a setting belongs to.
+/// The target of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Group {
     /// A field of `sim::Hardware`.
     Hardware,
-    /// A choice of the allocator.
+    /// A setting of the allocator.
     Config,
     /// A field of the workload.
     Workload,
 }
 
 impl Group {
-    /// Its name in files.
+    /// Returns the group's name in files.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Hardware => "hardware",
@@ -30,13 +31,13 @@ impl Group {
         }
     }
 
-    /// The group of a name that may stand before a key, as in `config.tuning`.
+    /// Returns the group of a prefix of a key, as in `config.tuning`.
     pub(super) fn named(name: &str) -> Option<Self> {
         [Self::Hardware, Self::Config, Self::Workload].into_iter().find(|group| group.name() == name)
     }
 }
 
-/// A setting by itself.
+/// A single setting.
 #[derive(Clone, Debug)]
 pub(super) struct Setting<'t> {
     pub(super) group: Group,
@@ -45,7 +46,7 @@ pub(super) struct Setting<'t> {
 }
 
 impl Setting<'_> {
-    /// Its name as a column: fields of workloads stand alone.
+    /// Returns the column name of the setting: fields of workloads have no prefix.
     pub(super) fn name(&self) -> String {
         match self.group {
             Group::Workload => self.key.get_ref().to_string(),
@@ -79,20 +80,20 @@ impl<'t> Layer<'t> {
         }
     }
 
-    /// Lays a setting on top.
+    /// Sets or overrides a setting.
     pub(super) fn set(&mut self, setting: Setting<'t>) {
         let table = self.group_mut(setting.group);
-        // Inserting alone would keep the place of the key that is covered.
+        // Inserting alone would keep the location of the overridden key.
         table.remove(&*setting.key.get_ref().clone());
         table.insert(setting.key, setting.value);
     }
 
-    /// Lays all settings of a table on top.
+    /// Sets or overrides all settings of a table.
     pub(super) fn set_all(&mut self, group: Group, table: Table<'t>) {
         table.into_iter().for_each(|(key, value)| self.set(Setting { group, key, value }));
     }
 
-    /// This layer with another on top.
+    /// Returns this layer overridden by `top`.
     pub(super) fn under(&self, top: &Self) -> Self {
         let mut both = self.clone();
         for group in [Group::Hardware, Group::Config, Group::Workload] {
@@ -101,7 +102,7 @@ impl<'t> Layer<'t> {
         both
     }
 
-    /// Reads a group; `span` is where missing keys would have to be.
+    /// Deserializes a group; `span` is the location reported for missing keys.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         document: Document<'t>,
@@ -111,7 +112,7 @@ impl<'t> Layer<'t> {
         document.read_table(Spanned::new(span, self.group(group).clone()))
     }
 
-    /// Reads the settings of a workload as those of a kind.
+    /// Deserializes the settings of a workload of a given kind.
     pub(super) fn read_kind<T: DeserializeOwned>(
         &self,
         document: Document<'t>,
@@ -124,13 +125,13 @@ impl<'t> Layer<'t> {
         document.read_table(Spanned::new(span, table))
     }
 
-    /// Where a key was set.
+    /// Returns the location at which a key was set.
     pub(super) fn place(&self, group: Group, key: &str) -> Option<Span> {
         self.group(group).get_key_value(key).map(|(key, _)| key.span())
     }
 }
 
-/// The settings of a table in which keys may be `config.tuning`, in quotes or not.
+/// Returns the settings of a table whose keys may be dotted, as in `config.tuning`, quoted or not.
 pub(super) fn settings<'t>(document: Document<'t>, table: Table<'t>) -> Result<Vec<Setting<'t>>, FileError> {
     let mut found = Vec::new();
     for (key, value) in table {

@@ -1,10 +1,13 @@
-//! Experiments as data: machine, workload, cases, variants, and what was published of it.
+//! Experiments as data: machines, workloads, cases, variants, and published figures.
 //!
-//! An experiment is a TOML file. `document.rs` and `file.rs` read it, `layer.rs`, `cases.rs` and
-//! `choices.rs` are what it consists of, `resolve.rs` makes a checked [`Plan`] of it with the help of
-//! `parameters.rs`, `figures.rs` and `published.rs`, within `limits.rs`; [`run()`] runs a plan and gives [`results`],
-//! which `json.rs` writes. A *part* is a machine with a workload; a *case* sets some of its settings; a *variant*
-//! is a way to configure the allocator that every case is run with.
+//! An experiment is a TOML file. `experiment/document.rs` and `experiment/file.rs` read it;
+//! `experiment/layer.rs`, `experiment/cases.rs` and `experiment/choices.rs` define its contents.
+//! `experiment/resolve.rs` turns it into a checked [`Plan`], with `experiment/parameters.rs`,
+//! `experiment/figures.rs` and `experiment/published.rs` and within the limits of `experiment/limits.rs`.
+//! [`run()`] executes a plan and returns [`results`], which `experiment/json.rs` writes.
+//!
+//! A *part* is a machine with a workload. A *case* sets some of its settings. A *variant* is a configuration of
+//! the allocator; every case runs with each variant.
 
 mod built_in;
 mod case_values;

@@ -1,7 +1,7 @@
-//! What a file says of its parameters: which setting each one is, and why it is plausible.
+//! The parameters of an experiment file: which setting each one is, and why its value is plausible.
 //!
-//! A parameter's name is a path, `hardware.FIELD`, `workload.FIELD` or `config.KEY`; before it stands the
-//! name of a part where parts differ in it. Neighbours: `resolve.rs`.
+//! The name of a parameter is a path, `hardware.FIELD`, `workload.FIELD` or `config.KEY`, prefixed with the name
+//! of a part where parts have different values. Neighbours: `experiment/resolve.rs`.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use super::layer::Group;
 use super::results::Parameter;
 use crate::sim::Hardware;
 
-/// A part whose machine was found.
+/// A part whose machine has been found.
 pub(super) struct Part<'w, 't> {
     pub(super) written: &'w WrittenPart<'t>,
     pub(super) model: Arc<MachineModel>,
-    /// Without what cases and variants change.
+    /// Hardware costs before the changes made by cases and variants.
     pub(super) hardware: Hardware,
 }
 
-/// The parameters of an experiment with the values they have.
+/// Returns the parameters of an experiment with their values.
 pub(super) fn find(
     document: Document<'_>,
     written: &Written<'_>,
@@ -46,7 +46,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// The value that all parts agree on.
+/// Returns the value that all parts have in common.
 fn value(name: &str, parts: &[Part<'_, '_>]) -> Result<f64, String> {
     let (part, path) = match name.split_once('.') {
         Some((first, path)) if Group::named(first).is_none() => (Some(first), path),

@@ -1,6 +1,6 @@
-//! An experiment that was found fit to run: its runs, and what their figures are held against.
+//! A checked experiment: its runs, and the published figures to compare them with.
 //!
-//! Neighbours: `resolve.rs` makes it, `run.rs` runs it.
+//! Neighbours: `experiment/resolve.rs` creates it, `experiment/run.rs` runs it.
 
 use std::sync::Arc;
 
@@ -12,78 +12,78 @@ use super::results::{CaseValues, Parameter, VariantInfo, case_text};
 use crate::sim::{Hardware, SimulatedMachine};
 use crate::workload::Workload;
 
-/// An experiment, ready to run.
+/// An experiment that is ready to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its name.
+    /// Name of the experiment.
     pub name: String,
-    /// What it is about, in a line.
+    /// Title, in one line.
     pub title: String,
-    /// Where the published figures are from; empty for a user's own.
+    /// Source of the published figures; empty for an experiment of a user.
     pub source: String,
-    /// What it is about, in a paragraph.
+    /// Description, in a paragraph.
     pub about: String,
-    /// What was assumed, a sentence each.
+    /// Assumptions, one sentence each.
     pub assumptions: Vec<String>,
-    /// Names of its machines, each once.
+    /// Names of its machines, without duplicates.
     pub machines: Vec<String>,
-    /// Its variants.
+    /// Variants of the experiment.
     pub variants: Vec<VariantInfo>,
-    /// What documents its parameters.
+    /// Documented parameters.
     pub parameters: Vec<Parameter>,
-    /// What was calibrated on, if anything was.
+    /// Calibration of the experiment, if any.
     pub calibration: Option<Calibration>,
-    /// All its runs, in the order of the file: parts, cases, variants.
+    /// All runs, in the order of the file: parts, cases, variants.
     pub runs: Vec<Run>,
     pub(super) published: Published,
 }
 
-/// What an experiment was calibrated on.
+/// The figures with which an experiment was calibrated.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Calibration {
-    /// In words.
+    /// Description of the calibration.
     pub about: String,
-    /// The figures.
+    /// Figures used for the calibration.
     pub rows: Baseline,
 }
 
 /// One case in one variant.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The case.
+    /// Values that distinguish the case.
     pub case: CaseValues,
-    /// Place of the case among all of the experiment: the same for all its variants.
+    /// Index of the case in the experiment: the same for all variants.
     pub case_place: u64,
     /// Name of the variant.
     pub variant: String,
-    /// The machine.
+    /// Description of the machine.
     pub model: Arc<MachineModel>,
-    /// What things cost there.
+    /// Costs of the machine's hardware.
     pub hardware: Hardware,
-    /// Choices of the allocator.
+    /// Configuration of the allocator.
     pub config: Config,
-    /// What runs.
+    /// Workload to run.
     pub workload: Workload,
-    /// Bytes of host memory that the machine and its program take, at most.
+    /// Maximum host memory for the machine and its program, in bytes.
     pub host_bytes: u64,
-    /// About how many page operations there will be.
+    /// Estimated number of page operations.
     pub operations: f64,
 }
 
 impl Run {
-    /// The machine to simulate.
+    /// Returns the machine to simulate.
     #[must_use]
     pub fn machine(&self) -> SimulatedMachine {
         SimulatedMachine { model: MachineModel::clone(&self.model), hardware: self.hardware.clone() }
     }
 
-    /// Its random choices, which all variants of a case share, so that they can be compared one to one.
+    /// Returns the seed of this run, which all variants of a case share, so that they can be compared directly.
     #[must_use]
     pub fn seed(&self, seed: u64) -> u64 {
         fastrand::Rng::with_seed(seed ^ self.case_place.rotate_right(16)).u64(..)
     }
 
-    /// In words, as in `cpus = 4, fixed32`.
+    /// Describes the run for people, as in `cpus = 4, fixed32`.
     #[must_use]
     pub fn text(&self) -> String {
         let case = case_text(&self.case);
@@ -92,22 +92,22 @@ impl Run {
 }
 
 impl Plan {
-    /// Whether anything was published that it is held against.
+    /// Whether there are published figures to compare with.
     #[must_use]
     pub fn has_published(&self) -> bool {
         !self.published.rows.is_empty()
     }
 
-    /// Number of cases.
+    /// Returns the number of cases.
     #[must_use]
     pub fn cases(&self) -> usize {
         self.runs.len() / self.variants.len().max(1)
     }
 
-    /// Keeps the runs of some variants, all if none is named, and of some cases.
+    /// Restricts the plan to some variants (all if none is named) and some cases.
     ///
     /// # Errors
-    /// A variant that is not there, or cases of which there are none, with what there is.
+    /// A variant that does not exist, or a filter that no case matches; the error lists what exists.
     pub fn keep(&mut self, variants: &[String], cases: &CaseFilter) -> Result<(), String> {
         for wanted in variants {
             if !self.variants.iter().any(|variant| variant.name == *wanted) {
@@ -126,7 +126,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The columns of cases and their values, in words.
+    /// Lists the columns of cases and their values, for people.
     pub(super) fn columns_text(&self) -> String {
         let mut columns: Vec<(&String, Vec<String>)> = Vec::new();
         for (name, value) in self.runs.iter().flat_map(|run| &run.case) {

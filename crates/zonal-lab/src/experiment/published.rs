@@ -1,9 +1,9 @@
-//! Published figures: tables with a row for each figure, and the part of them that may be calibrated on.
+//! Published figures: tables with one row per figure, and the subset that a calibration may use.
 //!
-//! The header of a table names the columns of cases, then `variant,metric,unit,value`; an empty cell
-//! means that the column says nothing about the row, `#` begins a comment. A [`Baseline`] has no room for
-//! figures of other variants: what is calibrated on it cannot have seen them. Neighbours: `resolve.rs`
-//! holds tables against the cases of an experiment.
+//! The header of a table names the columns of cases, followed by `variant,metric,unit,value`. An empty cell means
+//! that the column does not apply to the row; `#` starts a comment. A [`Baseline`] can only contain figures of
+//! the baseline variant, so a calibration cannot use figures of other variants. Neighbours:
+//! `experiment/figures.rs` matches tables to the cases of an experiment.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -13,37 +13,37 @@ use super::keys::{ValueKey, figure_key, value_key};
 use super::limits::{LIST_MAX, NAME_BYTES_MAX};
 use super::results::{CaseValue, CaseValues};
 
-/// Column of cases that says which part they are of.
+/// Case column that contains the name of the part.
 pub(super) const PART: &str = "workload";
 /// Columns that every table ends with.
 const COLUMNS: [&str; 4] = ["variant", "metric", "unit", "value"];
 
-/// Most figures of a table.
+/// Maximum number of figures in a table.
 const ROWS_MAX: usize = 1 << 16;
 
-/// Which cases are meant: for each column named, the values it may have.
+/// A selection of cases: for each column named, the allowed values.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CaseFilter(pub Vec<(String, Vec<CaseValue>)>);
 
 impl CaseFilter {
-    /// Whether a case is among them.
+    /// Whether the filter selects a case.
     #[must_use]
     pub fn takes(&self, case: &CaseValues) -> bool {
         self.ready().takes(case)
     }
 
-    /// Made ready to look at many cases.
+    /// Prepares the filter for matching many cases.
     pub(super) fn ready(&self) -> ReadyFilter<'_> {
         let columns = self.0.iter();
         ReadyFilter(columns.map(|(name, values)| (&**name, values.iter().map(value_key).collect())).collect())
     }
 }
 
-/// A [`CaseFilter`] whose values are found at once.
+/// A [`CaseFilter`] with its values in hash sets.
 pub(super) struct ReadyFilter<'f>(Vec<(&'f str, HashSet<ValueKey<'f>>)>);
 
 impl ReadyFilter<'_> {
-    /// Whether a case is among them.
+    /// Whether the filter selects a case.
     pub(super) fn takes(&self, case: &CaseValues) -> bool {
         let has = |name: &str, values: &HashSet<ValueKey<'_>>| {
             case.iter().any(|(column, value)| column == name && values.contains(&value_key(value)))
@@ -55,22 +55,22 @@ impl ReadyFilter<'_> {
 /// A published figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PublishedRow {
-    /// The case.
+    /// Values that distinguish the case.
     pub case: CaseValues,
     /// Name of the variant.
     pub variant: String,
-    /// Name of the figure.
+    /// Name of the metric.
     pub metric: String,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: String,
-    /// Its value.
+    /// The published value.
     pub value: f64,
-    /// Where it stands in its table.
+    /// Line number in its table.
     pub line: usize,
 }
 
 impl PublishedRow {
-    /// What a calibration may call it: its metric, and PART.METRIC.
+    /// Returns the names by which a calibration may refer to the figure: its metric, and PART.METRIC.
     pub(super) fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let parts = self.case.iter().filter(|(column, _)| column == PART);
         let of_part = parts.map(|(_, part)| format!("{part}.{}", self.metric).into());
@@ -81,13 +81,13 @@ impl PublishedRow {
 /// A table of published figures.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Published {
-    /// Its file.
+    /// Name of its file.
     pub file: String,
-    /// Names of the columns of cases.
+    /// Names of the case columns.
     pub columns: Vec<String>,
-    /// The figures.
+    /// Figures in the order of the table.
     pub rows: Vec<PublishedRow>,
-    /// Where a figure stands among them, once they have been checked.
+    /// Index of a figure in `rows` by its key, filled in once they have been checked.
     pub(super) index: HashMap<String, usize>,
 }
 
@@ -95,7 +95,7 @@ impl Published {
     /// Reads a table.
     ///
     /// # Errors
-    /// The first line that is none of a table of figures.
+    /// The first line that does not fit a table of figures.
     pub fn read(text: &str, file: &str) -> Result<Self, FileError> {
         let mut reader =
             csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
@@ -110,7 +110,8 @@ impl Published {
         };
         let names: Vec<&str> = header.iter().collect();
         let Some(columns) = names.strip_suffix(&COLUMNS) else {
-            // Not what stands there: the file may be no table at all, but somebody's secret.
+            // The error does not quote the text, because the file may be a private file that is not a table at
+            // all.
             let problem = format!("the header must be the columns of cases and then {}", COLUMNS.join(","));
             return Err(refused(&reader, problem));
         };
@@ -129,7 +130,7 @@ impl Published {
             if rows.len() == ROWS_MAX {
                 return Err(refused(&reader, format!("more than {ROWS_MAX} figures; split the experiment")));
             }
-            // Each line is looked at once: tables are long.
+            // Each line is counted only once, because tables are long.
             let end = reader.position().byte() as usize;
             lines += text.get(counted..end).unwrap_or_default().matches('\n').count();
             counted = end;
@@ -141,7 +142,7 @@ impl Published {
         Ok(Self { file: file.to_owned(), columns, rows, index: HashMap::new() })
     }
 
-    /// The figure of a case in a variant.
+    /// Returns the figure of a metric for a case in a variant.
     #[must_use]
     pub fn find(&self, case: &CaseValues, variant: &str, metric: &str) -> Option<&PublishedRow> {
         self.index.get(&figure_key(case, variant, metric)).map(|&at| &self.rows[at])
@@ -162,7 +163,7 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
         }
     }
     let number = value.parse().ok().filter(|value: &f64| value.is_finite());
-    // Not what stands there, as with the header.
+    // The error does not quote the text, as for the header.
     let number = number.ok_or("the value must be a finite number")?;
     Ok(PublishedRow {
         case,
@@ -174,7 +175,8 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
     })
 }
 
-/// The line that ends at a position: a record's own position is that of the comments before it.
+/// Returns the number of the line that ends at a position, because a record's own position is that of preceding
+/// comments.
 fn line_before(text: &str, position: &csv::Position) -> usize {
     let read = text.get(..position.byte() as usize).unwrap_or(text);
     1 + read.trim_end().matches('\n').count()
@@ -192,24 +194,24 @@ fn shape(error: &csv::Error) -> String {
 /// A figure of the baseline.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BaselineRow {
-    /// The case.
+    /// Values that distinguish the case.
     pub case: CaseValues,
-    /// Name of the figure.
+    /// Name of the metric.
     pub metric: String,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: String,
-    /// Its value.
+    /// The published value.
     pub value: f64,
 }
 
-/// Published figures of how things were before a mechanism: what may be calibrated on.
+/// Published figures of the state before a mechanism was introduced: the figures that a calibration may use.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Baseline {
     rows: Vec<BaselineRow>,
 }
 
 impl Baseline {
-    /// The figures of the variant `baseline` alone, of some metrics and cases; all others are dropped.
+    /// Selects the figures of the variant `baseline` for some metrics and cases and drops all others.
     #[must_use]
     pub fn of(published: &Published, baseline: &str, metrics: &[String], cases: &CaseFilter) -> Self {
         let (metrics, cases) =
@@ -227,7 +229,7 @@ impl Baseline {
         Self { rows: rows.collect() }
     }
 
-    /// The figures, in the order of the table.
+    /// Returns the figures, in the order of the table.
     #[must_use]
     pub fn rows(&self) -> &[BaselineRow] {
         &self.rows

@@ -1,6 +1,6 @@
-//! Which run is next: the longest that the host has memory for.
+//! The queue of runs: the next one is the longest for which the host has memory.
 //!
-//! Neighbours: `run.rs` has the host threads that take runs from here.
+//! Neighbours: the host threads of `experiment/run.rs` take runs from here.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -14,15 +14,17 @@ pub(super) struct Queue<'p> {
     changed: Condvar,
 }
 
-/// Invariant: `used` is the sum of the memory of the runs that were taken and not given back.
+/// The mutable state of a queue.
+///
+/// Invariant: `used` is the sum of the memory of the runs that were taken and have not ended.
 struct State {
-    /// Places of runs, longest first.
+    /// Indices of waiting runs, longest first.
     waiting: Vec<usize>,
     used: u64,
 }
 
 impl<'p> Queue<'p> {
-    /// All runs wait; together they may use so much memory, as each of them alone does.
+    /// Creates a queue of all runs, which together may use `memory_bytes`; each run alone must fit.
     pub(super) fn new(runs: &'p [Run], memory_bytes: u64) -> Self {
         let mut waiting: Vec<usize> = (0..runs.len()).collect();
         waiting.sort_by(|&a, &b| runs[b].operations.total_cmp(&runs[a].operations));
@@ -31,11 +33,11 @@ impl<'p> Queue<'p> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A host thread that panicked left numbers that are still true.
+        // A panicked host thread leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Place of the next run, once there is memory for one; `None` when no more are to be done.
+    /// Waits until there is memory for a run and returns its index; `None` when no runs are left.
     pub(super) fn take(&self) -> Option<usize> {
         let mut state = self.state();
         loop {
@@ -53,14 +55,14 @@ impl<'p> Queue<'p> {
         }
     }
 
-    /// A run has ended.
+    /// Releases the memory of a run that has ended.
     pub(super) fn give_back(&self, place: usize) {
         let mut state = self.state();
         state.used -= self.runs[place].host_bytes;
         self.changed.notify_all();
     }
 
-    /// Nothing that still waits will run.
+    /// Drops all runs that still wait.
     pub(super) fn close(&self) {
         self.state().waiting.clear();
         self.changed.notify_all();

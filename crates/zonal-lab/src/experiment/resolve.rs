@@ -1,7 +1,8 @@
-//! From an experiment as written to a plan: machines are found, settings laid over one another, every
-//! run checked before the first one starts.
+//! Turns an experiment as written into a plan: finds machines, combines layers of settings, and checks every run
+//! before the first one starts.
 //!
-//! Neighbours: `file.rs` reads, `parameters.rs` and `figures.rs` check the rest of the file.
+//! Neighbours: `experiment/file.rs` reads the file, `experiment/parameters.rs` and `experiment/figures.rs` check
+//! the rest of it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -27,19 +28,19 @@ use super::source::{MACHINE_BYTES_MAX, MACHINE_FILE, Source};
 use crate::sim::{Hardware, Lab, SimulatedMachine};
 use crate::workload::Workload;
 
-/// Most CPUs that the lab tells apart.
+/// Maximum number of CPUs that the lab can identify.
 const CPUS_MAX: usize = 0xfffe;
-/// Frames of a machine lie below this one, because each has a bit: 256 TiB of pages of 4 KiB.
+/// Exclusive upper limit of a machine's frame numbers, because each frame has a bit: 256 TiB with 4 KiB pages.
 const FRAMES_MAX: u64 = 1 << 36;
-/// Most of the host's memory that a run may need, in bytes.
+/// Maximum host memory that a run may need, in bytes.
 const HOST_BYTES_MAX: f64 = (64_u64 << 30) as f64;
-/// Most page operations of a run: a day's work for a core.
+/// Maximum number of page operations in a run: about a day on one core.
 const OPERATIONS_MAX: f64 = 1e11;
 
 /// Reads an experiment and checks all of it.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line.
+/// The first error in the file, with its line.
 pub fn load(source: &Source) -> Result<Plan, FileError> {
     let (name, text) = (source.name(), source.text()?);
     let document = Document { name: &name, text: &text };
@@ -80,7 +81,7 @@ fn info(variant: &WrittenVariant<'_>) -> VariantInfo {
     }
 }
 
-/// Results lie in a directory of that name.
+/// Checks the name of an experiment, which is also the name of its results directory.
 fn check_name(document: Document<'_>, written: &Written<'_>) -> Result<(), FileError> {
     let name = written.name.get_ref();
     let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -112,7 +113,7 @@ fn parts<'w, 't>(
     written: &'w Written<'t>,
 ) -> Result<Vec<Part<'w, 't>>, FileError> {
     let mut parts: Vec<Part<'w, 't>> = Vec::new();
-    // By name of a preset or path of a file, however it is spelled.
+    // Models by preset name or normalized file path.
     let (mut models, mut bytes_left) = (HashMap::new(), MACHINE_BYTES_MAX);
     for part in &written.parts {
         match &part.name {
@@ -141,7 +142,7 @@ fn parts<'w, 't>(
     Ok(parts)
 }
 
-/// A path without what leads nowhere: `./a//b.json` is `a/b.json`. Names of presets stay as they are.
+/// Removes redundant components from a path: `./a//b.json` becomes `a/b.json`. Preset names are unchanged.
 fn plain(path: &str) -> PathBuf {
     if !path.ends_with(MACHINE_FILE) {
         return path.into();
@@ -173,7 +174,8 @@ fn machine(
     Ok(model)
 }
 
-/// The runs of a part, whose machine is made ready for the allocator once: it is far larger than what cases change.
+/// Returns the runs of a part. The machine is prepared for the allocator only once, because it is far larger than
+/// what cases change.
 fn runs<'t>(
     document: Document<'t>,
     part: &Part<'_, 't>,
@@ -280,7 +282,7 @@ fn hardware<'t>(
     Ok(hardware)
 }
 
-/// The host's memory that a run needs, in bytes: for the machine, and for what the program holds.
+/// Returns the host memory that a run needs, in bytes: for the machine, and for what the program holds.
 fn host_bytes<'t>(
     document: Document<'t>,
     part: &WrittenPart<'t>,
@@ -305,15 +307,15 @@ fn host_bytes<'t>(
     Ok(bytes as u64)
 }
 
-/// How much metadata the allocator has on a machine, by what that depends on.
+/// A cache of metadata sizes on one machine, by the settings that determine them.
 struct Sizes<'d, 'm> {
     described: &'d Machine<'m>,
-    /// By the choices that decide it; others of a machine are the same in all runs.
+    /// Sizes by the settings that determine them; the machine's other inputs are the same in all runs.
     bytes: HashMap<String, usize>,
 }
 
 impl Sizes<'_, '_> {
-    /// In bytes.
+    /// Returns the size of the metadata, in bytes.
     ///
     /// # Errors
     /// When the configuration does not fit the machine.
@@ -325,7 +327,7 @@ impl Sizes<'_, '_> {
     }
 }
 
-/// The configuration, and the host's memory that the machine takes with it.
+/// Returns the configuration of a run and the host memory that the machine needs with it.
 fn config<'t>(
     document: Document<'t>,
     part: &WrittenPart<'t>,
@@ -344,7 +346,8 @@ fn config<'t>(
         refused(place, format!("{}: {error}", key.unwrap_or("config")))
     };
     check_min_free(&config, &machine.model).map_err(misfit)?;
-    // The directory has 16 bytes for each line of 64, caches a word for each of theirs.
+    // The directory has 16 bytes for each line of 64 bytes; simulated caches have one word for each of their
+    // lines.
     let metadata = sizes.metadata(&config).map_err(misfit)?;
     let caches = sizes.described.cpu_ids() * machine.hardware.cache_lines * size_of::<u64>();
     let bytes = (metadata + metadata / 4 + caches) as u64;

@@ -1,7 +1,7 @@
-//! What an experiment gave: rows that hold what was simulated beside what was published.
+//! The results of an experiment: rows with simulated and published values side by side.
 //!
-//! Plain values, from which the table, `result.json` and the report are made. Neighbours: `run.rs` fills
-//! it in, `report/` shows it.
+//! Plain values, from which the table, `result.json` and the report are made. Neighbours: `experiment/collect.rs`
+//! fills them in, `report/` renders them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,56 +9,56 @@ pub use super::case_values::{CaseValue, CaseValues, case_text};
 use super::keys::figure_key;
 use crate::outcome::Outcome;
 
-/// What a variant stands for.
+/// The role of a variant in its experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// As it was before the mechanism: what was calibrated on, if anything was.
+    /// The state before the mechanism was introduced; used for calibration, if there is one.
     Baseline,
-    /// The mechanism as its authors described it.
+    /// The mechanism as published by its authors.
     Published,
-    /// Our own variant of it.
+    /// This project's own variant of the mechanism.
     Ours,
 }
 
 /// A variant of an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VariantInfo {
-    /// Its name.
+    /// Name of the variant.
     pub name: String,
-    /// What it stands for.
+    /// Role in the experiment.
     pub role: Role,
-    /// What is different in it, for people.
+    /// Description of what distinguishes it, for people.
     pub about: String,
 }
 
-/// One figure of one case in one variant.
+/// One metric of one case in one variant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
-    /// The case.
+    /// Values that distinguish the case.
     pub case: CaseValues,
     /// Name of the variant.
     pub variant: String,
-    /// Name of the figure.
+    /// Name of the metric.
     pub metric: String,
-    /// Its unit.
+    /// Unit of the values.
     pub unit: String,
-    /// What was simulated.
+    /// Simulated value.
     pub predicted: f64,
-    /// What was published, where that is known.
+    /// Published value, if known.
     pub published: Option<f64>,
-    /// Whether the published figure was used to calibrate.
+    /// Whether the published value was used for calibration.
     pub calibrated_on: bool,
 }
 
 impl Row {
-    /// A text that two rows share exactly when they are the same figure, in whatever variants.
+    /// Returns a key that two rows share exactly when they have the same case and metric, in any variant.
     #[must_use]
     pub fn figure_key(&self) -> String {
         figure_key(&self.case, &self.unit, &self.metric)
     }
 
-    /// How far the prediction lies from the published figure, in percent of that.
+    /// Returns the deviation of the prediction from the published value, in percent of the latter.
     #[must_use]
     pub fn error_pct(&self) -> Option<f64> {
         self.published
@@ -67,55 +67,55 @@ impl Row {
     }
 }
 
-/// A run: one case in one variant.
+/// A completed run: one case in one variant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunResult {
-    /// The case.
+    /// Values that distinguish the case.
     pub case: CaseValues,
     /// Name of the variant.
     pub variant: String,
-    /// What came of it.
+    /// Outcome of the run.
     pub outcome: Outcome,
 }
 
 /// A parameter of the simulation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Parameter {
-    /// Its name, as in the file: `hardware.transfer_ns`.
+    /// Name, as in the file: `hardware.transfer_ns`.
     pub name: String,
-    /// Its value.
+    /// Value of the parameter.
     pub value: f64,
-    /// Whether it was found by calibration; others were assumed.
+    /// Whether it was found by calibration; other parameters were assumed.
     pub calibrated: bool,
-    /// Why the value is plausible.
+    /// Reason why the value is plausible.
     pub why: String,
 }
 
-/// What an experiment gave.
+/// The results of an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Results {
     /// Name of the experiment.
     pub experiment: String,
-    /// What it is about, in a line.
+    /// Title, in one line.
     pub title: String,
-    /// Where the published figures are from; empty for a user's own.
+    /// Source of the published figures; empty for an experiment of a user.
     pub source: String,
-    /// What was assumed of the machine and the workload, a sentence each.
+    /// Assumptions about the machine and the workload, one sentence each.
     pub assumptions: Vec<String>,
     /// Seed of all its runs.
     pub seed: u64,
     /// Names of the machines.
     pub machines: Vec<String>,
-    /// Parameters in physical units.
+    /// Parameters, in physical units.
     pub parameters: Vec<Parameter>,
-    /// Which published rows were calibrated on, for people; empty when none were.
+    /// Description of the published rows that were used for calibration; empty if there were none.
     pub calibrated_on: String,
-    /// Variants in the order of the file.
+    /// Variants, in the order of the file.
     pub variants: Vec<VariantInfo>,
-    /// All figures, in the order of the file: parts, cases, variants, metrics.
+    /// All rows, in the order of the file: parts, cases, variants, metrics.
     pub rows: Vec<Row>,
-    /// All runs that were done, in the same order.
+    /// All completed runs, in the same order.
     pub runs: Vec<RunResult>,
-    /// Runs that were not done because somebody stopped it.
+    /// Number of runs that were not done because the experiment was stopped.
     pub missing: usize,
 }

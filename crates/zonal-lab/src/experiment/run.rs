@@ -1,8 +1,8 @@
-//! Runs a plan on all of the host's cores.
+//! Runs a plan on all cores of the host.
 //!
-//! Host threads take runs from a queue; each run is a simulated machine of its own on one of them, so
-//! results do not depend on how many there are. Neighbours: `queue.rs` says which run is next,
-//! `collect.rs` makes results of what comes back.
+//! Host threads take runs from a queue. Each run is a separate simulated machine on one host thread, so results
+//! do not depend on the number of threads. Neighbours: `experiment/queue.rs` chooses the next run,
+//! `experiment/collect.rs` builds results from the outcomes.
 
 use std::num::NonZeroUsize;
 use std::panic::{self, AssertUnwindSafe};
@@ -24,34 +24,34 @@ use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulateError};
 
-/// Between two looks at the stop flag.
+/// Interval between two checks of the stop flag.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How a plan is run.
+/// Options for running a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Start of all random choices.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Host threads.
+    /// Number of host threads.
     pub jobs: NonZeroUsize,
-    /// Host memory that runs may use at the same time, in bytes.
+    /// Host memory that concurrent runs may use, in bytes.
     pub memory_bytes: u64,
 }
 
-/// How far it is.
+/// Progress of a plan.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Progress {
-    /// Runs that have ended.
+    /// Number of completed runs.
     pub done: usize,
-    /// All runs.
+    /// Number of all runs.
     pub total: usize,
-    /// Estimated share of the work that is done, 0 to 1.
+    /// Estimated completed share of the work, 0 to 1.
     pub share: f64,
-    /// What runs now, in words, in the order of starting.
+    /// Descriptions of the current runs, in the order in which they started.
     pub running: Vec<String>,
 }
 
-/// Why an experiment has no results.
+/// Reason why an experiment has no results.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
     /// A run failed.
@@ -63,10 +63,10 @@ pub enum Failure {
         run: String,
         /// Seed of the experiment.
         seed: u64,
-        /// What went wrong.
+        /// Description of the failure.
         reason: String,
     },
-    /// The host has not the memory that a run needs: none was started.
+    /// The host does not have the memory that a run needs; no run was started.
     #[error(
         "experiment {}, {}: needs {} of this host's memory, of which {} may be used; give it a smaller machine or a smaller workload",
         Escaped(experiment), Escaped(run), size(*needed), size(*available)
@@ -76,9 +76,9 @@ pub enum Failure {
         experiment: String,
         /// Case and variant.
         run: String,
-        /// Bytes that the run needs, at most.
+        /// Maximum memory that the run needs, in bytes.
         needed: u64,
-        /// Bytes that runs may use.
+        /// Memory that runs may use, in bytes.
         available: u64,
     },
 }
@@ -88,7 +88,7 @@ fn size(bytes: u64) -> String {
 }
 
 impl Plan {
-    /// Checks that each run alone fits into so many bytes of the host's memory.
+    /// Checks that each run by itself fits into `available` bytes of host memory.
     ///
     /// # Errors
     /// [`Failure::Memory`] with the run that needs the most.
@@ -105,8 +105,8 @@ impl Plan {
     }
 }
 
-/// Keeps [`Fault`]s off standard error: whoever runs the plan is told of them. Other panics go on as
-/// before. For the whole process.
+/// Keeps [`Fault`]s off standard error, because [`run()`] returns them to its caller. Other panics are reported as
+/// before. Affects the whole process.
 pub fn silence_faults() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -116,7 +116,7 @@ pub fn silence_faults() {
     }));
 }
 
-/// Why a run gave nothing.
+/// Reason why a run has no outcome.
 enum Stopped {
     Interrupted,
     Failed(String),
@@ -127,11 +127,11 @@ enum Event {
     Ended(usize, Result<Outcome, Stopped>),
 }
 
-/// Runs all of a plan, or until `stop` becomes true: then results hold what was done by then.
+/// Runs a whole plan, or until `stop` becomes true; the results then contain the runs completed so far.
 ///
 /// # Errors
-/// A run that needs more memory than there is, before any is started; else the first run that failed, and the others
-/// are stopped.
+/// A run that needs more memory than available, before any run starts; otherwise the first run that failed, in
+/// which case the other runs are stopped.
 pub fn run(
     plan: &Plan,
     options: &Options,
@@ -151,7 +151,7 @@ pub fn run(
         drop(sender);
         let end = || {
             queue.close();
-            // Relaxed: only a request to stop.
+            // Relaxed: only a request to stop; no data is published with it.
             halt.store(true, Relaxed);
         };
         progress(&state.progress());
@@ -179,10 +179,10 @@ pub fn run(
     }
 }
 
-/// What a host thread does.
+/// Runs simulations from the queue; the body of a host thread.
 fn work(plan: &Plan, seed: u64, queue: &Queue<'_>, events: &Sender<Event>, halt: &AtomicBool) {
     while let Some(place) = queue.take() {
-        // Whoever listens does so until all host threads have ended.
+        // The receiver exists until all host threads have ended.
         let _ = events.send(Event::Begun(place));
         let run = &plan.runs[place];
         let outcome = panic::catch_unwind(AssertUnwindSafe(|| simulate(run, run.seed(seed), halt)));
@@ -206,11 +206,11 @@ fn simulate(run: &Run, seed: u64, halt: &AtomicBool) -> Result<Outcome, Simulate
     Ok(outcome?)
 }
 
-/// What has come back so far.
+/// The outcomes received so far.
 struct Running<'p> {
     plan: &'p Plan,
     seed: u64,
-    /// By place of the run.
+    /// Outcomes by index of the run.
     outcomes: Vec<Option<Outcome>>,
     running: Vec<usize>,
     done: usize,
@@ -257,7 +257,7 @@ impl<'p> Running<'p> {
     }
 }
 
-/// What a run costs, beside others.
+/// Returns the relative cost of a run.
 fn weight(run: &Run) -> f64 {
     run.operations.max(1.0)
 }

@@ -1,4 +1,4 @@
-//! Where an experiment and the files it names come from: a file of the user's, or this program.
+//! Sources of an experiment and the files that it names: the user's file system, or this program.
 
 use std::borrow::Cow;
 use std::io;
@@ -10,23 +10,23 @@ use zonal_machine::{Excerpt, MachineModel, preset};
 use super::built_in::BuiltIn;
 use super::document::FileError;
 
-/// Ending of machine files, by which they are told from presets.
+/// File name extension of machine files, which distinguishes them from presets.
 pub(super) const MACHINE_FILE: &str = ".json";
 
-/// Most bytes of all machine files of an experiment.
+/// Maximum total size of an experiment's machine files, in bytes.
 pub(super) const MACHINE_BYTES_MAX: usize = 64 << 20;
 
-/// An experiment's file.
+/// Source of an experiment.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// On disk.
+    /// A file on disk.
     File(PathBuf),
-    /// Built in.
+    /// A built-in experiment.
     BuiltIn(&'static BuiltIn),
 }
 
 impl Source {
-    /// As errors call it.
+    /// Returns the name used in errors.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -35,7 +35,7 @@ impl Source {
         }
     }
 
-    /// The experiment's text.
+    /// Returns the text of the experiment.
     pub(super) fn text(&self) -> Result<Cow<'static, str>, FileError> {
         match self {
             Self::File(path) => Ok(opened(path, input::read_text(path, Limit::Experiment))?.into()),
@@ -43,9 +43,9 @@ impl Source {
         }
     }
 
-    /// A file that the experiment names, with the ending of its kind, and its text. It lies beside the experiment or
-    /// in a folder there: else an experiment of somebody else's could read any of the reader's own files. Errors
-    /// show nothing of what is in it.
+    /// Returns the path and the text of a file that the experiment names, which must have the extension `ending`.
+    /// The file must be in the experiment's folder or a folder below it; otherwise an experiment written by
+    /// another person could read any file of the user. Errors show nothing of the file's contents.
     pub(super) fn companion(
         &self,
         relative: &str,
@@ -73,8 +73,8 @@ impl Source {
         }
     }
 
-    /// The machine of a preset or of a machine file, whose bytes are taken from `left`; the error is what is wrong, in
-    /// one line.
+    /// Returns the machine of a preset or of a machine file, whose size is subtracted from `left`; an error is
+    /// one line of text.
     pub(super) fn machine(&self, name: &str, left: &mut usize) -> Result<MachineModel, String> {
         if !name.ends_with(MACHINE_FILE) {
             return preset(name)
@@ -92,7 +92,8 @@ impl Source {
     }
 }
 
-/// What is wrong with a name of a file in the experiment's folder. Paths that lead out of it are refused as such.
+/// Describes what is wrong with the name of a file in the experiment's folder; paths that lead out of the folder
+/// are refused as such.
 fn unfit(relative: &Path, ending: &str) -> Option<String> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"."));

@@ -1,10 +1,10 @@
-//! Counts of what reclaim did.
+//! Reclaim counters.
 
 use std::cell::Cell;
 
 use zonal::platform::reclaimer::ReclaimReason;
 
-/// What reclaim did, in pages of the lists by use. Direct includes node reclaim, as in Linux's `pgscan_direct`.
+/// Reclaim counters, in pages of the LRU lists. Direct includes node reclaim, as in Linux's `pgscan_direct`.
 #[derive(Default, Debug)]
 pub struct Counts {
     pub(super) direct_scanned: Cell<u64>,
@@ -15,31 +15,31 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Looked at by requesters.
+    /// Returns the number of pages scanned by requesters.
     #[must_use]
     pub fn direct_scanned(&self) -> u64 {
         self.direct_scanned.get()
     }
 
-    /// Given up for requesters.
+    /// Returns the number of pages freed by requesters.
     #[must_use]
     pub fn direct_reclaimed(&self) -> u64 {
         self.direct_reclaimed.get()
     }
 
-    /// Looked at in the background.
+    /// Returns the number of pages scanned in the background.
     #[must_use]
     pub fn background_scanned(&self) -> u64 {
         self.background_scanned.get()
     }
 
-    /// Given up in the background.
+    /// Returns the number of pages freed in the background.
     #[must_use]
     pub fn background_reclaimed(&self) -> u64 {
         self.background_reclaimed.get()
     }
 
-    /// Given up together with files that nobody used, whoever asked.
+    /// Returns the number of pages freed together with unused files, in direct and background reclaim.
     #[must_use]
     pub fn with_files(&self) -> u64 {
         self.with_files.get()

@@ -1,15 +1,14 @@
-//! Files, as far as their pages are cached: which page lies where, what has to be written, and which files
-//! nobody uses any more.
+//! Files of the page cache: their cached pages, their dirty pages, and which files are unused.
 //!
-//! Neighbours: `table.rs` knows pages by frame, `writeback.rs` writes, `reclaim.rs` drops the pages of
-//! unused files.
+//! Neighbours: `page_cache/table.rs` finds pages by frame, `page_cache/writeback.rs` writes dirty pages,
+//! `page_cache/reclaim.rs` drops the pages of unused files.
 
 use std::collections::{TryReserveError, VecDeque};
 
 use super::table::NONE;
 use crate::sim::Time;
 
-/// A file.
+/// Identifier of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileId(pub(super) u32);
 
@@ -19,14 +18,14 @@ struct File {
     first: u32,
     pages: VecDeque<u32>,
     cached: u64,
-    /// Pages that became dirty, oldest first; some may have left since.
+    /// Pages that became dirty, oldest first; some may have left the cache since.
     dirty: VecDeque<u32>,
     dirty_since: Time,
-    /// How many have it open.
+    /// Number of opens without a matching close.
     users: u32,
     is_queued: bool,
     is_unused: bool,
-    /// It was opened again since it came to the unused ones.
+    /// Whether the file was opened again after it was put on the list of unused files.
     was_used: bool,
 }
 
@@ -36,22 +35,22 @@ pub(super) struct Files {
     files: Vec<File>,
     /// Files with dirty pages, in the order in which they are written.
     queue: VecDeque<u32>,
-    /// Files that nobody has open, longest first. Linux: the list of unused inodes.
+    /// Files without an open, longest unused first. Linux: the list of unused inodes.
     unused: VecDeque<u32>,
 }
 
 impl Files {
-    /// Of the host's memory, for each file without its pages.
+    /// Host memory for each file without its pages, in bytes.
     pub(super) const FILE_BYTES: usize = size_of::<File>();
 
-    /// A new file, which its maker has open.
+    /// Creates a file, which is open.
     ///
     /// # Errors
     /// When the host has no memory for it.
     pub(super) fn create(&mut self) -> Result<FileId, TryReserveError> {
         let all = self.files.len() + 1;
         self.files.try_reserve(1)?;
-        // A file is in each of these once at most.
+        // A file is in each of these queues at most once.
         self.queue.try_reserve(all - self.queue.len())?;
         self.unused.try_reserve(all - self.unused.len())?;
         self.files.push(File { users: 1, ..File::default() });
@@ -72,14 +71,14 @@ impl Files {
         }
     }
 
-    /// The page of a file that is cached.
+    /// Returns the cached page at `index` of a file.
     pub(super) fn page_at(&self, file: FileId, index: u32) -> Option<u32> {
         let file = &self.files[file.0 as usize];
         let at = file.pages.get(index.checked_sub(file.first)? as usize)?;
         (*at != NONE).then_some(*at)
     }
 
-    /// A page comes into the cache.
+    /// Adds a page to the cache.
     ///
     /// # Errors
     /// When the host has no memory for it.
@@ -104,7 +103,7 @@ impl Files {
         Ok(())
     }
 
-    /// A page leaves the cache.
+    /// Removes a page from the cache.
     pub(super) fn remove(&mut self, file: u32, index: u32) {
         let file = &mut self.files[file as usize];
         file.pages[(index - file.first) as usize] = NONE;
@@ -119,7 +118,7 @@ impl Files {
         }
     }
 
-    /// A page of the file has become dirty.
+    /// Records that a page of the file has become dirty.
     pub(super) fn note_dirty(&mut self, id: FileId, page: u32, now: Time) {
         let file = &mut self.files[id.0 as usize];
         file.dirty.push_back(page);
@@ -130,13 +129,13 @@ impl Files {
         }
     }
 
-    /// Since when the file that is written next has dirty pages.
+    /// Returns the time since which the next file to write has had dirty pages.
     pub(super) fn oldest_dirty(&self) -> Option<Time> {
         self.queue.front().map(|&file| self.files[file as usize].dirty_since)
     }
 
-    /// Up to `most` pages that became dirty, of the file that is written next. What is left of it comes
-    /// after all other files.
+    /// Removes and returns up to `most` dirty pages of the next file to write. The file's remaining dirty pages
+    /// are queued behind all other files.
     pub(super) fn take_dirty(&mut self, most: usize) -> Option<(FileId, Vec<u32>)> {
         let id = self.queue.pop_front()?;
         let file = &mut self.files[id as usize];
@@ -151,12 +150,12 @@ impl Files {
         Some((FileId(id), pages))
     }
 
-    /// All cached pages of a file.
+    /// Returns all cached pages of a file.
     pub(super) fn pages_of(&self, file: FileId) -> Vec<u32> {
         self.files[file.0 as usize].pages.iter().copied().filter(|&page| page != NONE).collect()
     }
 
-    /// The file that nobody has used for longest, with its number of cached pages.
+    /// Returns the file that has been unused the longest, with its number of cached pages.
     pub(super) fn longest_unused(&mut self) -> Option<(FileId, u64)> {
         loop {
             let id = *self.unused.front()?;
@@ -174,7 +173,7 @@ impl Files {
         }
     }
 
-    /// Passes over the file that nobody has used for longest: it comes after all others.
+    /// Moves the file that has been unused the longest behind all other unused files.
     pub(super) fn pass_over_unused(&mut self) {
         if let Some(id) = self.unused.pop_front() {
             self.unused.push_back(id);

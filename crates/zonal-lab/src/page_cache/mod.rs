@@ -1,11 +1,11 @@
-//! A kernel's page cache on a simulated machine: pages of files in the allocator's frames, a disk
-//! behind them, and reclaim that gives frames back.
+//! A kernel's page cache on a simulated machine: file pages in frames of the allocator, a disk behind them, and
+//! reclaim that frees frames on request.
 //!
-//! An embedder of the allocator, written as one would write it beside the core: it takes and gives
-//! frames like everybody else, and answers when the allocator asks for some. It follows Linux of 2011
-//! (2.6.39 to 3.0): lists by use for each zone, dirty limits over the whole machine, node reclaim that
-//! neither writes nor unmaps. `table.rs` has the pages, `files.rs` the files, `writeback.rs` writes
-//! what is dirty, `reclaim.rs` is what the allocator asks. Neighbours: programs of `workload/` use it.
+//! The page cache uses the allocator only through its public interface, as any embedder does, and implements its
+//! reclaim callback. It follows Linux of 2011 (2.6.39 to 3.0): LRU lists for each zone, dirty limits for the
+//! whole machine, node reclaim that neither writes nor unmaps unless its mode allows it. `page_cache/table.rs`
+//! has the pages, `page_cache/files.rs` the files; `page_cache/writeback.rs` writes dirty pages,
+//! `page_cache/reclaim.rs` handles reclaim requests. Neighbours: programs of `workload/` use the page cache.
 
 mod counts;
 mod files;
@@ -30,16 +30,16 @@ use self::table::{State, Table, Tally};
 use crate::hands::Hands;
 use crate::sim::{Disk, ProgramLock, Time, Transfer, WaitList, World};
 
-/// Pages that a CPU collects before it takes a lock to put them onto a list. Linux: `PAGEVEC_SIZE`.
+/// Number of pages that a CPU collects before it takes the lock to add them to a list. Linux: `PAGEVEC_SIZE`.
 const ADD_BATCH: u32 = 14;
-/// Work under the lock of the lists for each page that comes.
+/// Work under the LRU lock for each added page, in nanoseconds.
 const ADD_NS: f64 = 50.0;
-/// Pages that are read at a time, 4 MiB: a reader in sequence keeps the disk for a while before others have it.
+/// Number of pages in one read, 4 MiB: a sequential reader keeps the disk for a while before others get it.
 const READ_PAGES: u32 = 1024;
 
-/// A page cache. What programs do with it runs on the thread that does it and takes its time.
+/// A page cache. Its operations run on the calling thread and use that thread's time.
 ///
-/// Invariant: a frame is a page of the table exactly while the cache has it, and a page of a file exactly
+/// Invariant: a frame has an entry in the table exactly while the cache holds it, and belongs to a file exactly
 /// as long.
 pub struct PageCache<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
@@ -47,39 +47,39 @@ pub struct PageCache<'h, 's, 'm> {
     disk: Disk,
     table: RefCell<Table>,
     files: RefCell<Files>,
-    /// By index of a zone: the lock of its lists.
+    /// Lock of the LRU lists, by zone index.
     locks: Vec<ProgramLock>,
-    /// By CPU: pages that came since it took the lock last.
+    /// Pages added since the CPU last took the lock, indexed by CPU.
     added: RefCell<Vec<u32>>,
     /// Writers that wait for the disk.
     throttled: WaitList,
-    /// By thread: pages it has made dirty since it looked at the limits.
+    /// Pages dirtied since the thread last checked the limits, indexed by thread.
     changed: RefCell<Vec<u32>>,
     counts: Counts,
-    /// Pages to write although few are dirty.
+    /// Pages to write even though few are dirty.
     hurried: Cell<u64>,
-    /// Bytes to write that belong to no page: what files need beside their contents.
+    /// Bytes to write in addition to page contents: the metadata of files.
     metadata: Cell<u64>,
-    /// Pages of unused files that reclaim still has to look at.
+    /// Pages of unused files that reclaim still has to scan.
     inode_debt: Cell<f64>,
-    /// Threads of the cache's own that are at the allocator.
+    /// Number of the cache's own threads that are using the allocator.
     at_work: Cell<u32>,
     stopping: Cell<bool>,
-    /// Frames of the machine.
+    /// Managed frames of the machine.
     managed: u64,
 }
 
 impl PageCache<'_, '_, '_> {
-    /// The host's bytes for each frame of the machine, cached or not.
+    /// Host memory for each frame of the machine, cached or not, in bytes.
     pub(crate) const FRAME_BYTES: f64 = Table::PAGE_BYTES as f64;
-    /// The host's bytes for each file, in a list that doubles.
+    /// Host memory for each file, in a list that doubles, in bytes.
     pub(crate) const FILE_BYTES: f64 = 2.0 * Files::FILE_BYTES as f64;
-    /// The host's bytes for each page of a file, cached or dirty, in lists that double.
+    /// Host memory for each page of a file, cached or dirty, in lists that double, in bytes.
     pub(crate) const FILE_PAGE_BYTES: f64 = 4.0 * size_of::<u32>() as f64;
 }
 
 impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
-    /// An empty cache of the machine.
+    /// Creates an empty cache for the machine.
     ///
     /// # Panics
     /// With a [`Fault`](crate::checks::Fault) when the host has no memory for it.
@@ -115,7 +115,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// Makes a file, which is open then; its metadata is written with its contents.
+    /// Creates a file and opens it; its metadata is written with its contents.
     pub fn create(&self) -> FileId {
         self.metadata.set(self.metadata.get() + (self.settings.metadata_kib * 1024.0) as u64);
         self.new_file()
@@ -131,12 +131,12 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         self.files.borrow_mut().open(file);
     }
 
-    /// Closes a file that is open.
+    /// Closes an open file.
     pub fn close(&self, file: FileId) {
         self.files.borrow_mut().close(file);
     }
 
-    /// Writes a whole page of a file; waits for the disk while too much is dirty.
+    /// Writes a whole page of a file; waits for the disk while too many pages are dirty.
     pub fn write(&self, file: FileId, index: u32) {
         self.work_on_page();
         let page = match self.find(file, index) {
@@ -147,8 +147,8 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         self.balance_dirty();
     }
 
-    /// Reads a page of a file: from the disk, with some of those after it, when it is not cached.
-    /// The file has `pages` pages.
+    /// Reads a page of a file of `pages` pages; a page that is not cached is read from the disk together with the
+    /// pages that follow.
     pub fn read(&self, file: FileId, index: u32, pages: u32) {
         self.work_on_page();
         if let Some(page) = self.find(file, index) {
@@ -158,15 +158,15 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         let missing: Vec<u32> = (index..end).filter(|&index| self.find(file, index).is_none()).collect();
         self.disk.transfer(self.world(), Transfer::Read, missing.len() as u64 * self.page_bytes());
         for ahead in missing {
-            // Somebody else may have read it meanwhile.
+            // Another thread may have read the page meanwhile.
             if self.files.borrow().page_at(file, ahead).is_none() {
                 self.bring(file, ahead, if ahead == index { State::REFERENCED } else { State::CLEAN });
             }
         }
     }
 
-    /// Stores into a page of a file that is mapped; as [`Self::write`], and the page is part of an
-    /// address space from then on.
+    /// Stores into a page of a mapped file; like [`Self::write`], and the page is part of an address space from
+    /// then on.
     pub fn store(&self, file: FileId, index: u32) {
         self.work_on_page();
         let used = State::MAPPED.with(State::REFERENCED);
@@ -184,8 +184,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         self.balance_dirty();
     }
 
-    /// Deletes a file: every 4 MiB of it cost a read of what says where they lie, and what is cached is
-    /// given back.
+    /// Deletes a file: reads one block of mapping metadata for every 4 MiB of it, and frees its cached pages.
     pub fn delete(&self, file: FileId, pages: u32) {
         for _ in 0..pages.div_ceil(1024) {
             self.disk.transfer(self.world(), Transfer::Read, self.page_bytes());
@@ -198,7 +197,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
             }
             let state = entry.state;
             if state.has(State::WRITEBACK) {
-                // It goes when the disk is done with it.
+                // Its frame is freed when the write completes.
                 self.table.borrow_mut().set_state(page, state.with(State::DOOMED));
             } else {
                 self.drop_page(page);
@@ -206,8 +205,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// Fills the active list of a node with pages of a file that others have open, as if they had used
-    /// them for long.
+    /// Fills the active list of a node with pages of a file that is in use by other processes.
     pub fn add_resident(&self, allowed: &zonal::NodeMask, pages: u32) {
         let file = self.new_file();
         for index in 0..pages {
@@ -218,7 +216,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// Waits until nothing is dirty.
+    /// Waits until no page is dirty.
     pub fn sync(&self) {
         while self.dirty() != 0 {
             self.hurried.set(u64::MAX);
@@ -226,7 +224,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// Has the cache's own threads stop, and waits until none of them is at the allocator.
+    /// Stops the cache's own threads, and waits until none of them is using the allocator.
     pub fn stop(&self) {
         self.stopping.set(true);
         while self.at_work.get() != 0 {
@@ -234,26 +232,26 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// What reclaim did so far.
+    /// Returns the reclaim counters.
     #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// KiB written to the disk so far.
+    /// Returns the amount written to the disk so far, in KiB.
     #[must_use]
     pub fn written_kib(&self) -> f64 {
         self.disk.written() as f64 / 1024.0
     }
 
-    /// Pages that are dirty or on their way to the disk.
+    /// Returns the number of pages that are dirty or under writeback.
     #[must_use]
     pub fn dirty(&self) -> u64 {
         let table = self.table.borrow();
         (0..self.locks.len()).map(|zone| table.tally(zone)).map(|tally| tally.dirty + tally.writeback).sum()
     }
 
-    /// Pages of the node at a place that are cached.
+    /// Returns the number of cached pages on the node with index `place`.
     #[must_use]
     pub fn cached(&self, place: usize) -> u64 {
         let model = &self.hands.sim.machine.model;
@@ -270,19 +268,19 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         u64::from(self.hands.sim.machine.model.page_bytes)
     }
 
-    /// What the pages of some zones are.
+    /// Returns the page counts of some zones, summed.
     fn tally(&self, zones: &[usize]) -> Tally {
         let table = self.table.borrow();
         zones.iter().map(|&zone| table.tally(zone)).fold(Tally::default(), Add::add)
     }
 
-    /// The kernel's work for a page beside allocation and copying.
+    /// Spends the kernel's time for a page, excluding allocation and copying.
     fn work_on_page(&self) {
         self.world().spend(Time::from_ns(self.settings.page_ns));
         self.hands.checkpoint();
     }
 
-    /// A cached page that is used now.
+    /// Returns a cached page and records that it is used.
     fn find(&self, file: FileId, index: u32) -> Option<u32> {
         let page = self.files.borrow().page_at(file, index)?;
         let mut table = self.table.borrow_mut();
@@ -295,7 +293,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         Some(page)
     }
 
-    /// A frame for a page that is not cached, which the CPU writes whole.
+    /// Allocates a frame for a page that is not cached; the CPU writes the whole frame.
     fn bring(&self, file: FileId, index: u32, state: State) -> u32 {
         let block = match self.hands.alloc(&Request::page().kind(PageKind::Cache)) {
             Ok(block) => block,
@@ -329,14 +327,14 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         self.world().stream(place, self.page_bytes());
     }
 
-    /// Gives the frame of a page back.
+    /// Removes a page from the cache and frees its frame.
     fn drop_page(&self, page: u32) {
         let block = self.forget(page);
         self.hands.free(&block);
         self.hands.checkpoint();
     }
 
-    /// A page is none any more.
+    /// Removes a page from the cache and returns its frame.
     fn forget(&self, page: u32) -> Block {
         let mut table = self.table.borrow_mut();
         let entry = table.page(page);
@@ -344,7 +342,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         table.remove(page)
     }
 
-    /// Does the work of a thread of the cache's own that [`Self::stop`] has to wait for.
+    /// Runs work of one of the cache's own threads, for which [`Self::stop`] has to wait.
     fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
         self.at_work.set(self.at_work.get() + 1);
         let result = work();
@@ -352,7 +350,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         result
     }
 
-    /// The work of the thread that reclaims a node in the background.
+    /// Runs the thread that reclaims a node's pages in the background.
     pub fn reclaim_in_background(&self, node: NodeId) {
         let place = self.hands.place_of(node);
         loop {

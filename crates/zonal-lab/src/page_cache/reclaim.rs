@@ -1,12 +1,12 @@
-//! What the allocator asks the page cache for: how much it could give up, and giving it up.
+//! Handles the allocator's reclaim requests: how many frames could be freed, and freeing them.
 //!
-//! Reclaim looks at the tail of a zone's inactive list, 32 pages at a time under the lists' lock: clean
-//! pages leave, others return to the head. A walk begins with a small share of the list, by *priority*, and
-//! goes on with larger ones while too little comes. *Node* reclaim neither unmaps nor waits; all others
-//! unmap what was not used lately, and wait for the disk.
+//! Reclaim scans the tail of a zone's inactive list, 32 pages at a time under the LRU lock. Clean pages are
+//! freed, others return to the head. A scan starts with a small share of the list, given by the *priority*, and
+//! continues with larger shares while too little is freed. *Node* reclaim does not unmap unless the request
+//! allows it, and never waits; other reclaim unmaps pages that were not used recently and waits for the disk.
 //!
-//! A request that is about a node walks the lists of all its zones that help, the highest first.
-//! Neighbours: `table.rs` has the lists. Source of the rules: Linux 2.6.39.
+//! A request for a node scans the lists of all its eligible zones, the highest first. Neighbours:
+//! `page_cache/table.rs` has the lists. Source of the rules: Linux 2.6.39.
 
 use std::cell::Cell;
 
@@ -18,21 +18,21 @@ use super::table::State;
 use super::{FileId, PageCache};
 use crate::sim::{ProgramReclaimer, Time};
 
-/// Pages looked at under the lock at a time. Linux: `SWAP_CLUSTER_MAX`.
+/// Number of pages scanned under the lock at a time. Linux: `SWAP_CLUSTER_MAX`.
 const SCAN_BATCH: u64 = 32;
-/// The first share of a list that is looked at: a 4096th. Linux: `DEF_PRIORITY`.
+/// First share of a list to scan: 1/4096. Linux: `DEF_PRIORITY`.
 const FIRST_PRIORITY: u32 = 12;
-/// The same for node reclaim: a 16th. Linux: `ZONE_RECLAIM_PRIORITY`.
+/// First share for node reclaim: 1/16. Linux: `ZONE_RECLAIM_PRIORITY`.
 const NODE_PRIORITY: u32 = 4;
-/// Shares from this one on are worth waiting for the disk.
+/// Highest priority value at which reclaim waits for the disk.
 const PATIENT_PRIORITY: u32 = 9;
-/// How long such a wait is. Linux: `congestion_wait`.
+/// Duration of such a wait. Linux: `congestion_wait`.
 const WAIT: Time = Time::from_ps(100_000_000_000);
-/// Pages that the disk is asked to write meanwhile.
+/// Number of pages that the flusher is asked to write meanwhile.
 const HURRIED_PAGES: u64 = 1024;
 
 impl ProgramReclaimer for PageCache<'_, '_, '_> {
-    /// Pages of files, less those that are mapped or dirty where these must stay. Linux:
+    /// Counts file pages, minus those that are mapped or dirty if these must stay. Linux:
     /// `zone_pagecache_reclaimable`.
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         let tally = self.tally(&self.zones_for(request));
@@ -48,7 +48,7 @@ impl ProgramReclaimer for PageCache<'_, '_, '_> {
         }
         let zones = self.zones_for(request);
         let freed = Cell::new(0);
-        // Node reclaim is content with the block, others go on until they have what they want.
+        // Node reclaim stops when one block is freed; other reclaim continues until the target is reached.
         let (first, enough) = match request.reason {
             ReclaimReason::Node => (NODE_PRIORITY, request.order.pages()),
             _ => (FIRST_PRIORITY, request.target),
@@ -71,7 +71,7 @@ impl ProgramReclaimer for PageCache<'_, '_, '_> {
 }
 
 impl PageCache<'_, '_, '_> {
-    /// Indexes of the zones that a request is about, the highest first.
+    /// Returns the indices of the zones that a request applies to, the highest first.
     fn zones_for(&self, request: &ReclaimRequest) -> Vec<usize> {
         let zones = &self.hands.sim.machine.model.zones;
         let helps = |&at: &usize| match request.zone {
@@ -81,7 +81,7 @@ impl PageCache<'_, '_, '_> {
         (0..zones.len()).rev().filter(helps).collect()
     }
 
-    /// Looks at a share of a zone's inactive list, until enough is freed.
+    /// Scans a share of a zone's inactive list until enough is freed.
     fn walk(&self, request: &ReclaimRequest, zone: usize, priority: u32, freed: &Cell<u64>) {
         let world = self.world();
         let inactive = || self.tally(&[zone]).inactive;
@@ -105,11 +105,11 @@ impl PageCache<'_, '_, '_> {
         }
     }
 
-    /// Takes pages that can go off the tail of a zone's inactive list, and returns others to its head.
+    /// Removes freeable pages from the tail of a zone's inactive list, and moves the others to its head.
     fn isolate(&self, request: &ReclaimRequest, zone: usize, batch: u64) -> Vec<Block> {
         let mut victims = Vec::new();
         for _ in 0..batch {
-            // Others may have been at the list while this one waited for its lock.
+            // Other threads may have changed the list while this one waited for its lock.
             let Some(at) = self.table.borrow().tail(zone, State::CLEAN) else { break };
             let state = self.table.borrow().page(at).state;
             match kept_as(state, request) {
@@ -120,7 +120,8 @@ impl PageCache<'_, '_, '_> {
         victims
     }
 
-    /// Moves pages from the tail of a zone's active list to its inactive one, while that is the shorter.
+    /// Moves pages from the tail of a zone's active list to its inactive list, while the inactive list is
+    /// shorter.
     fn refill_inactive(&self, zone: usize) {
         let mut table = self.table.borrow_mut();
         for _ in 0..SCAN_BATCH {
@@ -133,7 +134,7 @@ impl PageCache<'_, '_, '_> {
         }
     }
 
-    /// Drops what is clean of files that nobody uses, in proportion to the pages that were looked at.
+    /// Drops clean pages of unused files, in proportion to the number of pages scanned.
     fn shrink_files(&self, zones: &[usize], freed: &Cell<u64>) {
         loop {
             let longest = self.files.borrow_mut().longest_unused();
@@ -152,7 +153,7 @@ impl PageCache<'_, '_, '_> {
         let pages = self.files.borrow().pages_of(file);
         for page in pages {
             let entry = self.table.borrow().page(page);
-            // Others may drop pages of it meanwhile.
+            // Other threads may drop pages of the file meanwhile.
             if entry.file == file.0 && !entry.state.has(busy) {
                 freed.set(freed.get() + u64::from(zones.contains(&self.table.borrow().zone_of(page))));
                 self.counts.with_files.set(self.counts.with_files.get() + 1);
@@ -163,7 +164,7 @@ impl PageCache<'_, '_, '_> {
     }
 }
 
-/// What a page at the tail becomes that cannot go; `None` when it can.
+/// Returns the new state of a page at the tail that cannot be freed, or `None` when it can be freed.
 fn kept_as(state: State, request: &ReclaimRequest) -> Option<State> {
     if (state.has(State::MAPPED) && !request.may_unmap) || state.has(State::WRITEBACK) {
         return Some(state);
@@ -171,7 +172,7 @@ fn kept_as(state: State, request: &ReclaimRequest) -> Option<State> {
     if state.has(State::MAPPED) && state.has(State::REFERENCED) {
         return Some(state.without(State::REFERENCED));
     }
-    // What was not used since the last look is unmapped before anything else is known of it.
+    // A page that was not used since the last scan is unmapped first, whether or not it is dirty.
     let state = state.without(State::MAPPED);
     state.has(State::DIRTY).then_some(state)
 }

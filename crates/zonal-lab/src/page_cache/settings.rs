@@ -1,29 +1,29 @@
-//! What files cost a kernel, and how much of memory may be dirty.
+//! Settings of the page cache: the cost of file operations, and the dirty limits.
 
-/// Figures of a page cache; those of its disk are the machine's.
+/// Settings of a page cache; those of the disk belong to the machine.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheSettings {
-    /// What the disk writes for each new file beside its contents, in KiB.
+    /// Data that the disk writes for each new file in addition to its contents, in KiB.
     pub metadata_kib: f64,
-    /// The kernel's work for a page that is read, written or stored into, beside allocation and copying,
-    /// in nanoseconds.
+    /// Kernel work for a page that is read, written or stored into, excluding allocation and copying, in
+    /// nanoseconds.
     pub page_ns: f64,
-    /// Looking at a page on a list by use, in nanoseconds.
+    /// Scan of a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of files that nobody has open that reclaim looks at for each page it looks at on a list;
-    /// what is clean of these files leaves the cache with them. 0 = files keep their pages until the
-    /// lists give them up. Linux: shrinking of inodes in proportion to pages scanned.
+    /// Pages of unused files that reclaim scans for each page that it scans on an LRU list; the clean pages of
+    /// these files are dropped. 0 = pages of unused files are freed only through the LRU lists. Linux: inodes are
+    /// shrunk in proportion to pages scanned.
     pub inode_pressure: f64,
-    /// Share of memory that may be dirty before it is written in the background, in percent. Linux:
+    /// Share of memory that may be dirty before background writeback starts, in percent. Linux:
     /// `vm.dirty_background_ratio`.
     pub background_pct: f64,
-    /// Share of memory that may be dirty or on its way before writers wait, in percent. Linux:
+    /// Share of memory that may be dirty or under writeback before writers wait, in percent. Linux:
     /// `vm.dirty_ratio`.
     pub limit_pct: f64,
 }
 
 impl Default for CacheSettings {
-    /// Linux's limits.
+    /// Returns Linux's limits.
     fn default() -> Self {
         Self {
             metadata_kib: 0.0,

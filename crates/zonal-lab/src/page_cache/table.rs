@@ -1,9 +1,9 @@
-//! Pages of files by frame, and the two lists by use of each zone.
+//! The cached pages by frame, and the two LRU lists of each zone.
 //!
-//! Lists are threaded through the table. New pages come to the head of a zone's *inactive* list;
-//! pages used again move to its *active* list, from whose tail they return. Linux until 4.8: `lru` of
-//! `struct zone`.
-//! Neighbours: `files.rs` knows pages by file, `reclaim.rs` walks the lists from their tails.
+//! The lists are threaded through the table. New pages are added at the head of a zone's *inactive* list; pages
+//! used again move to its *active* list, from whose tail they return. Linux until 4.8: `lru` of `struct zone`.
+//! Neighbours: `page_cache/files.rs` finds pages by file, `page_cache/reclaim.rs` scans the lists from their
+//! tails.
 
 use std::collections::TryReserveError;
 use std::ops::Add;
@@ -12,26 +12,26 @@ use zonal::Block;
 use zonal::units::{NodeId, Order, Pfn, ZoneId};
 use zonal_machine::MachineModel;
 
-/// Beyond any frame.
+/// The end of a list, or no page: larger than any page number.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What is true of a page.
+/// State flags of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State(u8);
 
 impl State {
     pub(super) const CLEAN: Self = Self(0);
-    /// Changed since it was read or written.
+    /// Modified since it was last read or written back.
     pub(super) const DIRTY: Self = Self(1);
-    /// On its way to the disk.
+    /// Being written to the disk.
     pub(super) const WRITEBACK: Self = Self(2);
     /// Part of an address space.
     pub(super) const MAPPED: Self = Self(4);
-    /// Used since reclaim looked at it last.
+    /// Used since reclaim last scanned it.
     pub(super) const REFERENCED: Self = Self(8);
     /// On the active list.
     pub(super) const ACTIVE: Self = Self(16);
-    /// Deleted while on its way to the disk.
+    /// Deleted while under writeback.
     pub(super) const DOOMED: Self = Self(32);
 
     pub(super) const fn has(self, any: Self) -> bool {
@@ -51,7 +51,7 @@ impl State {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Page {
     pub(super) file: u32,
-    /// Which page of the file.
+    /// Index of the page in the file.
     pub(super) index: u32,
     pub(super) state: State,
     /// Index of its zone.
@@ -60,7 +60,7 @@ pub(super) struct Page {
     toward_tail: u32,
 }
 
-/// A list by use.
+/// An LRU list.
 #[derive(Clone, Copy, Debug)]
 struct List {
     head: u32,
@@ -68,7 +68,7 @@ struct List {
     len: u64,
 }
 
-/// What the pages of a zone, or of several, are, in pages.
+/// Page counts of one or several zones, by state.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Tally {
     pub(super) inactive: u64,
@@ -92,12 +92,12 @@ impl Add for Tally {
     }
 }
 
-/// A zone, and its lists.
+/// A zone and its lists.
 #[derive(Clone, Copy, Debug)]
 struct ZoneLists {
     id: ZoneId,
     node: NodeId,
-    /// Place of its node.
+    /// Index of its node.
     place: usize,
     lists: [List; 2],
     tally: Tally,
@@ -105,19 +105,21 @@ struct ZoneLists {
 
 /// All pages of the cache.
 ///
-/// Invariant, for each zone: `inactive + active` pages are on its lists, and each of them is counted as
-/// what its state says.
+/// Invariant, for each zone: `inactive + active` pages are on its lists, and each of them is counted according to
+/// its state.
 pub(super) struct Table {
     first: Pfn,
     pages: Vec<Page>,
-    /// By index of the machine's zones.
+    /// Lists by zone index.
     zones: Vec<ZoneLists>,
 }
 
 impl Table {
-    /// Of the host's memory, for each frame.
+    /// Host memory for each frame, in bytes.
     pub(super) const PAGE_BYTES: usize = size_of::<Page>();
 
+    /// Creates an empty table for `machine`.
+    ///
     /// # Errors
     /// When the host has no memory for it.
     pub(super) fn new(machine: &MachineModel) -> Result<Self, TryReserveError> {
@@ -143,8 +145,8 @@ impl Table {
         Ok(Self { first, pages, zones: zones.collect() })
     }
 
-    /// A frame that was just allocated becomes a page of a file; returns its number here. It goes to the
-    /// head of the list that its state names.
+    /// Makes an allocated frame a page of a file and returns its page number in the table. The page is added at
+    /// the head of the list given by its state.
     pub(super) fn insert(&mut self, block: &Block, file: u32, index: u32, state: State) -> u32 {
         let at = (block.first.get() - self.first.get()) as u32;
         let zone = block.zone.index();
@@ -156,7 +158,7 @@ impl Table {
         at
     }
 
-    /// A page leaves the cache; gives its frame.
+    /// Removes a page from the cache and returns its frame.
     pub(super) fn remove(&mut self, at: u32) -> Block {
         self.unlink(at);
         let page = self.pages[at as usize];
@@ -170,17 +172,17 @@ impl Table {
         self.pages[at as usize]
     }
 
-    /// Index of the zone of a page.
+    /// Returns the zone index of a page.
     pub(super) fn zone_of(&self, at: u32) -> usize {
         usize::from(self.pages[at as usize].zone)
     }
 
-    /// Place of the node of a page.
+    /// Returns the node index of a page.
     pub(super) fn node_of(&self, at: u32) -> usize {
         self.zones[self.zone_of(at)].place
     }
 
-    /// Sets a page's state; it stays on its list.
+    /// Sets a page's state; the page stays on its list.
     pub(super) fn set_state(&mut self, at: u32, state: State) {
         let before = self.pages[at as usize].state;
         debug_assert_eq!(before.has(State::ACTIVE), state.has(State::ACTIVE));
@@ -190,7 +192,7 @@ impl Table {
         self.pages[at as usize].state = state;
     }
 
-    /// Moves a page to the head of its zone's active list or inactive list.
+    /// Moves a page to the head of its zone's active or inactive list.
     pub(super) fn move_to(&mut self, at: u32, state: State) {
         self.unlink(at);
         let (zone, before) = (self.zone_of(at), self.pages[at as usize].state);
@@ -200,7 +202,7 @@ impl Table {
         self.push(at);
     }
 
-    /// The page at the tail of a zone's inactive or active list.
+    /// Returns the page at the tail of a zone's inactive or active list.
     pub(super) fn tail(&self, zone: usize, list: State) -> Option<u32> {
         let tail = self.zones[zone].lists[usize::from(list.has(State::ACTIVE))].tail;
         (tail != NONE).then_some(tail)

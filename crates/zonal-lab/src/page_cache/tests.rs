@@ -1,4 +1,4 @@
-//! The page cache against naive models, and what reclaim may and may not do.
+//! Checks the page cache against naive models, and checks what reclaim may and may not do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicBool;
@@ -14,17 +14,17 @@ use super::{ADD_BATCH, ADD_NS, CacheSettings, FileId, Files, PageCache};
 use crate::hands::Hands;
 use crate::sim::{Hardware, ProgramReclaimer, Role, SimulatedMachine, Threads, Time};
 
-/// What the disk carries.
+/// Bandwidth of the disk, in MB/s.
 const DISK_MB_S: f64 = 100.0;
 /// Frames of each node.
 const FRAMES: u64 = 8192;
 
-/// Two nodes of two CPUs, and one without; a zone each.
+/// Returns a machine with two nodes of two CPUs and one node without CPUs, with one zone each.
 fn small() -> MachineModel {
     machine([(0, "Normal"), (1, "Normal"), (2, "Normal")])
 }
 
-/// The same with these zones, given by node and kind.
+/// Returns the same machine with other zones, given by node and kind.
 fn machine(zones: [(u64, &str); 3]) -> MachineModel {
     let node = |id: u64, cpus: &str, row: [u64; 3]| {
         let [a, b, c] = row;
@@ -51,7 +51,7 @@ fn with_cache(settings: &CacheSettings, node_reclaim: NodeReclaim, work: impl Fn
     with_cache_on(small(), settings, node_reclaim, work);
 }
 
-/// The same on another machine of three nodes.
+/// Does the same on another machine of three nodes.
 fn with_cache_on(
     model: MachineModel,
     settings: &CacheSettings,
@@ -91,22 +91,22 @@ const NODE: NodeId = match NodeId::new(0) {
     None => unreachable!(),
 };
 
-/// A request for `target` frames of node 0.
+/// Returns a request for `target` frames of node 0.
 fn wanted(reason: ReclaimReason, target: u64) -> ReclaimRequest {
     ReclaimRequest::new(reason, NODE, PageCount::new(target))
 }
 
-/// As node reclaim does it.
+/// Runs node reclaim for `target` frames.
 fn node_reclaim(cache: &PageCache<'_, '_, '_>, target: u64) -> u64 {
     cache.reclaim(&wanted(ReclaimReason::Node, target)).get()
 }
 
-/// Pages that could be given up for a reason.
+/// Returns the number of pages that could be freed for a reason.
 fn count(cache: &PageCache<'_, '_, '_>, reason: ReclaimReason) -> u64 {
     cache.count(&wanted(reason, 32)).get()
 }
 
-/// States of the cached pages of a file.
+/// Returns the states of the cached pages of a file.
 fn states(cache: &PageCache<'_, '_, '_>, file: FileId) -> Vec<State> {
     let pages = cache.files.borrow().pages_of(file);
     pages.into_iter().map(|page| cache.table.borrow().page(page).state).collect()
@@ -116,7 +116,7 @@ fn states(cache: &PageCache<'_, '_, '_>, file: FileId) -> Vec<State> {
 fn lists_are_as_those_of_a_naive_model() {
     let model = small();
     let mut table = Table::new(&model).unwrap();
-    // By node: inactive and active, head first.
+    // The inactive and the active list of each node, head first.
     let mut lists: [[VecDeque<u32>; 2]; 3] = Default::default();
     let mut random = fastrand::Rng::with_seed(7);
     let zone = |node: u64| ZoneId::new(node as usize).unwrap();
@@ -251,7 +251,7 @@ fn node_reclaim_gives_up_neither_dirty_nor_mapped_pages() {
     );
 }
 
-/// Node reclaim wants a block, others their target: it looks no further once it has one.
+/// Checks that node reclaim stops after one block, while other reclaim continues to its target.
 #[test]
 fn node_reclaim_is_content_with_a_block() {
     let settings = CacheSettings { background_pct: 100.0, limit_pct: 100.0, ..CacheSettings::default() };
@@ -274,7 +274,7 @@ fn what_is_given_up_depends_on_the_reason() {
         let clean = cache.create();
         (0..1000).for_each(|index| cache.write(clean, index));
         cache.sync();
-        // Requests that come from one thread, in any order.
+        // All requests come from one thread, in any order.
         assert_eq!(count(cache, ReclaimReason::Direct), 2000);
         assert_eq!(count(cache, ReclaimReason::Node), 1000);
         while node_reclaim(cache, 32) != 0 {}
@@ -283,7 +283,7 @@ fn what_is_given_up_depends_on_the_reason() {
             [ReclaimReason::Node, ReclaimReason::Background].map(|reason| count(cache, reason)),
             [0, 1000]
         );
-        // Those mapped go at the second look, to direct reclaim, or where node reclaim may unmap.
+        // Mapped pages are freed on the second scan, by direct reclaim or where node reclaim may unmap.
         let mut unmapping = wanted(ReclaimReason::Node, 500);
         unmapping.may_unmap = true;
         assert_eq!(cache.count(&unmapping), PageCount::new(1000));
@@ -393,7 +393,7 @@ fn files_that_nobody_uses_lose_their_pages_in_proportion() {
             let used = write(2000);
             unused.into_iter().for_each(|file| cache.close(file));
             cache.sync();
-            // Looked at: 320 pages of the list, the first 200 of which are of unused files.
+            // 320 pages of the list are scanned, the first 200 of which belong to unused files.
             for _ in 0..10 {
                 node_reclaim(cache, 32);
             }
@@ -407,7 +407,7 @@ fn files_that_nobody_uses_lose_their_pages_in_proportion() {
     );
 }
 
-/// A writer looks at the limits once for every 32 pages that it changes, and waits then.
+/// Checks that a writer checks the limits once per 32 dirtied pages, and waits only then.
 #[test]
 fn writers_look_at_the_limits_now_and_then() {
     let settings = CacheSettings { background_pct: 100.0, limit_pct: 0.0, ..CacheSettings::default() };
@@ -422,7 +422,7 @@ fn writers_look_at_the_limits_now_and_then() {
     });
 }
 
-/// Only dirty pages are worth waiting for, and only to those who may wait.
+/// Checks that reclaim waits only when pages are dirty, and only when the requester may wait.
 #[test]
 fn reclaim_waits_for_the_disk_where_something_is_dirty() {
     let settings = CacheSettings { background_pct: 100.0, limit_pct: 100.0, ..CacheSettings::default() };

@@ -1,29 +1,29 @@
-//! Writing what is dirty: how much may be, who waits for it, and the thread that writes.
+//! Writeback: the dirty limits, the writers that wait at them, and the flusher thread.
 //!
-//! Beyond the *background* limit one thread writes, file by file, those that became dirty first before
-//! others; beyond the *limit* whoever makes pages dirty waits for the disk. Limits are shares of the whole
-//! machine's memory, and pages on their way to the disk count as well. Neighbours: `mod.rs`.
+//! Above the *background* limit the flusher writes file by file, in the order in which the files became dirty.
+//! Above the *limit* a thread that dirties pages waits for the disk. Both limits are shares of the whole
+//! machine's memory, and pages under writeback count as dirty. Neighbours: `page_cache/mod.rs`.
 
 use super::table::State;
 use super::{FileId, PageCache};
 use crate::sim::{Time, Transfer};
 
-/// Pages that are written at a time: 4 MiB. Linux: `MAX_WRITEBACK_PAGES`.
+/// Number of pages written at a time: 4 MiB. Linux: `MAX_WRITEBACK_PAGES`.
 const WRITE_PAGES: usize = 1024;
-/// Pages that a thread makes dirty between two looks at the limits. Linux: `ratelimit_pages` under load.
+/// Number of pages that a thread dirties between two checks of the limits. Linux: `ratelimit_pages` under load.
 const LOOK_PAGES: u32 = 32;
-/// Dirty pages are written after so long at the latest. Linux: `vm.dirty_expire_centisecs`.
+/// Maximum age of a dirty page before it is written. Linux: `vm.dirty_expire_centisecs`.
 const EXPIRE: Time = Time::from_ps(30_000_000_000_000);
-/// How long the writing thread sleeps when there is nothing to do.
+/// Sleep of the flusher when there is nothing to do.
 const NAP: Time = Time::from_ps(100_000_000_000);
 
 impl PageCache<'_, '_, '_> {
-    /// Pages that may be dirty before so many percent of memory are.
+    /// Returns the number of pages in `percent` percent of memory.
     fn pages_of(&self, percent: f64) -> u64 {
         (self.managed as f64 * percent / 100.0) as u64
     }
 
-    /// A page of a file has been changed.
+    /// Records that a page of a file has been modified.
     pub(super) fn make_dirty(&self, file: FileId, page: u32) {
         let mut table = self.table.borrow_mut();
         let state = table.page(page).state;
@@ -33,7 +33,7 @@ impl PageCache<'_, '_, '_> {
         }
     }
 
-    /// Has a thread that makes pages dirty wait while there are too many.
+    /// Makes a thread that dirties pages wait while too many pages are dirty.
     pub(super) fn balance_dirty(&self) {
         if self.is_time_to_look() {
             while self.dirty() > self.pages_of(self.settings.limit_pct) {
@@ -42,7 +42,7 @@ impl PageCache<'_, '_, '_> {
         }
     }
 
-    /// Counts a page that the running thread changes; says whether it looks at the limits now.
+    /// Counts a page that the running thread modifies; returns whether to check the limits now.
     fn is_time_to_look(&self) -> bool {
         let thread = self.world().thread().index();
         let changed = &mut *self.changed.borrow_mut();
@@ -53,7 +53,7 @@ impl PageCache<'_, '_, '_> {
         changed[thread] == 0
     }
 
-    /// The work of the thread that writes.
+    /// Runs the flusher thread.
     pub fn write_back(&self) {
         loop {
             if !self.wants_writing() || !self.write_some() {
@@ -69,7 +69,7 @@ impl PageCache<'_, '_, '_> {
             || self.files.borrow().oldest_dirty().is_some_and(expired)
     }
 
-    /// Writes pages of one file; `false` when none is dirty.
+    /// Writes dirty pages of one file; returns `false` when no file has dirty pages.
     fn write_some(&self) -> bool {
         let taken = self.files.borrow_mut().take_dirty(WRITE_PAGES);
         let Some((file, mut pages)) = taken else {
@@ -97,7 +97,7 @@ impl PageCache<'_, '_, '_> {
         true
     }
 
-    /// Has as many writers go on as there is room for, and whoever waits until nothing is dirty.
+    /// Wakes as many writers as the limit permits, or all waiting threads when no page is dirty.
     fn wake_writers(&self) {
         let dirty = self.dirty();
         let room = self.pages_of(self.settings.limit_pct).saturating_sub(dirty);

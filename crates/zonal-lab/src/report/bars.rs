@@ -1,7 +1,8 @@
-//! Figures of cases that no number orders: bars per case, variants below each other, published values as ticks.
+//! Bar charts for figures of cases without a numeric axis: one group of bars per case, one bar per variant,
+//! published values as ticks.
 //!
-//! A chart for each part, a panel for each figure. Neighbours: `frame.rs`; `scaling.rs` shows figures
-//! along a number.
+//! There is one chart per part and one panel per figure. Neighbours: `report/frame.rs`; `report/scaling.rs` shows
+//! figures along a numeric axis.
 
 use super::canvas::{Anchor, Canvas, Chart, Font};
 use super::figures;
@@ -18,7 +19,7 @@ const BAR_HEIGHT: f64 = 13.0;
 const NAME_WIDTH: f64 = 150.0;
 const NUMBER_WIDTH: f64 = 170.0;
 const NUMBER_GAP: f64 = 7.0;
-/// From here on numbers have prefixes.
+/// Numbers from this one on are printed with a prefix.
 const LONG: f64 = 1e6;
 
 /// Bars of one figure, grouped by case.
@@ -28,7 +29,7 @@ struct Panel<'a> {
     scale: Scale,
 }
 
-/// A chart of the part's figures without an axis; nothing without any.
+/// Returns a chart of the part's figures without an axis, or `None` if there are none.
 pub(super) fn chart(part: &Part<'_>, variants: &[Variant<'_>]) -> Option<Chart> {
     let figures = part.figures().into_iter().filter(|figure| figure.axis().is_none());
     let panels: Vec<Panel<'_>> = figures.filter_map(Panel::of).collect();
@@ -116,7 +117,7 @@ impl<'a> Panel<'a> {
         let mut text = number(row.predicted);
         if let Some(published) = row.published.filter(|value| scale::is_shown(*value)) {
             let x = place(published);
-            // A light rim keeps the tick apart from the bar it stands in.
+            // A light outline separates the tick from the bar behind it.
             canvas.line(&[(x, middle - 8.5), (x, middle + 8.5)], style::PAPER, 5.0);
             match row.calibrated_on {
                 true => canvas.square((x, middle), 4.5, style::INK),
@@ -130,12 +131,13 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// In four digits, large ones in three with a prefix: the unit stands above.
+/// Formats with four digits, and large numbers with three digits and a prefix, because the heading shows the
+/// unit.
 fn number(value: f64) -> String {
     if value.abs() < LONG { figures::number(value) } else { figures::quantity(value, "") }
 }
 
-/// Height of the line above the bars of a case: none where there is nothing to tell apart.
+/// Returns the height of the heading of a case, which is zero for the only case.
 fn case_head(title: &str) -> f64 {
     if title.is_empty() { 0.0 } else { CASE_HEIGHT }
 }

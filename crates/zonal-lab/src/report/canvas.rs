@@ -1,8 +1,8 @@
-//! Drawing in CSS pixels, and what makes a drawing an accessible picture.
+//! Drawing in CSS pixels, and the accessible SVG around a drawing.
 //!
-//! The SVG backend knows whole numbers alone, so everything is drawn [`FINE`] times as large and shown
-//! smaller. Widths of text are estimates on the wide side: which font a reader has is not known here.
-//! Neighbours: `frame.rs` draws what all charts share, the rooms of the charts the rest.
+//! The SVG backend supports only integer coordinates, so everything is drawn [`FINE`] times as large and scaled
+//! down. Text widths are upper estimates because the reader's font is unknown. Neighbours: `report/frame.rs`
+//! draws the common parts of charts, the chart modules the rest.
 
 use std::fmt::{Debug, Write as _};
 use std::ops::Add;
@@ -15,27 +15,27 @@ use zonal_machine::output::DRAWING_MARK;
 
 use super::style;
 
-/// Drawing units of a pixel.
+/// Drawing units per pixel.
 const FINE: f64 = 10.0;
-/// Plotters divides sizes of text by this.
+/// Factor by which plotters divides text sizes.
 const TEXT_SCALE: f64 = 1.24;
 
-/// A chart, as its own document or within another.
+/// A chart, usable as a document or inside another document.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
-    /// Name of its file, without the ending; unique in a report.
+    /// File name without extension; unique in a report.
     pub(super) name: String,
-    /// What it shows, in a line.
+    /// Title, in one line.
     pub(super) title: String,
-    /// The same for those who cannot see it: axes, lines, and where the numbers are.
+    /// Text alternative for readers who cannot see the chart: axes, lines, and where the numbers are.
     pub(super) about: String,
-    /// Width and height in pixels.
+    /// Width and height, in pixels.
     pub(super) size: (f64, f64),
-    /// What is drawn.
+    /// SVG elements of the drawing.
     body: String,
 }
 
-/// Where a text stands from its point.
+/// Position of a text relative to its point.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Anchor {
     Left,
@@ -43,7 +43,7 @@ pub(super) enum Anchor {
     Right,
 }
 
-/// How a text looks; sizes in pixels.
+/// Appearance of a text; sizes in pixels.
 #[derive(Clone, Copy)]
 pub(super) struct Font {
     pub(super) size: f64,
@@ -67,12 +67,12 @@ impl Font {
         Self { color, ..self }
     }
 
-    /// How wide `text` is at most, in pixels.
+    /// Returns the maximum width of `text`, in pixels.
     pub(super) fn width(self, text: &str) -> f64 {
         self.wide(printable(text).chars().map(glyph).sum())
     }
 
-    /// `text`, cut where it would be wider than `room` pixels.
+    /// Truncates `text` to a width of at most `room` pixels.
     pub(super) fn fit(self, text: &str, room: f64) -> String {
         let (mut sum, mut cut) = (0.0, 0);
         for (at, letter) in text.char_indices() {
@@ -87,14 +87,14 @@ impl Font {
         text.to_owned()
     }
 
-    /// How wide glyphs of so much in all are.
+    /// Returns the width of glyphs with a total relative width of `glyphs`, in pixels.
     fn wide(self, glyphs: f64) -> f64 {
         let bold = if self.weight == Weight::Bold { 1.1 } else { 1.0 };
         glyphs * self.size * bold
     }
 }
 
-/// Width of a character as a share of the size of its font: that of a wide sans-serif.
+/// Returns the width of a character relative to its font size, for a wide sans-serif font.
 fn glyph(letter: char) -> f64 {
     match letter {
         'i' | 'j' | 'l' | 'I' | '\'' | '|' | '.' | ',' | ':' | ';' | '!' | ' ' | '(' | ')' | '-' => 0.39,
@@ -106,7 +106,7 @@ fn glyph(letter: char) -> f64 {
     }
 }
 
-/// A sheet to draw on.
+/// A drawing area.
 pub(super) struct Canvas<'a> {
     area: DrawingArea<SVGBackend<'a>, Shift>,
 }
@@ -124,35 +124,35 @@ fn drawn<E: Debug>(result: Result<(), E>) {
 }
 
 impl Canvas<'_> {
-    /// A line through points.
+    /// Draws a line through points.
     pub(super) fn line(&self, points: &[(f64, f64)], color: RGBColor, width: f64) {
         let points: Vec<(i32, i32)> = points.iter().copied().map(fine).collect();
         drawn(self.area.draw(&PathElement::new(points, stroke(color, width))));
     }
 
-    /// A filled rectangle from its upper left corner to its lower right one.
+    /// Draws a filled rectangle from its upper left to its lower right corner.
     pub(super) fn fill(&self, from: (f64, f64), to: (f64, f64), color: RGBColor) {
         drawn(self.area.draw(&Rectangle::new([fine(from), fine(to)], color.filled())));
     }
 
-    /// A dot.
+    /// Draws a dot.
     pub(super) fn dot(&self, at: (f64, f64), radius: f64, color: RGBColor) {
         drawn(self.area.draw(&Circle::new(fine(at), (radius * FINE) as i32, color.filled())));
     }
 
-    /// A hollow circle.
+    /// Draws a hollow circle.
     pub(super) fn ring(&self, at: (f64, f64), radius: f64, color: RGBColor) {
         drawn(self.area.draw(&Circle::new(fine(at), (radius * FINE) as i32, stroke(color, 1.4))));
     }
 
-    /// A hollow square.
+    /// Draws a hollow square.
     pub(super) fn square(&self, (x, y): (f64, f64), half: f64, color: RGBColor) {
         let (left, right, top, bottom) = (x - half, x + half, y - half, y + half);
         let corners = [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
         self.line(&corners, color, 1.4);
     }
 
-    /// A text, its middle at the height of `at`.
+    /// Draws a text that is vertically centred at `at`.
     pub(super) fn text(&self, text: &str, at: (f64, f64), anchor: Anchor, font: Font) {
         let across = match anchor {
             Anchor::Left => HPos::Left,
@@ -168,7 +168,7 @@ impl Canvas<'_> {
 }
 
 impl Chart {
-    /// Draws a chart of so many pixels.
+    /// Draws a chart of a given size in pixels.
     pub(super) fn draw(
         name: String,
         title: String,
@@ -183,17 +183,17 @@ impl Chart {
         draw(&canvas);
         drawn(canvas.area.present());
         drop(canvas);
-        // The backend's own root element has neither title nor the size in pixels: another takes its place.
+        // The backend's root element has neither a title nor the size in pixels, so it is replaced.
         let body = text.split_once('\n').map_or("", |(_root, rest)| rest).replace('\r', "");
         Self { name, title, about, size, body }
     }
 
-    /// As a document of its own.
+    /// Returns the chart as a standalone SVG document.
     pub(super) fn document(&self) -> String {
         DRAWING_MARK.to_owned() + &self.svg(&format!("<style>{}</style>\n", style::css("")))
     }
 
-    /// As part of a document that has the style.
+    /// Returns the chart as an element of a document that contains the styles.
     pub(super) fn inline(&self) -> String {
         self.svg("")
     }
@@ -217,7 +217,7 @@ impl Chart {
     }
 }
 
-/// `text` with everything escaped that cannot be seen or that XML has no way to write.
+/// Escapes all characters of `text` that are invisible or that XML cannot represent.
 pub(super) fn printable(text: &str) -> String {
     Escaped(text).to_string()
 }
@@ -230,7 +230,7 @@ fn escape(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The longest beginning of a text that has room, found by leaving out letter after letter.
+    /// Returns the longest prefix of a text that fits, by removing one letter after another.
     fn popped(font: Font, text: &str, room: f64) -> String {
         if font.width(text) <= room {
             return text.to_owned();
@@ -255,7 +255,8 @@ mod tests {
         }
     }
 
-    /// Each letter left out by itself, and the rest measured anew, would take hours.
+    /// Checks that truncation does not measure the whole text again for each removed letter, which would take
+    /// hours.
     #[test]
     fn a_long_text_is_measured_once() {
         let long = "variant ".repeat(1 << 18);

@@ -1,7 +1,7 @@
-//! What the threads of runs waited for: stacked bars, the causes that cost most in colours of their own.
+//! Stacked bars of what the threads of runs waited for; the most expensive causes have their own colours.
 //!
-//! Seconds are summed over threads. Where cases lie far apart each has a scale of its own, and the
-//! chart says so. Neighbours: `outcome.rs` has the causes, `frame.rs` the legend.
+//! Seconds are summed over threads. Cases of very different magnitude have separate scales, and the chart says
+//! so. Neighbours: `outcome.rs` has the causes, `report/frame.rs` the legend.
 
 use super::canvas::{Anchor, Canvas, Chart, Font};
 use super::figures;
@@ -18,19 +18,19 @@ const CASE_HEIGHT: f64 = 24.0;
 const BAR_LINE: f64 = 20.0;
 const BAR_HEIGHT: f64 = 15.0;
 const AXIS_HEIGHT: f64 = 36.0;
-/// Longest bars of two cases further apart than this factor are not on one scale.
+/// Ratio of the longest bars of two cases above which the cases do not share a scale.
 const SPREAD_MAX: f64 = 30.0;
 
-/// What was waited for, and whether it is a lock or a line.
+/// Name and kind (lock or line) of a cause.
 type What<'a> = (&'a str, &'a str);
 
-/// Runs of one case, and the seconds of each by cause, the rest last.
+/// Runs of one case, and the seconds of each run by cause; the remaining causes are last.
 struct Case<'a> {
     title: String,
     bars: Vec<(&'a str, Vec<f64>)>,
 }
 
-/// A chart of what the part's runs waited for; nothing where they did not.
+/// Returns a chart of what the part's runs waited for, or `None` if they did not wait.
 pub(super) fn chart(part: &Part<'_>) -> Option<Chart> {
     let sums = sums(part);
     if sums.is_empty() {
@@ -62,7 +62,7 @@ pub(super) fn chart(part: &Part<'_>) -> Option<Chart> {
     }))
 }
 
-/// All causes by the seconds they cost in all runs, longest first.
+/// Returns all causes with their seconds in all runs, longest first.
 fn sums<'a>(part: &Part<'a>) -> Vec<(What<'a>, f64)> {
     let mut groups: Vec<(What<'a>, Vec<f64>)> = Vec::new();
     for cause in part.runs.iter().flat_map(|run| &run.outcome.causes) {
@@ -85,7 +85,7 @@ fn cases<'a>(part: &Part<'a>, top: &[What<'_>]) -> Vec<Case<'a>> {
     groups.into_iter().map(|(title, bars)| Case { title, bars }).collect()
 }
 
-/// Seconds of a run by cause, the rest last.
+/// Returns the seconds of a run by cause; the remaining causes are last.
 fn seconds(run: &RunResult, top: &[What<'_>]) -> Vec<f64> {
     let mut seconds = vec![0.0; top.len() + 1];
     for cause in
@@ -162,7 +162,7 @@ fn axis(canvas: &Canvas<'_>, scale: Scale, (from, to): (f64, f64), (top, bottom)
     canvas.text("waited (s, summed over threads)", (middle, bottom + 24.0), Anchor::Middle, Font::TICK);
 }
 
-/// A stacked bar with its sum; segments wide enough have the number of their cause.
+/// Draws a stacked bar with its total; segments that are wide enough show the number of their cause.
 fn bar(canvas: &Canvas<'_>, seconds: &[f64], scale: Scale, (from, to): (f64, f64), top: f64) {
     let (upper, middle) = (top + (BAR_LINE - BAR_HEIGHT) / 2.0, top + BAR_LINE / 2.0);
     let (mut sum, mut x) = (0.0, from);
@@ -170,7 +170,7 @@ fn bar(canvas: &Canvas<'_>, seconds: &[f64], scale: Scale, (from, to): (f64, f64
         sum += part;
         let end = scale.place(sum, from, to);
         let color = style::CAUSES.get(at).copied().filter(|_| at + 1 < seconds.len()).unwrap_or(style::REST);
-        // Half a pixel of paper keeps segments apart where their colours are alike.
+        // A gap of half a pixel separates segments with similar colours.
         canvas.fill((x, upper), ((end - 0.5).max(x), upper + BAR_HEIGHT), color);
         if at + 1 < seconds.len() && end - x > 14.0 {
             let font = Font::TICK.in_color(style::text_on(color));

@@ -1,7 +1,8 @@
-//! What charts share: panels with axes, labels at the ends of lines, legends.
+//! Common parts of charts: panels with axes, labels at the ends of lines, legends.
 //!
-//! A panel is a plot with the text around it; panels stand in a grid below the title and legend of their
-//! chart. Neighbours: `scaling.rs` and `series.rs` draw lines in plots, `bars.rs` and `causes.rs` bars.
+//! A panel is a plot with its surrounding text; panels are arranged in a grid below the title and legend of their
+//! chart. Neighbours: `report/scaling.rs` and `report/series.rs` draw lines in plots, `report/bars.rs` and
+//! `report/causes.rs` draw bars.
 
 use plotters::style::RGBColor;
 
@@ -11,7 +12,7 @@ use super::style;
 
 /// Width of a panel.
 pub(super) const PANEL_WIDTH: f64 = 520.0;
-/// Panels side by side, where there are several.
+/// Panels per row of the grid.
 pub(super) const COLUMNS: usize = 2;
 /// Space around a chart.
 pub(super) const MARGIN: f64 = 12.0;
@@ -20,15 +21,15 @@ const TITLE_HEIGHT: f64 = 28.0;
 const LEGEND_LINE: f64 = 18.0;
 const LEGEND_GAP: f64 = 18.0;
 const MARK_WIDTH: f64 = 20.0;
-/// From one label to the next.
+/// Line height of labels.
 const LABEL_LINE: f64 = 14.0;
-/// Where labels begin, from the end of the plot.
+/// Distance from the end of the plot to its labels.
 const LABEL_GAP: f64 = 16.0;
-/// Longest label at the end of a line.
+/// Maximum width of a label at the end of a line.
 const LABEL_WIDTH_MAX: f64 = 160.0;
 const TICK_GAP: f64 = 4.0;
 
-/// How a legend shows what it speaks of.
+/// Symbol of a legend entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Watermark {
     Line,
@@ -37,11 +38,11 @@ pub(super) enum Watermark {
     Square,
     Fill,
     Tick,
-    /// Nothing: a remark.
+    /// No symbol: a remark.
     None,
 }
 
-/// A line of a legend.
+/// A legend entry.
 pub(super) struct Key {
     pub(super) mark: Watermark,
     pub(super) color: RGBColor,
@@ -58,7 +59,7 @@ impl Key {
     }
 }
 
-/// The title and the legend of a chart of some width.
+/// Title and legend of a chart of a given width.
 pub(super) struct Head<'a> {
     pub(super) title: &'a str,
     pub(super) keys: &'a [Key],
@@ -66,7 +67,7 @@ pub(super) struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// Where each key stands: pixels across and number of its line.
+    /// Returns the position of each entry: horizontal position in pixels, and line number.
     fn places(&self) -> Vec<(f64, usize)> {
         let (mut x, mut line) = (MARGIN, 0);
         let place = |key: &Key| {
@@ -109,7 +110,7 @@ fn mark(canvas: &Canvas<'_>, key: &Key, (x, y): (f64, f64)) {
     }
 }
 
-/// Upper left corners of panels in a grid below `top`, and the size of it all.
+/// Returns the upper left corners of panels in a grid below `top`, and the size of the grid.
 pub(super) fn grid(heights: &[f64], top: f64) -> (Vec<(f64, f64)>, (f64, f64)) {
     let mut corners = Vec::new();
     let mut y = top;
@@ -120,7 +121,7 @@ pub(super) fn grid(heights: &[f64], top: f64) -> (Vec<(f64, f64)>, (f64, f64)) {
     (corners, (width(heights.len()), y + MARGIN))
 }
 
-/// Width of a chart of so many panels.
+/// Returns the width of a chart with `panels` panels.
 pub(super) fn width(panels: usize) -> f64 {
     PANEL_WIDTH * panels.clamp(1, COLUMNS) as f64
 }
@@ -134,9 +135,9 @@ pub(super) struct Plot<'a> {
     pub(super) bottom: f64,
     pub(super) x: Scale,
     pub(super) y: Scale,
-    /// What the horizontal axis shows, with its unit.
+    /// Title of the horizontal axis, with its unit.
     pub(super) x_name: &'a str,
-    /// The unit of the vertical axis.
+    /// Unit of the vertical axis.
     pub(super) y_unit: &'a str,
 }
 
@@ -144,7 +145,7 @@ pub(super) struct Plot<'a> {
 pub(super) const PLOT_PANEL_HEIGHT: f64 = 290.0;
 
 impl<'a> Plot<'a> {
-    /// The plot of the panel at `corner`, with room for `labels` at the ends of its lines.
+    /// Creates the plot of the panel at `corner`, with space for `labels` at the ends of its lines.
     pub(super) fn new(
         (x, y): (f64, f64),
         label_width: f64,
@@ -163,12 +164,12 @@ impl<'a> Plot<'a> {
         }
     }
 
-    /// Where a point stands.
+    /// Returns the position of a point.
     pub(super) fn at(&self, x: f64, y: f64) -> (f64, f64) {
         (self.x.place(x, self.left, self.right), self.y.place(y, self.bottom, self.top))
     }
 
-    /// The title of the panel, its axes and the lines behind the data, marks of the horizontal axis at `ticks`.
+    /// Draws the title of the panel, its axes and grid lines, with `ticks` on the horizontal axis.
     pub(super) fn axes(&self, canvas: &Canvas<'_>, title: &str, ticks: &[(f64, String)]) {
         let title = Font::HEAD.fit(title, PANEL_WIDTH - 190.0);
         canvas.text(&title, (self.left, self.top - 16.0), Anchor::Left, Font::HEAD);
@@ -207,30 +208,30 @@ impl<'a> Plot<'a> {
     }
 }
 
-/// A text at the end of a line.
+/// A label at the end of a line.
 pub(super) struct EndLabel<'a> {
-    /// Where the line ends.
+    /// Position of the end of the line.
     pub(super) end: (f64, f64),
     pub(super) text: &'a str,
     pub(super) color: RGBColor,
 }
 
-/// Width that labels need beside a plot.
+/// Returns the width that labels need beside a plot.
 pub(super) fn label_width(texts: &[&str]) -> f64 {
     let widths = texts.iter().map(|text| Font::LABEL.width(text));
     LABEL_GAP + widths.fold(0.0, f64::max).min(LABEL_WIDTH_MAX)
 }
 
-/// How labels that stand in each other's way give way.
+/// How labels avoid overlapping each other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum GiveWay {
-    /// They move apart, and thin lines lead to them.
+    /// Labels move apart and are connected to their lines by thin leader lines.
     Move,
-    /// Later ones are left out.
+    /// Later labels are omitted.
     LeaveOut,
 }
 
-/// Writes labels beside the ends of lines, none over another.
+/// Draws labels beside the ends of lines, without overlaps.
 pub(super) fn end_labels(canvas: &Canvas<'_>, plot: &Plot<'_>, labels: Vec<EndLabel<'_>>, way: GiveWay) {
     let mut labels = labels;
     labels.sort_by(|a, b| a.end.1.total_cmp(&b.end.1));
@@ -253,14 +254,15 @@ pub(super) fn end_labels(canvas: &Canvas<'_>, plot: &Plot<'_>, labels: Vec<EndLa
     }
 }
 
-/// Whether labels stand beside a plot in full, none over another; else a legend has to do.
+/// Whether all labels fit beside a plot without overlaps or truncation; otherwise a legend is needed.
 pub(super) fn labels_fit(texts: &[&str]) -> bool {
     let height = PLOT_PANEL_HEIGHT - 60.0;
     let narrow = texts.iter().all(|text| Font::LABEL.width(text) <= LABEL_WIDTH_MAX);
     narrow && texts.len() as f64 * LABEL_LINE <= height
 }
 
-/// Ascending heights as near to `wanted` as a line between each allows, within bounds where they fit.
+/// Returns ascending positions as close to `wanted` as a spacing of one line permits, within the bounds if they
+/// fit.
 fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut places: Vec<f64> = Vec::with_capacity(wanted.len());
     for want in wanted {

@@ -1,7 +1,8 @@
-//! The page of a report.
+//! The HTML page of a report.
 //!
-//! Sections in the order of reading: what it is, what came out, figures, charts, what went in, what is missing.
-//! Neighbours: `lead.rs`, `table.rs` and the charts make what stands here; `page.css` says how it looks.
+//! Sections in reading order: introduction, main results, tables, charts, inputs, missing results. Neighbours:
+//! `report/lead.rs`, `report/table.rs` and the chart modules produce the contents; `report/page.css` has the
+//! styles.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -11,10 +12,10 @@ use crate::experiment::results::Results;
 
 /// Styles of the page.
 const STYLE: &str = include_str!("page.css");
-/// Keeps the page to itself even where a browser would fetch something.
+/// Content security policy that prevents the page from loading anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// The page as text.
+/// Returns the page as text.
 pub(super) fn page(results: &Results, gallery: &Gallery) -> String {
     let title = if results.title.is_empty() { &results.experiment } else { &results.title };
     let page = html! {

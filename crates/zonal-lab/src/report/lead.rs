@@ -1,7 +1,7 @@
-//! What a report says first: sentences that follow from its rows, and from nothing else.
+//! The first sentences of a report, derived only from its rows.
 //!
-//! Errors are sizes of deviations from published figures; rows that were calibrated on are never mixed
-//! with rows that were predicted. Neighbours: `html.rs` puts them on the page.
+//! Errors are absolute deviations from published figures; rows used for calibration and predicted rows are never
+//! mixed. Neighbours: `report/html.rs` puts the sentences on the page.
 
 use std::collections::HashSet;
 
@@ -10,17 +10,17 @@ use super::parts;
 use crate::experiment::keys::case_key;
 use crate::experiment::results::{Results, Row};
 
-/// How predictions of some rows deviate: a middle size and the worst row.
+/// Deviations of the predictions of some rows: the median and the worst.
 pub(super) struct Deviations<'a> {
     pub(super) rows: usize,
-    /// Percent.
+    /// Median absolute deviation, in percent.
     pub(super) median: f64,
-    /// Percent, with its sign.
+    /// Largest deviation, in percent, with its sign.
     pub(super) worst: f64,
     pub(super) worst_row: &'a Row,
 }
 
-/// Nothing where none of the rows has an error.
+/// Returns the deviations of `rows`, or `None` if no row has an error.
 pub(super) fn deviations<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Option<Deviations<'a>> {
     let errors = rows.into_iter().filter_map(|row| Some((row.error_pct().filter(|e| e.is_finite())?, row)));
     let mut errors: Vec<(f64, &Row)> = errors.collect();
@@ -30,7 +30,7 @@ pub(super) fn deviations<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Option<
     Some(Deviations { rows: errors.len(), median: f64::midpoint(below, above), worst, worst_row })
 }
 
-/// The sentences.
+/// Returns the sentences.
 pub(super) fn sentences(results: &Results) -> Vec<String> {
     let rows = &results.rows;
     if rows.is_empty() {
@@ -70,7 +70,7 @@ fn sentence(of: &Deviations<'_>, what: &str) -> String {
     format!("The {} figures {what} are off by {median} % in the median, and at worst by {worst}.", of.rows)
 }
 
-/// Which row this is: `wall of overstep32, counters, cpus 256`.
+/// Describes a row: `wall of overstep32, counters, cpus 256`.
 fn place(row: &Row) -> String {
     let figure = format!("{} of {}", row.metric, row.variant);
     let case = parts::label(parts::within_part(&row.case), None);
@@ -79,7 +79,7 @@ fn place(row: &Row) -> String {
     texts.join(", ")
 }
 
-/// `1 case`, `2 cases`.
+/// Formats a count with its noun: `1 case`, `2 cases`.
 pub(super) fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,11 +1,11 @@
-//! The report of an experiment: one HTML page that stands alone, and its charts as SVG files.
+//! The report of an experiment: one self-contained HTML page, and its charts as SVG files.
 //!
-//! No scripts, nothing fetched, readable in light, in dark, on paper and by screen readers; the same
-//! results give the same bytes. A *figure* is a number with a name and a unit; a *part* is a group of
-//! cases (`parts.rs`).
-//! `html.rs` is the page, `lead.rs` its first sentences, `table.rs` its tables; `scaling.rs`, `bars.rs`,
-//! `causes.rs` and `series.rs` are its charts, drawn with `frame.rs`, `scale.rs`, `canvas.rs` and
-//! `style.rs`; [`figures`] writes numbers. Neighbours: `experiment/` has the results.
+//! The page has no scripts and loads nothing; it is readable in light and dark mode, on paper and with screen
+//! readers. The same results produce the same bytes. A *figure* is a number with a name and a unit; a *part* is a
+//! group of cases (`report/parts.rs`). `report/html.rs` is the page, `report/lead.rs` its first sentences,
+//! `report/table.rs` its tables; `report/scaling.rs`, `report/bars.rs`, `report/causes.rs` and `report/series.rs`
+//! are its charts, drawn with `report/frame.rs`, `report/scale.rs`, `report/canvas.rs` and `report/style.rs`;
+//! [`figures`] formats numbers. Neighbours: `experiment/` has the results.
 
 mod bars;
 mod canvas;
@@ -37,17 +37,17 @@ use crate::experiment::RESULT_FILE;
 use crate::experiment::results::Results;
 pub use crate::figures;
 
-/// Longest name of a file, without its ending.
+/// Maximum length of a file name, without its extension.
 const NAME_MAX: usize = 80;
 
-/// The page's file.
+/// Name of the page's file.
 const PAGE_FILE: &str = "report.html";
 
-/// Writes `DIRECTORY/EXPERIMENT/report.html` and its charts beside it, and says which files these are: the page
-/// first. Each is written as a whole or not at all.
+/// Writes `DIRECTORY/EXPERIMENT/report.html` and its charts beside it, each atomically. Returns the paths of all
+/// files, the page first.
 ///
 /// # Errors
-/// When something is there that may not be replaced, or the file system refuses.
+/// When an existing file must not be replaced, or the file system refuses.
 pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Vec<PathBuf>, WriteError> {
     let directory = output::folder(directory, &results.experiment)?;
     let gallery = Gallery::of(results);
@@ -61,11 +61,11 @@ pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Ve
     written.collect()
 }
 
-/// Checks, before an experiment is run, that its results and its page may be written, and that a file can be made
-/// where they go: names of charts are known only afterwards, and whether the disk has room.
+/// Checks, before an experiment runs, that its results and its page may be written and that a file can be created
+/// in their directory. Chart names and free disk space are known only later and are not checked.
 ///
 /// # Errors
-/// When something is there that may not be replaced, or the file system refuses a file.
+/// When an existing file must not be replaced, or the file system refuses to create a file.
 pub fn check(directory: &Path, experiment: &str, replace: Replace) -> Result<(), WriteError> {
     let directory = directory.join(experiment);
     output::check_folder(&directory)?;
@@ -74,26 +74,27 @@ pub fn check(directory: &Path, experiment: &str, replace: Replace) -> Result<(),
     check_makes_files(&directory).map_err(|source| WriteError { path: directory, source })
 }
 
-/// Makes an empty file in the folder, or in the one that it will be made in, and takes it away again.
+/// Creates and removes an empty file in the directory, or in the nearest existing ancestor of a directory that
+/// does not exist yet.
 fn check_makes_files(directory: &Path) -> io::Result<()> {
-    let there = directory.ancestors().find(|folder| folder.symlink_metadata().is_ok()); // a link that leads nowhere is in the way
+    let there = directory.ancestors().find(|folder| folder.symlink_metadata().is_ok()); // also finds dangling links
     let there = there.filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let path = there.join(format!(".zonal-{}.check", process::id()));
     match OpenOptions::new().write(true).create_new(true).open(&path) {
         Ok(_) => fs::remove_file(path),
-        // Somebody could make a file here; whether this process can shows at the end then.
+        // Another process can create files here; whether this process can is found out when it writes.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// The page, with its charts within.
+/// Returns the page, with its charts inline.
 #[must_use]
 pub fn html(results: &Results) -> String {
     html::page(results, &Gallery::of(results))
 }
 
-/// Names of files, as `scaling-wall.svg`, and the SVG documents that belong in them, in the order of the page.
+/// Returns file names, such as `scaling-wall.svg`, and their SVG documents, in the order of the page.
 #[must_use]
 pub fn charts(results: &Results) -> Vec<(String, String)> {
     Gallery::of(results).documents().collect()
@@ -105,7 +106,7 @@ struct Gallery {
     scaling: Vec<Chart>,
     bars: Vec<Chart>,
     causes: Vec<Chart>,
-    /// By case.
+    /// Time series, by case.
     series: Vec<(String, Vec<Chart>)>,
 }
 
@@ -125,7 +126,7 @@ impl Gallery {
         gallery
     }
 
-    /// Makes names of charts fit for files, and unique.
+    /// Makes the names of charts unique and valid as file names.
     fn name(&mut self) {
         let mut taken = HashSet::new();
         let mut numbers: HashMap<String, usize> = HashMap::new();
@@ -149,7 +150,7 @@ impl Gallery {
     }
 }
 
-/// `name` in small letters, digits and hyphens: safe as a file name and as an id.
+/// Reduces `name` to lower-case letters, digits and hyphens, so that it is safe as a file name and as an id.
 fn slug(name: &str) -> String {
     let letters = name.chars().map(|letter| match letter {
         'a'..='z' | '0'..='9' => letter,

@@ -1,20 +1,20 @@
-//! Results as readers look at them: by part, by case, by variant.
+//! Results grouped for presentation: by part, by case, by variant.
 //!
-//! A part is what the first value of a case names, where that is a name; the other values set the cases
-//! of a part apart. Neighbours: tables and charts show a part at a time.
+//! The part of a case is its first value, if that is a name; the other values distinguish the cases of a part.
+//! Neighbours: tables and charts show one part at a time.
 
 use plotters::style::RGBColor;
 
 use super::{figures, scale, style};
 use crate::experiment::results::{CaseValue, CaseValues, Results, Role, Row, RunResult};
 
-/// Values of an axis it takes to draw a line along it.
+/// Minimum number of values of an axis to draw a line along it.
 const AXIS_VALUES_MIN: usize = 3;
 
 /// The rows and runs of one part.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
-    /// Its name; nothing where cases do not begin with one.
+    /// Name of the part; `None` if the cases do not begin with one.
     pub(super) name: Option<&'a str>,
     pub(super) rows: Vec<&'a Row>,
     pub(super) runs: Vec<&'a RunResult>,
@@ -35,7 +35,7 @@ pub(super) struct Variant<'a> {
     pub(super) color: RGBColor,
 }
 
-/// Adds `item` to the group of `key`, groups in the order they appear.
+/// Adds `item` to the group of `key`; groups are in the order of first appearance.
 pub(super) fn group<K: PartialEq, T>(groups: &mut Vec<(K, Vec<T>)>, key: K, item: T) {
     match groups.iter_mut().find(|(other, _)| *other == key) {
         Some((_, items)) => items.push(item),
@@ -43,7 +43,7 @@ pub(super) fn group<K: PartialEq, T>(groups: &mut Vec<(K, Vec<T>)>, key: K, item
     }
 }
 
-/// `items` without those seen before.
+/// Returns `items` without duplicates.
 pub(super) fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     items.into_iter().fold(Vec::new(), |mut kept, item| {
         if !kept.contains(&item) {
@@ -53,7 +53,7 @@ pub(super) fn unique<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T>
     })
 }
 
-/// All parts, in the order of the file.
+/// Returns all parts, in the order of the file.
 pub(super) fn parts(results: &Results) -> Vec<Part<'_>> {
     let rows = results.rows.iter().map(|row| part_name(&row.case));
     let names = unique(rows.chain(results.runs.iter().map(|run| part_name(&run.case))));
@@ -65,7 +65,7 @@ pub(super) fn parts(results: &Results) -> Vec<Part<'_>> {
     names.iter().map(|name| of(*name)).collect()
 }
 
-/// The part a case is of.
+/// Returns the name of a case's part.
 pub(super) fn part_name(case: &CaseValues) -> Option<&str> {
     match case.first() {
         Some((_, CaseValue::Text(name))) => Some(name),
@@ -73,19 +73,19 @@ pub(super) fn part_name(case: &CaseValues) -> Option<&str> {
     }
 }
 
-/// What sets a case apart within its part.
+/// Returns the values that distinguish a case within its part.
 pub(super) fn within_part(case: &CaseValues) -> &[(String, CaseValue)] {
     if part_name(case).is_some() { &case[1..] } else { case }
 }
 
-/// The cases of a part's runs or rows, for people: `mem_gb 12, threads 4`; empty for its only case.
+/// Formats the values of a case for people: `mem_gb 12, threads 4`; empty for the only case.
 pub(super) fn label(values: &[(String, CaseValue)], without: Option<&str>) -> String {
     let shown = values.iter().filter(|(name, _)| Some(name.as_str()) != without);
     let texts: Vec<String> = shown.map(|(name, value)| format!("{name} {}", text(value))).collect();
     texts.join(", ")
 }
 
-/// A value of a case, for people.
+/// Formats a value of a case for people.
 pub(super) fn text(value: &CaseValue) -> String {
     match value {
         CaseValue::Number(number) => figures::exact(*number),
@@ -93,7 +93,7 @@ pub(super) fn text(value: &CaseValue) -> String {
     }
 }
 
-/// A number of a case by its name, where a chart can show it.
+/// Returns the number called `axis` of a case, if a chart can show it.
 pub(super) fn number(case: &CaseValues, axis: &str) -> Option<f64> {
     case.iter().find_map(|(name, value)| match value {
         CaseValue::Number(number) if name == axis && scale::is_shown(*number) => Some(*number),
@@ -102,7 +102,7 @@ pub(super) fn number(case: &CaseValues, axis: &str) -> Option<f64> {
 }
 
 impl<'a> Part<'a> {
-    /// Its figures, in the order they appear.
+    /// Returns the figures of the part, in the order of first appearance.
     pub(super) fn figures(&self) -> Vec<Figure<'a>> {
         let mut groups = Vec::new();
         for row in &self.rows {
@@ -111,15 +111,15 @@ impl<'a> Part<'a> {
         groups.into_iter().map(|((metric, unit), rows)| Figure { metric, unit, rows }).collect()
     }
 
-    /// Its name before `what`, where it has one.
+    /// Prefixes `what` with the name of the part, if it has one.
     pub(super) fn title(&self, what: &str) -> String {
         self.name.map_or_else(|| what.to_owned(), |name| format!("{name}: {what}"))
     }
 }
 
 impl<'a> Figure<'a> {
-    /// The number of its cases to draw lines along: that with the most values, at least three; of two, the
-    /// later one, which changes faster in the file.
+    /// Returns the name of the numeric axis: the number with the most distinct values, at least three. Of two
+    /// such numbers the later one is used, which changes faster in the file.
     pub(super) fn axis(&self) -> Option<&'a str> {
         let named = self.rows.iter().flat_map(|row| &row.case);
         let names = unique(named.map(|(name, _)| name.as_str()));
@@ -131,13 +131,13 @@ impl<'a> Figure<'a> {
         most.map(|(_, name)| name)
     }
 
-    /// Its name with its unit: `wall (s)`.
+    /// Returns the name of the figure with its unit: `wall (s)`.
     pub(super) fn heading(&self) -> String {
         if self.unit.is_empty() { self.metric.to_owned() } else { format!("{} ({})", self.metric, self.unit) }
     }
 }
 
-/// All variants with their colours, in the order of the file.
+/// Returns all variants with their colours, in the order of the file.
 pub(super) fn variants(results: &Results) -> Vec<Variant<'_>> {
     let told = results.variants.iter().map(|variant| variant.name.as_str());
     let rows = results.rows.iter().map(|row| row.variant.as_str());

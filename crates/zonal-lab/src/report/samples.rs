@@ -1,11 +1,11 @@
-//! Results made by hand, with every kind of part a report shows. Neighbours: `tests.rs`.
+//! Handmade results with every kind of part that a report shows. Neighbours: `report/tests.rs`.
 
 use crate::experiment::results::{
     CaseValue, CaseValues, Parameter, Results, Role, Row, RunResult, VariantInfo,
 };
 use crate::outcome::{Cause, Outcome, Series};
 
-/// A name that breaks pages which do not escape.
+/// A name that breaks pages without escaping.
 pub(super) const HOSTILE: &str = "<b>&\"'\u{1}\u{9b}\u{202e}]]>";
 pub(super) const VARIANTS: [&str; 3] = ["fixed32", "overstep32", "bounded-batches"];
 
@@ -13,7 +13,7 @@ fn info(name: &str, role: Role) -> VariantInfo {
     VariantInfo { name: name.into(), role, about: format!("how {name} differs") }
 }
 
-/// Results with nothing in them.
+/// Returns empty results.
 pub(super) fn empty() -> Results {
     Results {
         experiment: "sample".into(),
@@ -77,7 +77,7 @@ pub(super) fn run(case: &CaseValues, variant: &str, scale: f64, series: Vec<Seri
     }
 }
 
-/// A line of so many points.
+/// Returns a series of `points` points.
 pub(super) fn series(
     plot: &'static str,
     name: &str,
@@ -92,7 +92,8 @@ pub(super) fn series(
     Series { plot, name: name.into(), unit, points: (0..points).map(point).collect() }
 }
 
-/// Three parts: along CPUs over three decades, along threads for each of four sizes, and bars.
+/// Returns results with three parts: along CPUs over three decades, along threads for each of four sizes, and
+/// bars.
 pub(super) fn full() -> Results {
     let mut results = empty();
     for cpus in [1.0, 4.0, 16.0, 128.0, 256.0, 512.0, 1020.0] {

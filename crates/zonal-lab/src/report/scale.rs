@@ -1,19 +1,20 @@
-//! From values to places on an axis, and the values worth a mark there.
+//! Axis scales: the position of values on an axis, and its round tick values.
 //!
-//! Invariant: `low < high`, both finite; `0 < low` where steps are factors. Neighbours: `frame.rs` draws axes.
+//! Invariant: `low < high`, both finite; `0 < low` on logarithmic scales. Neighbours: `report/frame.rs` draws
+//! axes.
 
 use super::figures;
 
-/// Data that span more than this many powers of ten are shown by their logarithm.
+/// Number of decades above which data are shown on a logarithmic scale.
 const DECADES_MAX: f64 = 1.5;
-/// Room at an end that is no zero, as a share of the axis.
+/// Space at an end of the axis that is not zero, as a share of the axis.
 const MARGIN: f64 = 0.05;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Steps {
-    /// Equal lengths are equal differences.
+    /// Linear: equal lengths are equal differences.
     Differences,
-    /// Equal lengths are equal factors.
+    /// Logarithmic: equal lengths are equal ratios.
     Factors,
 }
 
@@ -25,7 +26,7 @@ pub(super) struct Scale {
     steps: Steps,
 }
 
-/// Larger values are no figures of any machine; differences of such overflow.
+/// Exclusive limit of the values shown; larger values cannot be measurements, and their differences overflow.
 const VALUE_MAX: f64 = 1e100;
 
 /// Whether a chart can show `value`.
@@ -33,7 +34,7 @@ pub(super) fn is_shown(value: f64) -> bool {
     value.abs() < VALUE_MAX
 }
 
-/// Least and greatest of the values that can be shown.
+/// Returns the smallest and the largest of the values that can be shown.
 fn bounds(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     values.into_iter().filter(|value| is_shown(*value)).fold(None, |bounds, value| match bounds {
         None => Some((value, value)),
@@ -42,32 +43,32 @@ fn bounds(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 impl Scale {
-    /// For what a case is about, as CPUs: no longer than the values. Nothing without values.
+    /// Creates a scale for a number of cases, such as CPUs, that ends at the values; `None` without values.
     pub(super) fn of_cases(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let (low, high) = bounds(values)?;
         Some(Self::factors(low, high).unwrap_or_else(|| Self::differences(low, high)))
     }
 
-    /// For figures: by factors where they span much, else from zero.
+    /// Creates a scale for figures: logarithmic if they span a large range, otherwise from zero.
     pub(super) fn of_figures(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let (low, high) = bounds(values)?;
         Some(Self::factors(low, high).unwrap_or_else(|| Self::differences(low.min(0.0), high.max(0.0))))
     }
 
-    /// For lengths of bars: from zero.
+    /// Creates a scale for lengths of bars, from zero.
     pub(super) fn of_lengths(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let (_, high) = bounds(values)?;
         Some(Self { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, steps: Steps::Differences })
     }
 
-    /// For levels over time: from zero unless that would leave most of the picture empty.
+    /// Creates a scale for levels over time, from zero unless that leaves most of the plot empty.
     pub(super) fn of_levels(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let (low, high) = bounds(values)?;
         let low = if low > 0.0 && low < 0.6 * high { 0.0 } else { low };
         Some(Self::differences(low, high))
     }
 
-    /// For time: no longer than the values.
+    /// Creates a scale for time that ends at the values.
     pub(super) fn of_time(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let (low, high) = bounds(values)?;
         let high = if high > low { high } else { low + low.abs().max(1.0) };
@@ -89,12 +90,12 @@ impl Scale {
         Self { low: low - low_room, high: high.max(low) + high_room, steps: Steps::Differences }
     }
 
-    /// Whether equal lengths are equal factors.
+    /// Whether the scale is logarithmic.
     pub(super) fn is_logarithmic(self) -> bool {
         self.steps == Steps::Factors
     }
 
-    /// Where `value` stands between two places.
+    /// Returns the position of `value` between `from` and `to`.
     pub(super) fn place(self, value: f64, from: f64, to: f64) -> f64 {
         let share = match self.steps {
             Steps::Differences => (value - self.low) / (self.high - self.low),
@@ -103,7 +104,7 @@ impl Scale {
         from + (to - from) * share
     }
 
-    /// Round values on the axis, `most` of them or fewer, and how they are written.
+    /// Returns at most `most` round values on the axis, with their labels.
     pub(super) fn marks(self, most: usize, unit: &str) -> Vec<(f64, String)> {
         let ticks = self.ticks(most);
         let largest = ticks.iter().copied().fold(0.0, |largest: f64, tick| largest.max(tick.abs()));

@@ -1,7 +1,8 @@
-//! Figures along a number of their cases, as CPUs: a line per variant, published values as hollow marks.
+//! Line charts of figures along a number of their cases, such as CPUs: one line per variant, published values as
+//! hollow markers.
 //!
-//! Cases that differ in more than that number stand in panels of their own, on the same axes.
-//! Neighbours: `frame.rs`; `bars.rs` shows figures without such a number.
+//! Cases that differ in other values have separate panels with the same axes. Neighbours: `report/frame.rs`;
+//! `report/bars.rs` shows figures without such a number.
 
 use super::canvas::{Canvas, Chart};
 use super::figures;
@@ -11,17 +12,17 @@ use super::scale::{self, Scale};
 use super::style;
 use crate::experiment::results::Row;
 
-/// A panel: what sets its cases apart, and its rows.
+/// A panel: a description of its cases, and its rows.
 type Panel<'a> = (String, Vec<&'a Row>);
 
-/// A chart for each figure of the part that has an axis.
+/// Returns a chart for each figure of the part that has an axis.
 pub(super) fn charts(part: &Part<'_>, variants: &[Variant<'_>]) -> Vec<Chart> {
     let figures = part.figures();
     let with_axis = figures.iter().filter_map(|figure| Some((figure, figure.axis()?)));
     with_axis.filter_map(|(figure, axis)| chart(part, figure, axis, variants)).collect()
 }
 
-/// What all panels of a chart share.
+/// Properties shared by all panels of a chart.
 struct Picture<'a> {
     figure: &'a Figure<'a>,
     axis: &'a str,
@@ -110,7 +111,7 @@ impl Picture<'_> {
         }
     }
 
-    /// Draws the line of a variant with its marks, and says where it ends.
+    /// Draws the line of a variant with its markers and returns the position of its end.
     fn line(
         &self,
         canvas: &Canvas<'_>,

@@ -1,8 +1,8 @@
-//! Figures over virtual time: lines by name, a panel per variant on the same axes.
+//! Charts of values over virtual time: one line per name, one panel per variant with the same axes.
 //!
-//! Long series are thinned to about [`POINTS_MAX`] points that keep their peaks. Many lines, as one per
-//! node, have colours in order instead of ones of their own. Neighbours: `outcome.rs` has the series,
-//! `frame.rs` the axes.
+//! Long series are thinned to about [`POINTS_MAX`] points while keeping their peaks. If there are many lines,
+//! such as one per node, their colours form a gradient. Neighbours: `outcome.rs` has the series,
+//! `report/frame.rs` the axes.
 
 use plotters::style::RGBColor;
 
@@ -13,24 +13,25 @@ use super::scale::{self, Scale};
 use super::style;
 use crate::outcome::Series;
 
-/// Points of a line.
+/// Maximum points of a line.
 const POINTS_MAX: usize = 300;
-/// Points of a line among many.
+/// Maximum points of a line in a panel with many lines.
 const POINTS_OF_MANY: usize = 120;
-/// Lines of a panel.
+/// Maximum lines of a panel.
 const LINES_MAX: usize = 32;
 
 /// A line: its name and its points.
 type Line<'a> = (&'a str, Vec<(f64, f64)>);
 
-/// Lines of one picture: what it shows, its unit, and lines by variant.
+/// Lines of one chart: its name, its unit, and lines by variant.
 struct Picture<'a> {
     plot: &'a str,
     unit: &'a str,
     panels: Vec<(&'a str, Vec<Line<'a>>)>,
 }
 
-/// Charts of the part's runs, case by case, each with what tells its case from others; empty where nothing does.
+/// Returns the charts of the part's runs case by case, each with a description of its case, which is empty for
+/// the only case.
 pub(super) fn charts(part: &Part<'_>) -> Vec<(String, Chart)> {
     let mut cases = Vec::new();
     for run in &part.runs {
@@ -125,7 +126,7 @@ impl Picture<'_> {
     }
 }
 
-/// Draws a line, a dot where it is a single point, and says where it ends.
+/// Draws a line, or a dot for a single point, and returns the position of its end.
 fn draw_line(
     canvas: &Canvas<'_>,
     plot: &Plot<'_>,
@@ -140,7 +141,7 @@ fn draw_line(
     places.last().copied()
 }
 
-/// A legend where labels at the ends of lines do not say it all.
+/// Returns the legend entries that are needed in addition to the labels at the ends of lines.
 fn keys(names: &[&str], all: usize) -> Vec<Key> {
     let many = names.len() > style::distinct_lines();
     let key = |at: usize| Key::new(Watermark::Line, style::line(at, names.len()), names[at]);
@@ -155,7 +156,7 @@ fn keys(names: &[&str], all: usize) -> Vec<Key> {
     keys
 }
 
-/// So many of `items` or all, from the first to the last.
+/// Returns at most `most` evenly spaced elements of `items`, including the first and the last.
 fn evenly<'a>(items: &[&'a str], most: usize) -> Vec<&'a str> {
     if items.len() <= most {
         return items.to_vec();
@@ -163,7 +164,7 @@ fn evenly<'a>(items: &[&'a str], most: usize) -> Vec<&'a str> {
     (0..most).map(|at| items[at * (items.len() - 1) / (most - 1)]).collect()
 }
 
-/// Points that are numbers, about `most` of them: of each stretch its least and its greatest stay.
+/// Returns about `most` finite points, keeping the minimum and the maximum of each interval.
 fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let finite = points.iter().copied().filter(|(x, y)| scale::is_shown(*x) && scale::is_shown(*y));
     let points: Vec<(f64, f64)> = finite.collect();

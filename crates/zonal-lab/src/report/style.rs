@@ -1,7 +1,7 @@
-//! Colours of tables and charts, in light and in dark, told apart by colour-blind people too.
+//! Colours of tables and charts for light and dark mode, distinguishable by colour-blind readers.
 //!
-//! Charts are drawn in the light colours; [`dark`] has the CSS rules that turn each into its dark
-//! counterpart, so one picture serves both. Neighbours: `canvas.rs` draws with them.
+//! Charts are drawn in the light colours; [`css`] returns the CSS rules that replace each with its dark
+//! counterpart, so one drawing serves both modes. Neighbours: `report/canvas.rs` draws with them.
 
 use std::fmt::Write as _;
 
@@ -11,11 +11,11 @@ use crate::experiment::results::Role;
 
 /// Text and frames.
 pub(super) const INK: RGBColor = RGBColor(40, 44, 52);
-/// Text of less weight.
+/// Secondary text.
 pub(super) const SOFT: RGBColor = RGBColor(92, 98, 108);
-/// Lines behind the data.
+/// Grid lines.
 pub(super) const GRID: RGBColor = RGBColor(222, 224, 228);
-/// What it is drawn on.
+/// Background.
 pub(super) const PAPER: RGBColor = RGBColor(255, 255, 255);
 
 const GREY: RGBColor = RGBColor(108, 114, 126);
@@ -27,7 +27,7 @@ const YELLOW: RGBColor = RGBColor(148, 110, 0);
 const PURPLE: RGBColor = RGBColor(104, 80, 164);
 const SKY: RGBColor = RGBColor(20, 122, 150);
 
-/// Light colours and what they are in the dark. Others are the same in both.
+/// Light colours and their dark counterparts. Other colours are the same in both modes.
 const MODES: [(RGBColor, RGBColor); 12] = [
     (INK, RGBColor(226, 229, 233)),
     (SOFT, RGBColor(164, 170, 180)),
@@ -43,16 +43,16 @@ const MODES: [(RGBColor, RGBColor); 12] = [
     (SKY, RGBColor(110, 205, 226)),
 ];
 
-/// Colours of variants: greys stand for how it was, blue and its kin for the published mechanism,
-/// vermilion and its kin for ours.
+/// Colours of variants: greys for the baseline, blue and similar colours for the published mechanism, vermilion
+/// and similar colours for this project's variants.
 const BASELINES: [RGBColor; 2] = [GREY, SKY];
 const PUBLISHED: [RGBColor; 3] = [BLUE, GREEN, PURPLE];
 const OURS: [RGBColor; 3] = [VERMILION, PINK, YELLOW];
 
-/// Colours of a few lines of one picture.
+/// Colours for a few lines in one chart.
 const LINES: [RGBColor; 8] = [BLUE, VERMILION, GREEN, PURPLE, YELLOW, GREY, PINK, SKY];
 
-/// Colours of many lines in an order, from the first to the last; none lighter or darker than others.
+/// Gradient for many ordered lines; all its colours have similar brightness.
 const RAMP: [RGBColor; 5] = [
     RGBColor(62, 112, 190),
     RGBColor(24, 142, 134),
@@ -61,10 +61,10 @@ const RAMP: [RGBColor; 5] = [
     RGBColor(204, 84, 140),
 ];
 
-/// Variants of a role that are told apart beyond those with colours of their own.
+/// Number of further variants of a role that are distinguished along the gradient.
 const MANY: usize = 16;
 
-/// Fills of causes, most important first, and of the rest.
+/// Fill colours of causes, most expensive first; the remaining causes use [`REST`].
 pub(super) const CAUSES: [RGBColor; 6] = [
     RGBColor(59, 120, 181),
     RGBColor(230, 159, 0),
@@ -75,18 +75,18 @@ pub(super) const CAUSES: [RGBColor; 6] = [
 ];
 pub(super) const REST: RGBColor = RGBColor(176, 180, 188);
 
-/// The `nth` variant of a role.
+/// Returns the colour of the `nth` variant of a role.
 pub(super) fn variant(role: Role, nth: usize) -> RGBColor {
     let colors: &[RGBColor] = match role {
         Role::Baseline => &BASELINES,
         Role::Published => &PUBLISHED,
         Role::Ours => &OURS,
     };
-    // More of them than colours of their own are told apart by their place in an order.
+    // Further variants take their colours from the gradient.
     colors.get(nth).copied().unwrap_or_else(|| ramp(nth - colors.len(), MANY))
 }
 
-/// Line `at` of so many.
+/// Returns the colour of line `at` of `of` lines.
 pub(super) fn line(at: usize, of: usize) -> RGBColor {
     if of <= LINES.len() {
         return LINES[at.min(LINES.len() - 1)];
@@ -94,7 +94,7 @@ pub(super) fn line(at: usize, of: usize) -> RGBColor {
     ramp(at, of)
 }
 
-/// Place `at` of so many, from two on, between the ends of the ramp.
+/// Returns colour `at` of `of` colours along the gradient; `of` is at least two.
 fn ramp(at: usize, of: usize) -> RGBColor {
     let place = at.min(of - 1) as f64 / (of - 1) as f64 * (RAMP.len() - 1) as f64;
     let below = (place.floor() as usize).min(RAMP.len() - 2);
@@ -104,24 +104,24 @@ fn ramp(at: usize, of: usize) -> RGBColor {
     RGBColor(mix(from.0, to.0), mix(from.1, to.1), mix(from.2, to.2))
 }
 
-/// Most lines that have colours of their own.
+/// Returns the maximum number of lines with distinct colours.
 pub(super) const fn distinct_lines() -> usize {
     LINES.len()
 }
 
-/// Text that can be read on `fill`, in light and in dark.
+/// Returns a text colour that is readable on `fill`, in light and dark mode.
 pub(super) fn text_on(fill: RGBColor) -> RGBColor {
     let light = 0.3 * f64::from(fill.0) + 0.59 * f64::from(fill.1) + 0.11 * f64::from(fill.2);
     if light > 135.0 { RGBColor(17, 17, 17) } else { RGBColor(254, 254, 254) }
 }
 
-/// As CSS and SVG have it.
+/// Formats a colour for CSS and SVG.
 pub(super) fn hex(color: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
 }
 
-/// CSS for charts within `scope` (a selector, or nothing for all of a document): dark on dark screens, and
-/// joints of lines that do not stick out.
+/// Returns the CSS for charts within `scope` (a selector, or empty for a whole document): dark mode, and rounded
+/// line joints.
 pub(super) fn css(scope: &str) -> String {
     let mut rules = format!("{scope}polyline{{stroke-linejoin:round;stroke-linecap:round}}");
     rules.push_str("@media screen and (prefers-color-scheme:dark){");
@@ -138,7 +138,7 @@ pub(super) fn css(scope: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Relative luminance of WCAG.
+    /// Returns the relative luminance defined by WCAG.
     fn luminance(color: RGBColor) -> f64 {
         let linear = |byte: u8| {
             let share = f64::from(byte) / 255.0;

@@ -1,8 +1,8 @@
 //! Tables of a report: figures by case and variant, variants, parameters.
 //!
-//! The table of figures has a row per case and figure and, for each variant, what was predicted, what was
-//! published and how far these lie apart. Neighbours: `html.rs` puts them on the page, `figures.rs`
-//! writes numbers.
+//! The table of figures has one row per case and figure and, for each variant, the predicted value, the published
+//! value and the deviation. Neighbours: `report/html.rs` puts the tables on the page, `figures.rs` formats
+//! numbers.
 
 use std::collections::HashMap;
 
@@ -15,25 +15,25 @@ use super::parts::{self, Part, Variant};
 use crate::experiment::keys::figure_key;
 use crate::experiment::results::{CaseValues, Parameter, Results, Role, Row};
 
-/// Sizes of errors up to which a colour stands, in percent, and the class of each.
+/// Upper limits of absolute errors, in percent, and the CSS class of each range.
 const ERRORS: [(f64, &str); 3] = [(5.0, "near"), (15.0, "fair"), (50.0, "off")];
-/// Class of larger ones.
+/// CSS class of larger errors.
 const FAR: &str = "far";
 
-/// Marks what was calibrated on.
+/// Marker of values used for calibration.
 const CALIBRATED: &str = "†";
 
-/// Rows of the table: a figure of a case.
+/// Row of the table: a figure of a case.
 type Line<'a> = (&'a CaseValues, &'a str, &'a str);
 
 /// Columns of a variant.
 struct Columns<'a> {
     variant: &'a str,
-    /// Whether anything published is known of it here.
+    /// Whether the part has published values for the variant.
     published: bool,
 }
 
-/// The figures of a part.
+/// Returns the table of a part's figures.
 pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Markup {
     let there = |variant: &&Variant<'_>| part.rows.iter().any(|row| row.variant == variant.name);
     let columns: Vec<Columns<'_>> =
@@ -56,7 +56,7 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Markup {
     }
 }
 
-/// The lines of a part in the order they appear, each with its rows.
+/// Returns the lines of a part in the order of first appearance, each with its rows.
 fn lines<'a>(part: &Part<'a>) -> Vec<(Line<'a>, Vec<&'a Row>)> {
     let (mut lines, mut places) = (Vec::new(), HashMap::new());
     for row in &part.rows {
@@ -122,7 +122,7 @@ impl Part<'_> {
     }
 }
 
-/// What is known of a figure in one variant.
+/// Returns the cells of a figure in one variant.
 fn cells(row: Option<&Row>, column: &Columns<'_>) -> Markup {
     let published = row.and_then(|row| row.published);
     let calibrated = published.is_some() && row.is_some_and(|row| row.calibrated_on);
@@ -141,12 +141,12 @@ fn cells(row: Option<&Row>, column: &Columns<'_>) -> Markup {
     }
 }
 
-/// The class of an error.
+/// Returns the CSS class of an error.
 fn grade(error: f64) -> &'static str {
     ERRORS.iter().find(|(most, _)| error.abs() <= *most).map_or(FAR, |(_, class)| class)
 }
 
-/// What colours and marks of [`figures`] mean.
+/// Returns the legend for the colours and markers of [`figures`].
 pub(super) fn key() -> Markup {
     html! {
         p.key {
@@ -159,7 +159,7 @@ pub(super) fn key() -> Markup {
     }
 }
 
-/// What the variants are, and how their predictions did.
+/// Returns the table of variants, with the accuracy of their predictions.
 pub(super) fn variants(results: &Results) -> Markup {
     html! {
         div.scroll role="region" tabindex="0" aria-label="variants" {
@@ -201,7 +201,7 @@ fn role(role: Role) -> &'static str {
     }
 }
 
-/// Parameters of the simulation.
+/// Returns the table of parameters.
 pub(super) fn parameters(parameters: &[Parameter]) -> Markup {
     html! {
         div.scroll role="region" tabindex="0" aria-label="parameters" {

@@ -1,4 +1,4 @@
-//! The report as a whole: what must be in it, what must never be, and that no text lies over another.
+//! Checks the report as a whole: required and forbidden contents, and that no texts overlap.
 
 use roxmltree::{Document, Node};
 use zonal_machine::output::Replace;
@@ -9,7 +9,7 @@ use super::{Gallery, charts, figures, html, parts, slug, style, table, write};
 use crate::experiment::results::{CaseValue, Parameter, Results, Row};
 use crate::outcome::Series;
 
-/// The page as XML: what HTML writes shorter is written out, or left out.
+/// Converts the page to XML: HTML shorthand is expanded or removed.
 fn as_xml(page: &str) -> String {
     let body = page.strip_prefix("<!DOCTYPE html>").unwrap().replace("<details open>", "<details>");
     let (head, rest) = body.split_once("<title>").unwrap();
@@ -35,7 +35,7 @@ fn chart(results: &Results, name: &str) -> String {
     charts.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("{names:?}")).1.clone()
 }
 
-/// Results with odd values in every place.
+/// Returns results with unusual values in every field.
 fn odd() -> Results {
     let mut results = samples::empty();
     let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.5, 1e300, 1e-300];
@@ -60,7 +60,7 @@ fn odd() -> Results {
     results
 }
 
-/// Results whose every name breaks what does not escape.
+/// Returns results in which every name breaks a page without escaping.
 fn hostile() -> Results {
     let mut results = samples::full();
     for field in
@@ -98,7 +98,7 @@ fn hostile() -> Results {
     results
 }
 
-/// Many variants with long names, many causes, one case with many digits.
+/// Returns results with many variants with long names, many causes, and a case with many digits.
 fn crowded() -> Results {
     let mut results = samples::empty();
     results.variants.clear();
@@ -173,7 +173,8 @@ fn every_variant_is_in_every_chart_and_every_published_value_has_its_mark() {
     let circles = |hollow: bool| {
         named(&document, "circle").filter(|c| (c.attribute("fill") == Some("none")) == hollow).count()
     };
-    // Seven cases: predictions of three variants, published values of one not calibrated on; a key each.
+    // Seven cases: predictions of three variants, published values of one that was not calibrated; one legend
+    // entry each.
     assert_eq!((circles(false), circles(true)), (3 * 7 + 1, 7 + 1));
     let color = style::hex(parts::variants(&results)[1].color);
     let rings = named(&document, "circle").filter(|circle| circle.attribute("stroke") == Some(&color));
@@ -201,7 +202,7 @@ fn segments_of_causes_add_up_to_the_rest() {
     let width = |color| -> f64 {
         let segments =
             named(&document, "rect").filter(|rect| rect.attribute("fill") == Some(&style::hex(color)));
-        // The first is the key.
+        // The first rectangle is the legend entry.
         segments.skip(1).map(|rect| rect.attribute("width").unwrap().parse::<f64>().unwrap()).sum()
     };
     let (first, third, rest) = (width(style::CAUSES[0]), width(style::CAUSES[2]), width(style::REST));
@@ -366,7 +367,7 @@ fn files_are_written_where_they_belong_and_none_over_another() {
     assert_eq!(slug("Ünï / Tests__9"), "n-tests-9");
 }
 
-/// A text's box: left, right, top, bottom, in pixels.
+/// Returns the bounding box of a text: left, right, top, bottom, in pixels.
 fn extent(node: Node<'_, '_>) -> (f64, f64, f64, f64) {
     let attribute = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap() / 10.0;
     let (x, y, size) = (attribute("x"), attribute("y"), attribute("font-size"));
@@ -400,7 +401,8 @@ fn no_text_lies_over_another_or_outside_its_chart() {
     }
 }
 
-/// Trying each number from the first on for every chart would take hours.
+/// Checks that charts with equal names are numbered; trying each number from the first on for every chart would
+/// take hours.
 #[test]
 fn many_charts_of_one_name_are_numbered() {
     let chart = |name: &str| Chart::draw(name.to_owned(), String::new(), String::new(), (1.0, 1.0), |_| ());
@@ -413,7 +415,7 @@ fn many_charts_of_one_name_are_numbered() {
     assert_eq!(names[20_000], "a-20001");
 }
 
-/// As many runs as an experiment may have, each with figures, causes and a series.
+/// Checks a report with as many runs as an experiment may have, each with figures, causes and a series.
 #[test]
 fn the_largest_report_is_written() {
     let mut results = samples::empty();

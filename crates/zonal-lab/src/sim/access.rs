@@ -1,6 +1,6 @@
-//! Kinds of accesses to a line.
+//! Kinds of access to a cache line.
 
-/// What an access does.
+/// Kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
     Read,

@@ -1,23 +1,24 @@
-//! The bandwidth of one node's memory, shared by all that want it.
+//! The memory bandwidth of one node, shared by all CPUs that stream to or from it.
 //!
-//! Time is cut into slices, each of which carries so many bytes; a transfer takes what is left of the
-//! slices from its start on. The order of requests within a slice does not matter, so those who ask
-//! need not ask in the order of time. Neighbours: `touch.rs` asks.
+//! Time is divided into slices, each of which can carry a fixed number of bytes. A transfer uses the remaining
+//! capacity of the slices from its start onwards. The order of requests within a slice does not matter, so
+//! requests do not have to arrive in the order of virtual time. Neighbours: `sim/touch.rs` issues the transfers.
 
 use std::collections::BTreeMap;
 
 use super::time::Time;
 
-/// Bytes that one slice carries: several pages, so that no page spans many slices. A power of two, for it
-/// divides.
+/// Bytes that one slice carries: several pages, so that no page spans many slices. A power of two, because it is
+/// used as a divisor.
 const SLICE_BYTES: u64 = 256 << 10;
 
-/// What a node's memory has promised to carry.
+/// The reserved bandwidth of a node's memory.
 ///
-/// Only slices that carry something are kept, and only as long as somebody may still ask for them: what is kept
-/// grows with the number of transfers at one time, not with time.
+/// Only slices with reservations are stored, and only while a request can still reach them. The storage grows
+/// with the number of concurrent transfers, not with time.
 ///
-/// Invariant: `used[slice] <= SLICE_BYTES`, and all of `used` are `first` or later; earlier slices are over.
+/// Invariant: `used[slice] <= SLICE_BYTES`, and every slice in `used` is `first` or later; earlier slices are in
+/// the past.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     slice: Time,
@@ -27,13 +28,13 @@ pub(crate) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// A node's memory that carries so many bytes a second; `None` carries any amount at once.
+    /// Creates the memory of a node that carries `bytes_per_second`; `None` means unlimited bandwidth.
     pub(crate) fn new(bytes_per_second: Option<f64>) -> Self {
         let slice = bytes_per_second.map_or(Time::ZERO, |rate| Time::from_seconds(SLICE_BYTES as f64 / rate));
         Self { slice, first: 0, used: BTreeMap::new(), carried: 0 }
     }
 
-    /// Carries `bytes` from `start` on; gives when the last of them is there.
+    /// Transfers `bytes` from `start` onwards and returns when the last byte arrives.
     pub(crate) fn carry(&mut self, start: Time, bytes: u64) -> Time {
         self.carried += bytes;
         if self.slice == Time::ZERO {
@@ -48,7 +49,7 @@ impl Bandwidth {
             *used += took;
             left -= took;
             if left == 0 {
-                // A slice that is half full is over at its half, but nobody is done before starting.
+                // A half-full slice completes at its midpoint, but a transfer never ends before it starts.
                 let time_of = |bytes: u64| {
                     let ps = u128::from(bytes) * u128::from(length) / u128::from(SLICE_BYTES);
                     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
@@ -62,7 +63,7 @@ impl Bandwidth {
         }
     }
 
-    /// Forgets slices that end before `now`: nobody asks for them any more.
+    /// Drops slices that end before `now`, because no later request can reach them.
     pub(crate) fn forget_before(&mut self, now: Time) {
         if self.slice != Time::ZERO {
             self.first = self.first.max(now.ps() / self.slice.ps());
@@ -74,7 +75,7 @@ impl Bandwidth {
         }
     }
 
-    /// Bytes carried so far.
+    /// Returns the number of bytes transferred so far.
     pub(crate) const fn carried(&self) -> u64 {
         self.carried
     }
@@ -84,7 +85,7 @@ impl Bandwidth {
 mod tests {
     use super::*;
 
-    /// As [`Bandwidth::carry`], with every slice there is.
+    /// Does the same as [`Bandwidth::carry`], with every slice stored explicitly.
     fn carry_in_dense_slices(used: &mut Vec<u64>, length: u64, start: u64, bytes: u64) -> u64 {
         let (mut slice, mut left) = ((start / length) as usize, bytes);
         loop {

@@ -1,7 +1,7 @@
-//! Memory cells of a simulated machine: plain integers whose every access is charged to the world.
+//! Memory cells of a simulated machine: plain integers; the world is charged for every access.
 //!
 //! All simulated threads run on one host thread and are switched only where an access waits, so a
-//! read-modify-write needs no atomic instruction of the host. Neighbours: `coherence.rs` charges.
+//! read-modify-write needs no atomic instruction on the host. Neighbours: `sim/charge.rs` charges the accesses.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -33,7 +33,8 @@ macro_rules! cell {
             }
         }
 
-        // Orderings are ignored: one host thread sees everything in order. Relaxed for the same reason.
+        // Orderings are ignored because one host thread sees everything in order. Relaxed suffices for the same
+        // reason.
         impl Atomic<$value> for $cell {
             fn new(value: $value) -> Self {
                 Self($native::new(value))

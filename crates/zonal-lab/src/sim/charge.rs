@@ -1,7 +1,8 @@
-//! Charges accesses to the running CPU: the state of lines is in the directory, the queues of those that wait too.
+//! Charges memory accesses to the running CPU.
 //!
-//! Neighbours: `coherence.rs` is the directory, `cells.rs` calls this for each access of the allocator, `locks.rs`
-//! moves the lines of locks by it.
+//! Neighbours: `sim/coherence.rs` is the directory with the state of each cache line and the queue of its
+//! waiters; `sim/cells.rs` calls this module for each access of the allocator; `sim/locks.rs` uses it to move the
+//! cache lines of locks.
 
 use std::cell::Cell;
 
@@ -11,12 +12,12 @@ use super::line_queue::Waits;
 use super::time::Time;
 use super::world::{Event, World};
 
-/// A line of a program's own, shared by its threads: a counter, the head of a list.
+/// A cache line of a program that its threads share: a counter, the head of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramLine(usize);
 
 impl ProgramLine {
-    /// A line in the memory of the node at a place.
+    /// Creates a line in the memory of the node with index `node`.
     #[must_use]
     pub fn new(world: &World, node: usize) -> Self {
         Self(world.directory.own_line(node))
@@ -26,30 +27,30 @@ impl ProgramLine {
         self.0
     }
 
-    /// Such lines are there to be shared, so each access is made in its turn.
+    /// Charges an access in the order of virtual time, because these lines exist to be shared.
     fn access(self, world: &World, access: Access) {
         world.sync();
         world.access_line(self.0, access);
     }
 
-    /// The running CPU reads it.
+    /// Charges the running CPU for a read.
     pub fn read(self, world: &World) {
         self.access(world, Access::Read);
     }
 
-    /// The running CPU writes it.
+    /// Charges the running CPU for a write.
     pub fn write(self, world: &World) {
         self.access(world, Access::Write);
     }
 
-    /// The running CPU changes it by an atomic read-modify-write.
+    /// Charges the running CPU for an atomic read-modify-write.
     pub fn modify(self, world: &World) {
         self.access(world, Access::Modify);
     }
 }
 
 impl World {
-    /// Charges an access to what lies at `address`; returns when the CPU may make it.
+    /// Charges an access to `address`; returns when the CPU may make the access.
     #[inline(always)]
     pub(crate) fn access(&self, address: usize, access: Access) {
         if self.is_charging() {
@@ -59,11 +60,11 @@ impl World {
         }
     }
 
-    /// [`Self::access`] to a line by its number.
+    /// Does the same as [`Self::access`], with the line given by its number.
     #[inline(always)]
     pub(super) fn access_line(&self, line: usize, access: Access) {
         let directory = &self.directory;
-        // Cells that lie elsewhere, as those of a policy, cost nothing.
+        // Cells outside the watched memory, such as those of a policy, cost nothing.
         let Some(entry) = directory.lines.get(line).map(Cell::get) else { return };
         let slot = directory.first_tag.get() + directory.set_of(line);
         let has = directory.tags[slot].get() == (line as u64 + 1) << 24 | entry & VERSION;
@@ -86,7 +87,7 @@ impl World {
             return directory.settle(line, access, self.cpu());
         }
         self.sync();
-        // Others may have been there meanwhile.
+        // Another CPU may have accessed the line during `sync`.
         if self.concerns_others(line, access) {
             self.transfer(line, access);
         } else {
@@ -94,7 +95,7 @@ impl World {
         }
     }
 
-    /// Whether an access takes the line from another CPU, or a copy from others who share it.
+    /// Whether an access takes the line from another CPU or invalidates a copy in another CPU's cache.
     fn concerns_others(&self, line: usize, access: Access) -> bool {
         let entry = self.directory.lines[line].get();
         let mine = entry & OWNER == self.directory.mine.get() & OWNER;
@@ -104,14 +105,14 @@ impl World {
         }
     }
 
-    /// Moves a line from its owner to the running CPU, after those who were first.
+    /// Moves a line from its owner to the running CPU, after the CPUs that are already waiting for it.
     fn transfer(&self, line: usize, access: Access) {
         let directory = &self.directory;
         directory.transfers.set(directory.transfers.get() + 1);
         let before = self.now();
         let busy = Time::from_ps(directory.busy[line].get());
         if self.is_pinned() {
-            // It can neither wait nor let others go first: it does not take part in the queue.
+            // A pinned section can neither wait nor let other threads run, so it bypasses the queue.
             self.set_now(before + self.service(line, access, self.cpu(), 0));
             directory.settle(line, access, self.cpu());
         } else if busy >= before && busy != Time::ZERO {
@@ -139,7 +140,7 @@ impl World {
         self.block();
     }
 
-    /// What the transfer of a line to `cpu` takes while so many others wait.
+    /// Returns how long the transfer of a line to `cpu` takes while `waiting` other CPUs wait for it.
     fn service(&self, line: usize, access: Access, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
         let owner = Directory::owner(directory.lines[line].get());
@@ -152,7 +153,7 @@ impl World {
         latency.scaled(transactions * self.hardware.slowdown(waiting))
     }
 
-    /// A line is free: serves the next who waits for it.
+    /// Serves the next waiter of a line that has become free.
     pub(crate) fn serve_line(&self, line: usize, now: Time) {
         let directory = &self.directory;
         let mut queues = directory.queues.borrow_mut();
@@ -164,7 +165,7 @@ impl World {
         let waiting = queue.len();
         let end = now + self.service(line, next.access, next.cpu, waiting);
         directory.busy[line].set(end.ps());
-        directory.settle(line, next.access, next.cpu); // taken from its owner as the transfer begins
+        directory.settle(line, next.access, next.cpu); // ownership changes when the transfer begins
         queue.note_served(now.saturating_sub(next.since));
         if waiting != 0 {
             self.plan(end, Event::Line(line));
@@ -173,8 +174,8 @@ impl World {
         self.wake(next.thread, end);
     }
 
-    /// Makes the line of an address as if `cpu` had just been handed it by the running one; gives
-    /// how long that takes with so many others waiting.
+    /// Moves a line from the running CPU to `cpu`; returns how long that takes while `waiting` other CPUs wait
+    /// for it.
     pub(super) fn hand_over(&self, line: usize, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
         directory.transfers.set(directory.transfers.get() + 1);
@@ -183,7 +184,7 @@ impl World {
         time
     }
 
-    /// Waits for each line that was waited for, with the address of what lies there; `None` for those of
+    /// Returns the waits for each contended line, with the address of the line's first byte; `None` for lines of
     /// programs.
     #[must_use]
     pub fn line_waits(&self) -> Vec<(Option<usize>, Waits)> {
@@ -191,20 +192,20 @@ impl World {
         queues.iter().map(|(&line, queue)| (self.directory.address_of(line), queue.waits())).collect()
     }
 
-    /// As [`Self::line_waits`], for locks.
+    /// Does the same as [`Self::line_waits`], for locks.
     #[must_use]
     pub fn lock_waits(&self) -> Vec<(Option<usize>, Waits)> {
         let waits = self.locks.waits().into_iter();
         waits.map(|(line, waits)| (self.directory.address_of(line), waits)).collect()
     }
 
-    /// Lines moved between CPUs so far, and misses of all kinds, these included.
+    /// Returns the number of line transfers between CPUs so far, and the number of all misses including those.
     #[must_use]
     pub fn transfers_and_misses(&self) -> (u64, u64) {
         (self.directory.transfers.get(), self.directory.misses.get())
     }
 
-    /// The line that an address lies in.
+    /// Returns the number of the line that contains an address.
     pub(super) fn line_at(&self, address: usize) -> usize {
         self.directory.line_of(address)
     }

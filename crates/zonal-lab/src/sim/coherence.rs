@@ -1,11 +1,11 @@
-//! The directory: who has each line, who wants it too, and how far they are from each other.
+//! The cache-line directory: the owner of each line, its waiters, and the latencies between nodes.
 //!
-//! The *directory* knows of each line of 64 bytes its *version* (how often it went to another writer),
-//! its *owner* (the CPU that wrote it last, or has it alone) and whether others share it. A CPU's
-//! private cache holds one line in each of its sets and remembers line and version; a line that is not there in its
-//! current version is a *miss*. Misses that take a line from another CPU are *transfers*: a line
-//! serves them one after the other, and who comes meanwhile waits (`line_queue.rs`). Neighbours:
-//! `charge.rs` charges accesses by this, `hardware.rs` has the prices.
+//! For each line of 64 bytes the directory stores a *version* (how often another CPU became its writer), an
+//! *owner* (the CPU that wrote it last or has the only copy), and whether other CPUs share it. Each CPU's private
+//! cache is direct-mapped and stores line and version; a line that is not cached in its current version is a
+//! *miss*. A miss that takes the line from another CPU is a *transfer*. Transfers of one line are serialized;
+//! CPUs that arrive meanwhile wait (`sim/line_queue.rs`). Neighbours: `sim/charge.rs` charges accesses with this
+//! directory, `sim/hardware.rs` has the latencies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,60 +18,60 @@ use super::hardware::Hardware;
 use super::line_queue::LineQueue;
 use super::time::Time;
 
-/// Bytes of a line, as a shift.
+/// Size of a line, as a shift.
 const LINE_SHIFT: u32 = 6;
 
 pub(super) const VERSION: u64 = (1 << 24) - 1;
 const OWNER_SHIFT: u32 = 24;
 pub(super) const OWNER: u64 = 0xffff << OWNER_SHIFT;
-/// The owner has the line alone.
+/// The owner has the only copy.
 pub(super) const ALONE: u64 = 1 << 40;
-/// Others than the owner have had the line since it was last written.
+/// CPUs other than the owner have read the line since the last write.
 pub(super) const SHARED: u64 = 1 << 41;
 
-/// What each line's state is, and what each CPU has in its cache.
+/// State of each line, and contents of each CPU's cache.
 pub(crate) struct Directory {
     base: usize,
-    /// By line: version, owner, flags.
+    /// Version, owner and flags, indexed by line.
     pub(super) lines: Box<[Cell<u64>]>,
-    /// By line: until when it is being transferred, in picoseconds.
+    /// Time at which the current transfer ends, in picoseconds, indexed by line.
     pub(super) busy: Box<[Cell<u64>]>,
-    /// By CPU and set: line + 1 and version.
+    /// Line + 1 and version, indexed by CPU and set.
     pub(super) tags: Box<[Cell<u64>]>,
     sets: usize,
-    /// Bits of a hash that are no index of a set.
+    /// Right shift that turns a hash into the index of a set.
     hash_shift: u32,
-    /// Of the CPU that runs.
+    /// Index in `tags` of the running CPU's first set.
     pub(super) first_tag: Cell<usize>,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,
-    /// First line of each part of memory and the node it lies on, ascending.
+    /// First line and node index of each part of the memory, ascending.
     parts: Vec<(usize, usize)>,
-    /// Latencies between nodes, row by row: from memory, and from another CPU.
+    /// Latencies between nodes, row by row: of memory, and of another CPU's cache.
     memory: Vec<Time>,
     transfer: Vec<Time>,
     nodes: usize,
-    /// Lines that were ever waited for.
+    /// Queues of the lines that have ever been contended.
     pub(super) queues: RefCell<BTreeMap<usize, LineQueue>>,
     pub(super) transfers: Cell<u64>,
     pub(super) misses: Cell<u64>,
-    /// Lines beyond the metadata: for what belongs to programs.
+    /// Next free line beyond the metadata, for the lines of programs.
     next_own: Cell<usize>,
     own_nodes: RefCell<Vec<usize>>,
 }
 
-/// The memory that the directory watches.
+/// The memory that the directory covers.
 pub(crate) struct Watched {
-    /// Address of its first byte: the start of a line.
+    /// Address of its first byte; aligned to a line.
     pub(crate) base: usize,
-    /// Its parts: bytes and the node each lies on.
+    /// Its parts: size in bytes and the index of the node.
     pub(crate) parts: Vec<(usize, usize)>,
-    /// Lines for programs' own use.
+    /// Number of lines reserved for programs.
     pub(crate) own_lines: usize,
 }
 
 impl Directory {
-    /// The directory of a machine's memory, all lines of which nobody has.
+    /// Creates the directory of a machine's memory, in which no line has an owner.
     pub(crate) fn new(watched: &Watched, geometry: &Geometry, hardware: &Hardware) -> Self {
         let (mut first, mut parts) = (0, Vec::new());
         for &(bytes, node) in &watched.parts {
@@ -105,16 +105,16 @@ impl Directory {
         }
     }
 
-    /// From now on, accesses are those of `cpu`.
+    /// Makes `cpu` the running CPU for the accesses that follow.
     pub(super) fn use_cpu(&self, cpu: usize) {
         self.first_tag.set(cpu * self.sets);
         self.mine.set((cpu as u64 + 1) << OWNER_SHIFT | ALONE);
     }
 
-    /// A line of a program's own, in the memory of the node at a place.
+    /// Allocates a line for a program in the memory of the node with index `node`.
     ///
     /// # Panics
-    /// When there are no more.
+    /// When all lines reserved for programs are in use.
     pub(super) fn own_line(&self, node: usize) -> usize {
         let line = self.next_own.get();
         assert!(line < self.lines.len(), "the lines for programs are used up");
@@ -123,7 +123,7 @@ impl Directory {
         line
     }
 
-    /// Place of the node in whose memory a line lies.
+    /// Returns the index of the node whose memory contains a line.
     pub(super) fn home(&self, line: usize) -> usize {
         let own = self.own_nodes.borrow();
         let first_own = self.next_own.get() - own.len();
@@ -133,7 +133,7 @@ impl Directory {
         }
     }
 
-    /// Address of a line's first byte; `None` for a program's own.
+    /// Returns the address of a line's first byte; `None` for a line of a program.
     pub(super) fn address_of(&self, line: usize) -> Option<usize> {
         let first_own = self.next_own.get() - self.own_nodes.borrow().len();
         (line < first_own).then(|| self.base + (line << LINE_SHIFT))
@@ -147,7 +147,7 @@ impl Directory {
         self.transfer[from * self.nodes + to]
     }
 
-    /// The set of a cache where a line is kept. Hashed, as structures of nodes lie at equal distances.
+    /// Returns the cache set of a line. Hashed, because the structures of nodes lie at equal distances.
     #[inline(always)]
     pub(super) fn set_of(&self, line: usize) -> usize {
         ((line as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.hash_shift) as usize
@@ -157,17 +157,17 @@ impl Directory {
         address.wrapping_sub(self.base) >> LINE_SHIFT
     }
 
-    /// The CPU that has written a line last or has it alone.
+    /// Returns the CPU that wrote a line last or has the only copy.
     pub(super) fn owner(entry: u64) -> Option<usize> {
         ((entry & OWNER) >> OWNER_SHIFT).checked_sub(1).map(|cpu| cpu as usize)
     }
 
-    /// A line goes to `cpu`, for an access that it waited for or makes now.
+    /// Updates a line's state for an access by `cpu`.
     pub(super) fn settle(&self, line: usize, access: Access, cpu: usize) {
         let entry = self.lines[line].get();
         let own = (cpu as u64 + 1) << OWNER_SHIFT | ALONE;
         let next = match access {
-            // The first to read has it alone; a second one shares it with whoever has it.
+            // The first reader has the only copy; a second reader shares it with the first one.
             Access::Read if entry & (OWNER | SHARED) == 0 => entry | own,
             Access::Read if entry & OWNER == own & OWNER => entry,
             Access::Read => (entry | SHARED) & !ALONE,

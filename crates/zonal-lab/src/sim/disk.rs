@@ -1,15 +1,14 @@
-//! A disk of a simulated machine: one queue, a fixed time for each request, then its bytes in sequence.
+//! A simulated disk: one queue, with a fixed time for each request plus its sequential transfer time.
 //!
-//! Requests are served in the order in which they are made, whether they read or write. Whoever makes
-//! one may wait until it is done, or do something else meanwhile. Neighbours: `page_cache/` reads and
-//! writes files.
+//! Reads and writes are served in the order of submission. The submitting thread may wait for its request or
+//! continue meanwhile. Neighbours: `page_cache/` reads and writes files.
 
 use std::cell::Cell;
 
 use super::time::Time;
 use super::world::World;
 
-/// What a request does.
+/// Direction of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transfer {
     /// From the disk.
@@ -20,7 +19,7 @@ pub enum Transfer {
 
 /// A disk.
 ///
-/// Invariant: it is busy without a pause from any request made before `idle_at` until then.
+/// Invariant: from the submission of any request before `idle_at` until `idle_at`, the disk is continuously busy.
 #[derive(Debug)]
 pub struct Disk {
     bytes_per_second: f64,
@@ -31,7 +30,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk that carries so many MB/s (10^6 bytes) after `per_request` of positioning.
+    /// Creates a disk with a bandwidth of `mb_s` MB/s (10^6 bytes) and a positioning time of `per_request`.
     #[must_use]
     pub fn new(mb_s: f64, per_request: Time) -> Self {
         Self {
@@ -43,9 +42,9 @@ impl Disk {
         }
     }
 
-    /// Queues a request; gives when it will be done.
+    /// Queues a request and returns when it will complete.
     pub fn submit(&self, world: &World, transfer: Transfer, bytes: u64) -> Time {
-        world.sync(); // requests queue up in the order of time
+        world.sync(); // requests are queued in the order of virtual time
         let takes = self.per_request + Time::from_seconds(bytes as f64 / self.bytes_per_second);
         let done = self.idle_at.get().max(world.now()) + takes;
         self.idle_at.set(done);
@@ -54,19 +53,19 @@ impl Disk {
         done
     }
 
-    /// Has the running thread wait until a request of its own is done.
+    /// Submits a request and blocks the running thread until it completes.
     pub fn transfer(&self, world: &World, transfer: Transfer, bytes: u64) {
         let done = self.submit(world, transfer, bytes);
         world.sleep_until(done);
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     #[must_use]
     pub fn read(&self) -> u64 {
         self.read.get()
     }
 
-    /// Bytes written so far.
+    /// Returns the number of bytes written so far.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written.get()

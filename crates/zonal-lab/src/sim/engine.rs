@@ -1,8 +1,8 @@
-//! Runs the threads of a simulated machine, always the one that is furthest behind.
+//! Schedules the threads of a simulated machine: the one with the earliest virtual time runs.
 //!
-//! Threads are fibers on one host thread; each goes on until it is past the horizon and about to do
-//! what others can notice. A run ends when all of its foreground threads have ended; what still runs
-//! in the background is dropped. Neighbours: `world.rs` keeps the agenda, `fiber.rs` the stacks.
+//! Threads are fibers on one host thread. Each runs until its clock is past the horizon and its next action is
+//! visible to other threads. A run ends when all foreground threads have ended; background threads that still run
+//! are dropped. Neighbours: `sim/world.rs` keeps the agenda, `sim/fiber.rs` the stacks.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,34 +14,34 @@ use super::thread_id::ThreadId;
 use super::time::Time;
 use super::world::{Event, World};
 
-/// Why a run ended early.
+/// Reason why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum RunError {
-    /// Somebody asked for it.
+    /// The run was asked to stop.
     #[error("interrupted")]
     Interrupted,
     /// All threads wait for each other.
     #[error("{waiting} threads wait for each other at {at}; the first of them is thread {first}")]
     Deadlock {
-        /// Threads that have not ended.
+        /// Number of threads that have not ended.
         waiting: usize,
-        /// One of them.
+        /// Index of one of them.
         first: usize,
-        /// When the last event was.
+        /// Virtual time of the last event.
         at: Time,
     },
-    /// It would take more virtual time than can be simulated.
+    /// The run exceeded the longest virtual time that is simulated.
     #[error(
         "not done after {} days of simulated time, the most that is simulated; give it less to do or faster hardware",
         LONGEST.seconds() / 86_400.0
     )]
     TooLong,
-    /// The host has no memory for what the run needs.
+    /// The host has no memory for something the run needs.
     #[error("no memory for {what}: {reason}")]
     NoMemory {
-        /// What for.
+        /// What the memory was for.
         what: &'static str,
-        /// What the host said.
+        /// Error message of the host.
         reason: String,
     },
 }
@@ -49,9 +49,9 @@ pub enum RunError {
 /// Whether a run waits for a thread to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It does.
+    /// The run waits for the thread.
     Foreground,
-    /// The thread serves others: a worker, an observer.
+    /// The thread serves others and does not keep the run alive: a worker, an observer.
     Background,
 }
 
@@ -69,13 +69,13 @@ pub struct Threads<'a> {
 }
 
 impl<'a> Threads<'a> {
-    /// None yet.
+    /// Creates an empty set of threads.
     #[must_use]
     pub const fn new() -> Self {
         Self { threads: Vec::new() }
     }
 
-    /// Adds a thread that does `work` on `cpu` from `start` on.
+    /// Adds a thread that starts `work` on `cpu` at `start`.
     ///
     /// # Errors
     /// When the host has no address space for its stack.
@@ -94,18 +94,18 @@ impl<'a> Threads<'a> {
         Ok(ThreadId(self.threads.len() as u32 - 1))
     }
 
-    /// The threads added so far.
+    /// Returns the ids of the threads added so far.
     pub fn ids(&self) -> impl Iterator<Item = ThreadId> + use<> {
         (0..self.threads.len() as u32).map(ThreadId)
     }
 
-    /// Number of threads.
+    /// Returns the number of threads.
     #[must_use]
     pub fn len(&self) -> usize {
         self.threads.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no threads.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
@@ -118,15 +118,16 @@ impl Default for Threads<'_> {
     }
 }
 
-/// The longest that is simulated, 100 days: [`Time`] holds twice that, so that no sum of times reaches its end.
+/// Longest virtual time that is simulated: 100 days. [`Time`] holds twice that, so no sum of two times overflows.
 const LONGEST: Time = Time::from_ps(100 * 86_400 * 1_000_000_000_000);
 
 impl World {
-    /// Runs threads until all in the foreground have ended; gives when each of them did, by thread,
-    /// [`Time::NEVER`] for those in the background.
+    /// Runs threads until all foreground threads have ended. Returns the end time of each thread, indexed by
+    /// thread; [`Time::NEVER`] for background threads.
     ///
     /// # Errors
-    /// When `stop` becomes true, or nobody can go on.
+    /// When `stop` becomes true, when no thread can continue, or when the run exceeds the longest time that is
+    /// simulated.
     pub fn run(&self, threads: Threads<'_>, stop: &AtomicBool) -> Result<Vec<Time>, RunError> {
         let mut threads = threads.threads;
         self.set_threads(threads.iter().map(|thread| thread.cpu).collect());
@@ -138,7 +139,7 @@ impl World {
         self.set_charging(true);
         let result = self.run_events(&mut threads, &mut ended, stop);
         self.set_charging(false);
-        // Destructors of those that are cut off run now, without cost and without waiting.
+        // Run the destructors of unfinished threads now, without cost and without waiting.
         self.undisturbed(|| drop(threads));
         result.map(|()| ended)
     }
@@ -163,7 +164,7 @@ impl World {
                 return Err(RunError::TooLong);
             }
             last = now;
-            // Relaxed: only a request to stop.
+            // Relaxed: only a request to stop; no data is published with it.
             if stop.load(Relaxed) {
                 return Err(RunError::Interrupted);
             }

@@ -1,7 +1,7 @@
-//! Threads of a simulated machine: each has a stack of its own, and all run on one host thread.
+//! Threads of a simulated machine: each has its own stack, and all run on one host thread.
 //!
-//! A fiber runs until it calls [`suspend`] or ends, and goes on from there when it is resumed.
-//! Neighbours: `engine.rs` decides who runs next. One of the few places with unsafe code.
+//! A fiber runs until it calls [`suspend`] or ends, and continues from there when it is resumed. Neighbours:
+//! `sim/engine.rs` schedules fibers. One of the few modules with unsafe code.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -12,40 +12,39 @@ use std::ptr;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-/// Bytes of a fiber's stack: address space, of which only what is used becomes memory.
+/// Size of a fiber's stack, in bytes of address space; only the pages that are touched use memory.
 const STACK_BYTES: usize = 256 << 10;
 
 type Pause = Yielder<(), ()>;
 
 thread_local! {
-    /// The way out of the fiber that runs on this host thread.
+    /// The handle with which the fiber that runs on this host thread suspends itself.
     static RUNNING: Cell<*const Pause> = const { Cell::new(ptr::null()) };
 }
 
-/// Whether a fiber goes on.
+/// Whether a fiber has more work to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
     Suspended,
     Ended,
 }
 
-/// A computation that can be suspended. It may borrow what lives as long as `'a`.
+/// A computation that can be suspended. It may borrow data that lives for `'a`.
 pub(crate) struct Fiber<'a> {
     coroutine: Coroutine<(), (), ()>,
     borrows: PhantomData<&'a mut &'a ()>,
 }
 
 impl<'a> Fiber<'a> {
-    /// A fiber that will do `work` once it is resumed.
+    /// Creates a fiber that runs `work` when it is first resumed.
     ///
     /// # Errors
     /// When the host has no address space for its stack.
     pub(crate) fn new(work: impl FnOnce() + 'a) -> io::Result<Self> {
         let stack = DefaultStack::new(STACK_BYTES)?;
         let work: Box<dyn FnOnce() + 'a> = Box::new(work);
-        // SAFETY: only the lifetime changes. The closure runs or is dropped while the fiber lives,
-        // which `borrows` keeps within 'a: dropping a coroutine unwinds its stack. One that is
-        // leaked never runs again.
+        // SAFETY: only the lifetime changes. The closure runs or is dropped while the fiber exists, which
+        // `borrows` limits to 'a: dropping a coroutine unwinds its stack. A leaked fiber never runs again.
         let work: Box<dyn FnOnce()> = unsafe { std::mem::transmute(work) };
         let coroutine = Coroutine::with_stack(stack, move |pause: &Pause, ()| {
             RUNNING.set(pause);
@@ -54,7 +53,7 @@ impl<'a> Fiber<'a> {
         Ok(Self { coroutine, borrows: PhantomData })
     }
 
-    /// Runs the fiber until it is suspended or ends. A panic in it goes on in the caller.
+    /// Runs the fiber until it is suspended or ends. A panic in the fiber propagates to the caller.
     pub(crate) fn resume(&mut self) -> Progress {
         match self.coroutine.resume(()) {
             CoroutineResult::Yield(()) => Progress::Suspended,
@@ -66,15 +65,15 @@ impl<'a> Fiber<'a> {
     }
 }
 
-/// Suspends the fiber that runs now.
+/// Suspends the running fiber.
 ///
 /// # Panics
-/// When the caller is no fiber.
+/// When the caller is not a fiber.
 pub(crate) fn suspend() {
     let pause = RUNNING.replace(ptr::null());
     assert!(!pause.is_null(), "only a simulated thread can be suspended");
-    // SAFETY: set by this fiber before it ran or when it was resumed last; the reference lives on its
-    // stack as long as the fiber does.
+    // SAFETY: this fiber set the pointer before it ran or when it was last resumed; the referenced value is on
+    // its stack, which lives as long as the fiber.
     unsafe { &*pause }.suspend(());
     RUNNING.set(pause);
 }

@@ -1,15 +1,15 @@
-//! Where CPUs and memory of a simulated machine are.
+//! Location of the CPUs and memory of a simulated machine.
 
 use zonal::units::NodeId;
 
-/// Where CPUs and memory are.
+/// Topology of a simulated machine.
 pub(crate) struct Geometry {
-    /// Place of the node of each CPU, by CPU id.
+    /// Index of the node of each CPU, indexed by CPU id.
     pub(crate) node_of_cpu: Vec<usize>,
     pub(crate) nodes: usize,
-    /// By place, ascending.
+    /// Node ids by node index, ascending.
     pub(crate) ids: Vec<NodeId>,
-    /// Row by row.
+    /// Distances between nodes, row by row.
     pub(crate) distances: Vec<u8>,
 }
 

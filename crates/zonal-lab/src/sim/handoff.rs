@@ -1,4 +1,4 @@
-//! Passing something from one thread to another that waits for it.
+//! Passes a value from one thread to another thread that waits for it.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,7 +6,7 @@ use super::thread_id::ThreadId;
 use super::time::Time;
 use super::world::World;
 
-/// A place for one thing on its way from one thread to another.
+/// A single-value channel between two threads.
 #[derive(Debug)]
 pub struct Handoff<T> {
     thing: RefCell<Option<T>>,
@@ -20,10 +20,10 @@ impl<T> Default for Handoff<T> {
 }
 
 impl<T> Handoff<T> {
-    /// Puts a thing there; whoever waits for it runs `latency` later.
+    /// Stores a value; a thread that waits for it wakes `latency` later.
     ///
     /// # Panics
-    /// When the last thing was not taken yet.
+    /// When the previous value has not been taken yet.
     pub fn put(&self, world: &World, thing: T, latency: Time) {
         world.sync();
         assert!(self.thing.replace(Some(thing)).is_none(), "the last thing is still there");
@@ -32,7 +32,7 @@ impl<T> Handoff<T> {
         }
     }
 
-    /// Takes the thing, once it is there.
+    /// Removes and returns the value, after waiting for it if necessary.
     pub fn take(&self, world: &World) -> T {
         world.sync();
         loop {

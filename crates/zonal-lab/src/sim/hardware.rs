@@ -1,90 +1,90 @@
-//! What things cost on a simulated machine, in physical units.
+//! Costs of a simulated machine, in physical units.
 //!
-//! Everything here can be written in an experiment file and be set by its calibration. Latencies hold
-//! at distance 10 and grow with the distance of nodes (ACPI SLIT: 10 = local); `docs/lab.md` says
-//! what each figure stands for and how the published machines' were found. Neighbours:
-//! `coherence.rs` and `locks.rs` charge them, `touch.rs` those of memory.
+//! Every field can be set in an experiment file and by its calibration. Latencies are given for distance 10 and
+//! grow with the distance between nodes (ACPI SLIT: 10 = local). `docs/lab.md` explains each field and how the
+//! values of the published machines were found. Neighbours: `sim/charge.rs` and `sim/locks.rs` charge these
+//! costs, `sim/touch.rs` those of memory bandwidth.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, Bounds, COUNT, FACTOR, GB_S, MB_S, PAUSE_MS, WORK_NS};
 
-/// Who is served next when several CPUs want one line.
+/// Order in which CPUs that wait for the same line are served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arbitration {
-    /// In the order of asking.
+    /// First come, first served.
     InOrder,
-    /// A refused request is sent again, so those nearer to the line's home win more often: at random, with
-    /// a chance that falls with the time a request takes to the power [`Hardware::retry_power`]. CPUs of
-    /// the home node have their turn every [`Hardware::ports`] services.
+    /// A refused request is sent again, so CPUs nearer to the node that owns the line win more often. The choice
+    /// is random; the probability of a CPU falls with the latency of its requests to the power
+    /// [`Hardware::retry_power`]. CPUs of the line's own node are served every [`Hardware::ports`] services.
     Retry,
 }
 
-/// How a lock that is held is waited for.
+/// How CPUs wait for a held lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
-    /// Waiters queue up, each on a line of its own; a hand-over is one transfer however many wait.
+    /// Waiters queue up, each on its own line; a hand-over is one transfer, however many CPUs wait.
     Queued,
-    /// All waiters spin on the lock's line, and contend for it at each hand-over.
+    /// All waiters spin on the lock's line and contend for it at each hand-over.
     Spinning,
 }
 
-/// Costs of one kind of machine. Times in nanoseconds, bandwidths in GB/s (10^9 bytes a second), but for
-/// the disk.
+/// Costs of one kind of machine. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second), except
+/// those of the disk.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hardware {
-    /// An access to a line that the CPU has, with the instructions around it.
+    /// Access to a line in the CPU's cache, including the instructions around it.
     pub hit_ns: f64,
-    /// Fetching a line from the memory of the CPU's own node.
+    /// Fetch of a line from the memory of the CPU's own node.
     pub memory_ns: f64,
-    /// Fetches and transfers that a CPU has under way at once where nobody else wants the same lines: what
-    /// each of them takes is divided by this. 1 = a CPU that waits for each.
+    /// Number of fetches and transfers that a CPU overlaps while no other CPU wants the same lines: the latency
+    /// of each is divided by this. 1 = the CPU waits for each one.
     pub overlap: f64,
-    /// Fetching a line that another CPU of the same node has written, or taking it away from those who
-    /// share it.
+    /// Fetch of a line that another CPU of the same node has written, or invalidation of the copies of other
+    /// CPUs.
     pub transfer_ns: f64,
-    /// How much latencies grow by leaving the node at all, and with distance: at a distance d > 10 they are
-    /// `1 + remote_step + distance_weight * (d - 10) / 10` times those at 10.
+    /// Growth of latencies when the access leaves the node, and with distance: at a distance d > 10 they are
+    /// `1 + remote_step + distance_weight * (d - 10) / 10` times those at distance 10.
     pub remote_step: f64,
     /// See [`Self::remote_step`].
     pub distance_weight: f64,
-    /// Transactions of an atomic read-modify-write of a line that the CPU does not have: 1 where such
-    /// an instruction asks for the line at once, 2 where it is a load followed by a compare-and-exchange.
+    /// Number of transactions for an atomic read-modify-write of a line that the CPU does not have: 1 if the
+    /// instruction requests exclusive ownership at once, 2 if it is a load followed by a compare-and-exchange.
     pub atomic_transactions: f64,
-    /// Requests for one line that would keep its home busy with refusing them; a transfer takes
+    /// Number of waiting requests at which the node of the line does nothing but refuse them. A transfer takes
     /// `1 / (1 - waiting / refusal_limit)` times as long while others wait. 0 = waiters cost nothing.
     pub refusal_limit: f64,
-    /// Who is served next.
+    /// Order in which waiting CPUs are served.
     pub arbitration: Arbitration,
-    /// How fast the chance of a request that is sent again falls with the time it takes: 1 = it is sent less
-    /// often, 2 = it also comes too late more often.
+    /// Exponent with which the probability of a retried request falls with its latency: 1 = it is sent less
+    /// often, 2 = it also arrives too late more often.
     pub retry_power: f64,
-    /// Ports of a router that take turns, of which a node's own CPUs have one.
+    /// Number of router ports that take turns; the node's own CPUs share one of them.
     pub ports: u32,
-    /// How locks are waited for.
+    /// How CPUs wait for locks.
     pub lock: LockKind,
-    /// How long a zone's lock is held at least for each frame moved there: what an allocator takes that
-    /// keeps free frames in linked lists of page structures.
+    /// Minimum time that a zone's lock is held for each frame moved under it: the cost of an allocator that keeps
+    /// free frames in linked lists of page structures.
     pub list_work_ns: f64,
-    /// What one CPU can stream to or from the memory of its own node.
+    /// Streaming bandwidth of one CPU to or from the memory of its own node.
     pub cpu_gb_s: f64,
-    /// What the memory of one node carries for all; 0 = any amount.
+    /// Memory bandwidth of one node, shared by all CPUs; 0 = unlimited.
     pub node_gb_s: f64,
-    /// What the disk reads or writes in sequence, in MB/s (10^6 bytes).
+    /// Sequential bandwidth of the disk, in MB/s (10^6 bytes per second).
     pub disk_mb_s: f64,
-    /// What each request costs the disk before its first byte, in milliseconds.
+    /// Positioning time of each disk request, in milliseconds.
     pub disk_request_ms: f64,
-    /// An interrupt to another CPU and its answer.
+    /// An interrupt to another CPU and its acknowledgement.
     pub interrupt_ns: f64,
     /// Lines in a CPU's private cache: a power of two.
     pub cache_lines: usize,
 }
 
 impl Default for Hardware {
-    /// A two-socket server of the 2020s.
+    /// Returns the costs of a two-socket server of the 2020s.
     fn default() -> Self {
         Self {
             hit_ns: 0.8,
@@ -110,18 +110,18 @@ impl Default for Hardware {
     }
 }
 
-/// Most that waiters can slow a line's home down.
+/// Largest factor by which waiters can slow down transfers of a line.
 const SLOWEST: f64 = 50.0;
 
 impl Hardware {
-    /// How many times as long latencies are over `distance`.
+    /// Returns the factor by which latencies grow over `distance`.
     #[must_use]
     pub fn stretch(&self, distance: u8) -> f64 {
         let step = if distance > 10 { self.remote_step } else { 0.0 };
         (1.0 + step + self.distance_weight * (f64::from(distance) - 10.0) / 10.0).max(0.1)
     }
 
-    /// How many times as long a transfer takes while so many others wait for the line.
+    /// Returns the factor by which a transfer is slowed down while `waiting` CPUs wait for the line.
     #[must_use]
     pub fn slowdown(&self, waiting: usize) -> f64 {
         if self.refusal_limit == 0.0 {
@@ -131,10 +131,10 @@ impl Hardware {
         if busy < 1.0 { (1.0 / (1.0 - busy)).min(SLOWEST) } else { SLOWEST }
     }
 
-    /// What is wrong with a value, as `field: what would be right`.
+    /// Checks that all values are within their bounds; the error says `field: allowed values`.
     ///
     /// # Errors
-    /// The first field out of its bounds.
+    /// The first field outside its bounds.
     pub fn check(&self) -> Result<(), String> {
         let figures: [(&str, f64, Bounds); 15] = [
             ("hit_ns", self.hit_ns, WORK_NS),

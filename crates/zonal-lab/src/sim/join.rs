@@ -1,11 +1,11 @@
-//! Waiting until others are done, and for each other.
+//! Waiting until other threads are done.
 
 use std::cell::{Cell, RefCell};
 
 use super::thread_id::ThreadId;
 use super::world::World;
 
-/// A number of threads that others wait for.
+/// A number of threads whose completion others wait for.
 #[derive(Debug)]
 pub struct Join {
     left: Cell<usize>,
@@ -13,13 +13,13 @@ pub struct Join {
 }
 
 impl Join {
-    /// So many are not done yet.
+    /// Creates a join for `threads` threads that have not completed.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         Self { left: Cell::new(threads), waiting: RefCell::default() }
     }
 
-    /// The running thread is done.
+    /// Records that the running thread is done.
     pub fn arrive(&self, world: &World) {
         world.sync();
         self.left.set(self.left.get() - 1);
@@ -28,7 +28,7 @@ impl Join {
         }
     }
 
-    /// The running thread does nothing until all are done.
+    /// Blocks the running thread until all threads are done.
     pub fn wait(&self, world: &World) {
         world.sync();
         if self.left.get() != 0 {

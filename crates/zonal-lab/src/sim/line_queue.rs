@@ -1,6 +1,6 @@
-//! Who waits for a line, and who is next.
+//! The queue of CPUs that wait for a cache line, and the choice of the next one.
 //!
-//! Neighbours: `coherence.rs` serves one after the other.
+//! Neighbours: `sim/charge.rs` serves the waiters one after the other.
 
 use std::collections::VecDeque;
 
@@ -9,16 +9,16 @@ use super::hardware::{Arbitration, Hardware};
 use super::thread_id::ThreadId;
 use super::time::Time;
 
-/// Waits for one lock or line: how often it went to somebody who waited, and how long they did.
+/// Statistics of the waits for one lock or line.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Waits {
-    /// Hand-overs.
+    /// Number of hand-overs to a waiter.
     pub handed_over: u64,
-    /// Time waited, hand-over included.
+    /// Total waiting time, including the hand-over.
     pub waited: Time,
 }
 
-/// Somebody who waits.
+/// A waiting thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {
     pub(crate) thread: ThreadId,
@@ -27,14 +27,14 @@ pub(crate) struct Waiter {
     pub(crate) since: Time,
 }
 
-/// Those who wait for one line, by how far they are from its home.
+/// The waiters of one line, grouped by the latency to the node of the line.
 ///
-/// Invariant: classes ascend by distance; `len` = Σ waiters of the classes.
+/// Invariant: classes ascend by latency; `len` = Σ waiters of the classes.
 #[derive(Default, Debug)]
 pub(crate) struct LineQueue {
     classes: Vec<(Time, VecDeque<Waiter>)>,
     len: usize,
-    /// Services since it was the turn of the home node's CPUs.
+    /// Services since CPUs of the line's own node had their turn.
     turns: u32,
     served: u64,
     waited: Time,
@@ -49,7 +49,7 @@ impl LineQueue {
         self.len
     }
 
-    /// Somebody comes whose requests take `toward` to the line's home.
+    /// Adds a waiter whose requests take `toward` to reach the node of the line.
     pub(crate) fn enter(&mut self, thread: ThreadId, cpu: usize, access: Access, toward: Time, since: Time) {
         let waiter = Waiter { thread, cpu, access, since };
         let at = self.classes.partition_point(|&(distance, _)| distance < toward);
@@ -60,7 +60,7 @@ impl LineQueue {
         self.len += 1;
     }
 
-    /// The next to be served leaves.
+    /// Removes and returns the waiter to serve next.
     pub(crate) fn next(
         &mut self,
         hardware: &Hardware,
@@ -82,7 +82,8 @@ impl LineQueue {
         (0..self.classes.len()).filter(|class| first(class).is_some()).min_by_key(first)
     }
 
-    /// Home CPUs when it is their port's turn, else the nearer the likelier.
+    /// Chooses a CPU of the line's own node when its port has its turn, otherwise a random class weighted by
+    /// nearness.
     fn by_retry(
         &mut self,
         hardware: &Hardware,
@@ -118,13 +119,13 @@ impl LineQueue {
         last
     }
 
-    /// Somebody was served after waiting.
+    /// Records that a waiter was served.
     pub(crate) fn note_served(&mut self, waited: Time) {
         self.served += 1;
         self.waited += waited;
     }
 
-    /// How many were served after waiting, and how long they waited in all.
+    /// Returns how many waiters were served and their total waiting time.
     pub(crate) fn waits(&self) -> Waits {
         Waits { handed_over: self.served, waited: self.waited }
     }

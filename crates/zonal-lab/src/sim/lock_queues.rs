@@ -1,6 +1,6 @@
-//! Who waits for which lock of a simulated machine.
+//! The threads that wait for each lock of a simulated machine.
 //!
-//! Neighbours: `locks.rs` has the locks.
+//! Neighbours: `sim/locks.rs` has the locks.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use super::line_queue::Waits;
 use super::thread_id::ThreadId;
 use super::time::Time;
 
-/// What is known of a lock that was ever waited for.
+/// Waiters and statistics of a lock that has ever been contended.
 #[derive(Default, Debug)]
 pub(super) struct Waiting {
     pub(super) queue: VecDeque<(ThreadId, usize)>,
@@ -17,15 +17,15 @@ pub(super) struct Waiting {
     pub(super) waited: Time,
 }
 
-/// The locks of a world.
+/// The contended locks of a world.
 #[derive(Default)]
 pub(crate) struct Locks {
-    /// By line.
+    /// Waiters by the number of the lock's line.
     pub(super) waiting: RefCell<BTreeMap<usize, Waiting>>,
 }
 
 impl Locks {
-    /// Waits for each lock that was waited for, by line.
+    /// Returns the statistics of each contended lock, by line.
     pub(super) fn waits(&self) -> Vec<(usize, Waits)> {
         let of = |(&line, waiting): (&usize, &Waiting)| {
             (line, Waits { handed_over: waiting.handed_over, waited: waiting.waited })

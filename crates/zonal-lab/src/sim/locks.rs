@@ -1,8 +1,8 @@
 //! Locks of a simulated machine: queues in virtual time.
 //!
-//! A lock is a cell that holds 0 or its holder; who waits is known to the world. Whoever finds it held
-//! sleeps until it is handed over, first come, first served. Neighbours: `charge.rs` moves
-//! the lock's line, `platform.rs` gives these locks to the allocator.
+//! A lock is a cell that contains 0 or its holder; the world keeps its waiters. A thread that finds the lock held
+//! sleeps until the lock is handed to it, first come, first served. Neighbours: `sim/charge.rs` moves the lock's
+//! line, `sim/platform.rs` provides these locks to the allocator.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,17 +17,17 @@ use super::thread_id::ThreadId;
 use super::world::{self, World};
 
 impl World {
-    /// Takes the lock whose state `cell` holds, in `line`; waits if it is held.
+    /// Acquires the lock whose state is in `cell` on line `line`; waits if the lock is held.
     fn lock_cell(&self, cell: &AtomicU32, line: usize) {
         self.sync();
         let before = self.now();
         self.access_line(line, Access::Modify);
-        // Relaxed throughout: one host thread.
+        // Relaxed throughout: all threads run on one host thread.
         if cell.load(Relaxed) == 0 {
             return cell.store(self.thread().0 + 1, Relaxed);
         }
         self.locks.waiting.borrow_mut().entry(line).or_default().queue.push_back((self.thread(), self.cpu()));
-        self.block(); // `unlock_cell` has made us the holder
+        self.block(); // `unlock_cell` has made this thread the holder
         let waited = self.now() - before;
         self.account(|account| account.lock_wait += waited);
         if let Some(waiting) = self.locks.waiting.borrow_mut().get_mut(&line) {
@@ -47,10 +47,10 @@ impl World {
     }
 
     fn unlock_cell(&self, cell: &AtomicU32, line: usize) {
-        self.sync(); // those who came while it was held are there now
+        self.sync(); // threads that arrived while the lock was held are now in the queue
         let mut left = self.pop_waiter(line);
         if left.is_none() {
-            self.access_line(line, Access::Write); // others may come while we wait for the line
+            self.access_line(line, Access::Write); // other threads may arrive while this one waits for the line
             left = self.pop_waiter(line);
         }
         let Some(((next, cpu), others)) = left else {
@@ -62,7 +62,7 @@ impl World {
         self.wake(next, self.now() + time);
     }
 
-    /// The next who waits for a lock, and how many are left.
+    /// Removes the next waiter of a lock; returns its thread and CPU, and the number of waiters left.
     fn pop_waiter(&self, line: usize) -> Option<((ThreadId, usize), usize)> {
         let mut all = self.locks.waiting.borrow_mut();
         let queue = &mut all.get_mut(&line)?.queue;
@@ -81,7 +81,7 @@ impl RawLock for SimLock {
     }
 
     fn lock(&self) {
-        // Without a world, or without cost, nobody else runs.
+        // Without a world, or while accesses are free of charge, no other thread runs.
         world::with(|world| {
             if world.is_charging() {
                 let address = self.0.as_ptr().addr();
@@ -121,13 +121,13 @@ pub struct ProgramLock {
 }
 
 impl ProgramLock {
-    /// A free lock in the memory of the node at a place.
+    /// Creates an unlocked lock in the memory of the node with index `node`.
     #[must_use]
     pub fn new(world: &World, node: usize) -> Self {
         Self { cell: AtomicU32::new(0), line: ProgramLine::new(world, node).number() }
     }
 
-    /// Holds the lock while `work` is done.
+    /// Runs `work` with the lock held.
     pub fn hold<R>(&self, world: &World, work: impl FnOnce() -> R) -> R {
         world.lock_cell(&self.cell, self.line);
         let result = work();
@@ -135,7 +135,7 @@ impl ProgramLock {
         result
     }
 
-    /// How it was waited for.
+    /// Returns the statistics of the waits for this lock.
     #[must_use]
     pub fn waits(&self, world: &World) -> Waits {
         let all = world.locks.waiting.borrow();

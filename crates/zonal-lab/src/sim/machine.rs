@@ -1,7 +1,7 @@
-//! A simulated machine, put together: the described machine, its prices, the allocator on it.
+//! Assembles a simulated machine from its description, its hardware costs, and the allocator.
 //!
-//! The allocator's metadata lies in one mapping of zeroes, cut as the allocator asks for it, so that
-//! an address says which node a cell is on. Neighbours: `zonal-machine` describes machines.
+//! The allocator's metadata lies in one zeroed mapping, divided as the allocator requests it, so that the address
+//! of a cell determines its node. Neighbours: `zonal-machine` describes machines.
 
 use std::mem::MaybeUninit;
 
@@ -21,30 +21,30 @@ use super::world::World;
 /// A machine to simulate.
 #[derive(Clone, Debug)]
 pub struct SimulatedMachine {
-    /// What it is.
+    /// Description of its CPUs, nodes and zones.
     pub model: MachineModel,
-    /// What things cost there.
+    /// Costs of its hardware.
     pub hardware: Hardware,
 }
 
-/// A machine that runs: its world, and the allocator that manages its memory.
+/// A running machine: its world, and the allocator that manages its memory.
 pub struct Simulation<'s, 'm> {
-    /// Clocks, lines, locks.
+    /// Clocks, cache lines and locks.
     pub world: &'s World,
-    /// The allocator that ships.
+    /// The production allocator.
     pub allocator: &'s Allocator<'m, Lab>,
     /// The machine.
     pub machine: &'s SimulatedMachine,
 }
 
-/// Lines that programs of a machine can have for themselves, beside some for each CPU.
+/// Lines reserved for programs, in addition to a number for each CPU.
 const OWN_LINES: usize = 1 << 14;
-/// Buffers begin at pages of the host, so that none share a line.
+/// Alignment of metadata buffers: a host page, so that no two buffers share a line.
 const ALIGN: usize = 4096;
 
 impl SimulatedMachine {
-    /// Starts the allocator with `config` on this machine and calls `work` with it. The same `seed`
-    /// makes the same run.
+    /// Starts the allocator with `config` on this machine and calls `work` with the simulation. Runs with the
+    /// same `seed` are identical.
     ///
     /// # Errors
     /// When the configuration does not fit the machine, or the host has no memory for it.
@@ -99,29 +99,29 @@ impl SimulatedMachine {
     }
 }
 
-/// A buffer that is known to hold zeroes: part of a fresh mapping.
+/// Returns a buffer over part of a fresh mapping, which is known to be zeroed.
 fn zeroed(part: &mut [u8]) -> Buffer<'_> {
     let first = part.as_mut_ptr().cast::<MaybeUninit<u8>>();
-    // SAFETY: the same bytes, which stay borrowed; any byte may be one that could be uninitialised.
+    // SAFETY: the same bytes, which stay borrowed; every initialized byte is a valid `MaybeUninit<u8>`.
     #[allow(unsafe_code)]
     let part = unsafe { std::slice::from_raw_parts_mut(first, part.len()) };
-    // SAFETY: the host zeroes fresh mappings, and nobody has written to this one yet.
+    // SAFETY: the host zeroes fresh mappings, and nothing has written to this one yet.
     #[allow(unsafe_code)]
     unsafe {
         Buffer::zeroed(part)
     }
 }
 
-/// Why a machine cannot be simulated.
+/// Reason why a machine cannot be simulated.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// What the allocator finds wrong with the machine.
+    /// The allocator refuses the description of the machine.
     #[error("machine: {0}")]
     Machine(String),
-    /// What it finds wrong with its configuration.
+    /// The allocator refuses its configuration.
     #[error("configuration: {0}")]
     Config(String),
-    /// The host is too small, or the run was stopped.
+    /// The host has no memory for the simulation, or the run was stopped.
     #[error(transparent)]
     Run(#[from] RunError),
 }

@@ -1,10 +1,12 @@
-//! The simulated machine: virtual CPUs that run the allocator, and what their accesses cost.
+//! The simulated machine: virtual CPUs that run the allocator, and the cost of their memory accesses.
 //!
-//! `hardware.rs` has the prices, `machine.rs` puts a machine together; `world.rs` is its state while
-//! it runs, `engine.rs` runs its threads, `fiber.rs` gives them stacks. `cells.rs`, `locks.rs` and
-//! `platform.rs` are what the allocator sees; `charge.rs` charges its accesses by the directory in
-//! `coherence.rs` and `line_queue.rs`; `touch.rs` with `bandwidth.rs` those to the frames themselves, `disk.rs` what is read and
-//! written.
+//! - Setup: `sim/hardware.rs` has the costs, `sim/machine.rs` assembles a machine.
+//! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads,
+//!   `sim/fiber.rs` provides their stacks.
+//! - The allocator's interface: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`.
+//! - Costs: `sim/charge.rs` charges accesses to metadata with the cache-line directory of `sim/coherence.rs` and
+//!   the queues of `sim/line_queue.rs`; `sim/touch.rs` and `sim/bandwidth.rs` charge accesses to the frames
+//!   themselves; `sim/disk.rs` charges disk requests.
 
 mod access;
 mod bandwidth;

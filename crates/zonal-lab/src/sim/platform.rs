@@ -1,7 +1,7 @@
-//! The platform of the allocator on a simulated machine.
+//! The allocator's platform on a simulated machine.
 //!
-//! All of its state is the world of the host thread, so the platform itself is nothing. CPUs are
-//! pinned: what a CPU does to its own pagesets is not interrupted. Neighbours: `world.rs`.
+//! All state is in the world of the host thread, so the platform type itself is empty. CPUs are pinned: nothing
+//! interrupts a CPU's operations on its own pagesets. Neighbours: `sim/world.rs`.
 
 use zonal::Platform;
 use zonal::platform::ZeroedCells;
@@ -15,7 +15,7 @@ use super::locks::SimLock;
 use super::time::Time;
 use super::world::{self, World};
 
-/// The world of a simulated machine.
+/// The platform that accesses the world of the host thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lab;
 
@@ -26,7 +26,7 @@ impl Platform for Lab {
     type Lock = SimLock;
     type CpuLocal = LabCpus;
 
-    // SAFETY: cells and locks are transparent over integers, which are zero when new.
+    // SAFETY: cells and locks are transparent over integers, whose initial value is zero.
     #[allow(unsafe_code)]
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
 
@@ -68,7 +68,7 @@ impl Platform for Lab {
     }
 }
 
-/// The reclaimers of the programs that run in the world.
+/// Forwards reclaim requests to the program that runs in the world.
 struct Programs;
 
 impl Reclaimer for Programs {
@@ -110,7 +110,7 @@ impl CpuLocal<Lab> for LabCpus {
         prepare: impl FnOnce(&'m PagesetSlot<'m, Lab>) -> Option<(u64, u32)>,
         refused: impl FnOnce(&'m PagesetSlot<'m, Lab>, u64, u32) -> bool,
     ) -> bool {
-        // What is refused may have to wait, so it comes after the section.
+        // A refused push may have to wait, so it is handled after the pinned section.
         let mut left = None;
         let given = undisturbed(|| {
             PINNED.push_current(lab, slots, prepare, |slot, step, frame| {
@@ -144,8 +144,8 @@ fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Other CPUs run only where they wait, never in the middle of a pinned section: an interrupt has
-/// nothing to wait for but its own time.
+/// Quiescence by interrupt. Other CPUs are switched only where they wait, never inside a pinned section, so an
+/// interrupt only takes its own time.
 #[derive(Clone, Copy, Debug)]
 struct Interrupt;
 

@@ -1,13 +1,13 @@
-//! Reclaim on a simulated machine: which program is asked for frames, and when workers wake.
+//! Reclaim on a simulated machine: the program that is asked to free frames, and the wake-up of reclaim workers.
 //!
-//! Neighbours: `platform.rs` is where the allocator asks, `reclaimers.rs` has the state.
+//! Neighbours: `sim/platform.rs` forwards the allocator's requests, `sim/reclaimers.rs` has the state.
 
 use zonal::units::NodeId;
 
 use super::reclaimers::{ProgramReclaimer, Worker};
 use super::world::World;
 
-/// Until dropped, a program is asked for frames.
+/// A guard: reclaim requests go to a program until it is dropped.
 #[must_use]
 pub struct Asked<'a> {
     world: &'a World,
@@ -20,25 +20,26 @@ impl Drop for Asked<'_> {
 }
 
 impl World {
-    /// Has `program` asked for frames until the result is dropped.
+    /// Directs reclaim requests to `program` until the returned guard is dropped.
     pub fn ask<'a>(&'a self, program: &'a (dyn ProgramReclaimer + 'a)) -> Asked<'a> {
         let program: *const (dyn ProgramReclaimer + 'a) = program;
-        // SAFETY: only the lifetime changes; it is used until `Asked` is dropped, which borrows it.
+        // SAFETY: only the lifetime changes; the pointer is used until `Asked`, which borrows the program, is
+        // dropped.
         #[allow(unsafe_code)]
         let program: *const (dyn ProgramReclaimer + 'static) = unsafe { std::mem::transmute(program) };
         self.reclaim.program.replace(Some(program));
         Asked { world: self }
     }
 
-    /// The program to ask for frames.
+    /// Returns the program that handles reclaim requests.
     pub(super) fn reclaimer(&self) -> Option<&dyn ProgramReclaimer> {
         let program = *self.reclaim.program.borrow();
-        // SAFETY: set by `ask`, whose guard outlives all threads of the run and resets it.
+        // SAFETY: set by `ask`, whose guard outlives all threads of the run and resets the pointer.
         #[allow(unsafe_code)]
         program.map(|program| unsafe { &*program } as &dyn ProgramReclaimer)
     }
 
-    /// Wakes the reclaim worker of a node, or has it work on.
+    /// Wakes the reclaim worker of a node, or makes it run again if it is awake.
     pub(super) fn wake_reclaim_worker(&self, node: NodeId) {
         let mut workers = self.reclaim.workers.borrow_mut();
         let Some(worker) = self.geometry.place_of(node).and_then(|place| workers.get_mut(place)) else {
@@ -50,7 +51,7 @@ impl World {
         }
     }
 
-    /// The running thread, which is the reclaim worker of the node at a place, waits until it is wanted.
+    /// Blocks the running thread, the reclaim worker of the node with index `place`, until it is woken.
     pub fn wait_for_reclaim(&self, place: usize) {
         {
             let mut workers = self.reclaim.workers.borrow_mut();

@@ -1,6 +1,6 @@
-//! Programs of a simulated machine that can give frames back, and the workers that ask them: the state.
+//! Programs of a simulated machine that can free frames on request, and the state of the reclaim workers.
 //!
-//! Neighbours: `reclaim.rs` is what is done with it.
+//! Neighbours: `sim/reclaim.rs` uses this state.
 
 use std::cell::RefCell;
 
@@ -9,22 +9,22 @@ use zonal::units::PageCount;
 
 use super::thread_id::ThreadId;
 
-/// A program of the simulated machine that can give frames back; as `zonal::platform::reclaimer::Reclaimer`.
+/// A program that can free frames on request; compare `zonal::platform::reclaimer::Reclaimer`.
 pub trait ProgramReclaimer {
-    /// Frames that could be given up for `request`.
+    /// Returns the number of frames that could be freed for `request`.
     fn count(&self, request: &ReclaimRequest) -> PageCount;
-    /// Tries to free what `request` asks for; returns how many frames it freed.
+    /// Tries to free what `request` asks for and returns the number of frames freed.
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount;
 }
 
-/// A node's worker.
+/// The state of a node's reclaim worker.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Worker {
     pub(super) asleep: Option<ThreadId>,
     pub(super) wanted: bool,
 }
 
-/// Who reclaims.
+/// The reclaiming program and the reclaim workers of a world.
 #[derive(Default)]
 pub(crate) struct Reclaim {
     pub(super) workers: RefCell<Vec<Worker>>,

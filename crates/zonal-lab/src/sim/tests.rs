@@ -1,4 +1,4 @@
-//! The cost model against closed forms.
+//! Checks the cost model against closed-form expressions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,7 +7,7 @@ use zonal_machine::preset;
 
 use super::*;
 
-/// Runs one program on each of `cpus`; gives when each ended.
+/// Runs one program on each of `cpus` and returns when each of them ended.
 fn run_each(
     machine: &SimulatedMachine,
     cpus: &[usize],
@@ -67,7 +67,7 @@ fn below_saturation_a_lock_costs_no_wait() {
     let hardware = Hardware { hit_ns: 0.0, transfer_ns: 0.0, memory_ns: 0.0, ..Hardware::default() };
     let lock = std::cell::OnceCell::new();
     let program = |world: &World, cpu: usize| {
-        world.spend(Time::from_ns(cpu as f64 * 100.0)); // each in its own tenth of a microsecond
+        world.spend(Time::from_ns(cpu as f64 * 100.0)); // each thread starts in a different tenth of a microsecond
         for _ in 0..100 {
             let lock = lock.get_or_init(|| ProgramLock::new(world, 0));
             lock.hold(world, || world.spend(Time::from_ns(90.0)));
@@ -82,7 +82,7 @@ fn below_saturation_a_lock_costs_no_wait() {
 #[test]
 fn two_far_writers_alternate_at_one_transfer_each() {
     const ROUNDS: usize = 1000;
-    // CPUs 0 and 16 are on nodes 0 and 1 at distance 12, 0 and 32 at distance 32.
+    // CPUs 0 and 16 are on nodes 0 and 1 at distance 12; CPUs 0 and 32 are at distance 32.
     for (other, distance) in [(1, 10), (16, 12), (32, 32)] {
         let hardware =
             Hardware { hit_ns: 0.0, transfer_ns: 100.0, distance_weight: 1.0, ..Hardware::default() };
@@ -109,7 +109,8 @@ fn readers_share_a_line_and_wait_for_nobody() {
         }
     };
     let ended = run_each(&machine(hardware), &(0..16).collect::<Vec<_>>(), program, |_| ());
-    // One takes it from memory, the second from the first one; all others from memory; then hits.
+    // The first CPU reads from memory, the second from the first CPU's cache, all others from memory; then they
+    // hit.
     assert!(last(&ended) < 1000.0 + 2.0 * 80.0 + 60.0, "{ended:?}");
 }
 
@@ -132,7 +133,7 @@ fn waiters_slow_a_line_down_by_the_law_given() {
         };
         let all: Vec<usize> = (0..cpus).collect();
         let ended = run_each(&machine(hardware.clone()), &all, program, |_| ());
-        // One is served, one comes back at once: all others wait.
+        // One waiter is being served and one has just returned, so all others wait.
         let expected = 100.0 * hardware.slowdown(cpus - 2);
         near(last(&ended) / (ROUNDS * cpus) as f64, expected, 5.0);
     }
@@ -199,7 +200,7 @@ fn a_lone_thread_that_never_waits_can_be_stopped() {
         let mut threads = Threads::new();
         let world = sim.world;
         let forever = || {
-            // The engine looks at the flag before it runs the thread, and must look again.
+            // The engine checks the flag before it runs the thread, and must check it again.
             stop.store(true, Ordering::Relaxed);
             for _ in 0..100_000_000 {
                 world.spend(Time::from_ns(1.0));
@@ -235,7 +236,7 @@ fn a_lock_is_held_as_long_as_lists_would_take_for_the_frames_that_move() {
     for frames in [1, 1000, 100_000] {
         let ((short, moved), (long, _)) = (time_of(60.0, frames), time_of(120.0, frames));
         near(long - short, 60.0 * moved, 0.1);
-        // What accesses take longer than lists would is not shortened, nor lengthened.
+        // Accesses that already take longer than the list work are neither shortened nor lengthened.
         assert_eq!(time_of(0.0, frames), time_of(0.001, frames));
     }
 }
@@ -267,14 +268,14 @@ fn whoever_does_not_wait_for_the_disk_goes_on() {
         assert!(world.now() < Time::from_seconds(0.001));
         near(done.seconds(), 1.0, 0.001);
         near(after.seconds(), 1.5, 0.001);
-        // A disk that was idle does not catch up.
+        // An idle disk does not accumulate capacity.
         world.sleep_until(Time::from_seconds(10.0));
         near(disk.submit(world, Transfer::Write, 1_000_000).seconds(), 11.0, 0.001);
     };
     run_each(&machine(Hardware::default()), &[0], program, |_| ());
 }
 
-/// Runs one program in the foreground, which is to end in an error.
+/// Runs one program in the foreground that must end with an error.
 fn run_alone(program: impl Fn(&World)) -> RunError {
     let result = machine(Hardware::default()).simulate(&Config::default(), 1, |sim| {
         let mut threads = Threads::new();
@@ -294,7 +295,7 @@ fn a_run_ends_long_before_time_does() {
     };
     assert_eq!(run_alone(sleeps), RunError::TooLong);
     assert_eq!(run_alone(|world| world.sleep_until(Time::NEVER)), RunError::TooLong);
-    // The clock stands still at the end of time: whoever only sleeps must let others see it.
+    // The clock stops at the end of time: a thread that only sleeps there must still let the run end.
     let stands_still = |world: &World| {
         world.spend(Time::NEVER);
         loop {

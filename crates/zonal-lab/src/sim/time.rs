@@ -1,72 +1,72 @@
 //! Virtual time.
 //!
-//! One type for points (since the start of a run) and spans: picoseconds in 64 bits, enough for 213
-//! days. Integers, so that a run is the same on every host. What is longer than that is [`Time::NEVER`]; a run
-//! ends long before (`engine.rs`).
+//! One type for points in time (since the start of a run) and durations: picoseconds in 64 bits, enough for 213
+//! days. Integers, so that a run is identical on every host. Longer times saturate at [`Time::NEVER`]; a run ends
+//! long before that (`sim/engine.rs`).
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub};
 
-/// A point in virtual time, or a span of it, in picoseconds.
+/// A point in virtual time or a duration, in picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct Time(u64);
 
 impl Time {
-    /// The start; nothing.
+    /// The start of a run, or a duration of zero.
     pub const ZERO: Self = Self(0);
-    /// Later than everything.
+    /// Later than every other time.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// A time of so many picoseconds.
+    /// Creates a time from picoseconds.
     #[must_use]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
 
-    /// A time of so many nanoseconds, rounded to picoseconds; less than nothing is nothing.
+    /// Creates a time from nanoseconds, rounded to picoseconds; negative values become zero.
     #[must_use]
     pub fn from_ns(ns: f64) -> Self {
         Self((ns * 1e3).round() as u64)
     }
 
-    /// A time of so many seconds; as [`Self::from_ns`].
+    /// Creates a time from seconds; see [`Self::from_ns`].
     #[must_use]
     pub fn from_seconds(seconds: f64) -> Self {
         Self((seconds * 1e12).round() as u64)
     }
 
-    /// In picoseconds.
+    /// Returns the time in picoseconds.
     #[must_use]
     pub const fn ps(self) -> u64 {
         self.0
     }
 
-    /// In whole nanoseconds.
+    /// Returns the time in whole nanoseconds.
     #[must_use]
     pub const fn ns(self) -> u64 {
         self.0 / 1000
     }
 
-    /// In seconds.
+    /// Returns the time in seconds.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e12
     }
 
-    /// So many times as long; rounded to picoseconds.
+    /// Multiplies the time by `factor`, rounded to picoseconds.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         Self((self.0 as f64 * factor).round() as u64)
     }
 
-    /// The time that so many of these take one after the other.
+    /// Multiplies the time by `count`: the duration of that many in sequence.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// What is left of it after `other`, or nothing.
+    /// Subtracts `other`, or returns zero if it is longer.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -1,4 +1,4 @@
-//! Threads that wait until somebody says that things have changed.
+//! Threads that wait for a condition.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -6,21 +6,20 @@ use std::collections::VecDeque;
 use super::thread_id::ThreadId;
 use super::world::World;
 
-/// Threads that wait, first come, first served. Whoever is woken looks again whether what it waits for
-/// is there.
+/// A list of waiting threads, first come, first served. A woken thread must check its condition again.
 #[derive(Default, Debug)]
 pub struct WaitList {
     waiting: RefCell<VecDeque<ThreadId>>,
 }
 
 impl WaitList {
-    /// The running thread does nothing until it is woken.
+    /// Blocks the running thread until it is woken.
     pub fn wait(&self, world: &World) {
         self.waiting.borrow_mut().push_back(world.thread());
         world.idle();
     }
 
-    /// So many of those who wait go on now, or all of them when they are fewer.
+    /// Wakes up to `most` of the waiting threads.
     pub fn wake(&self, world: &World, most: usize) {
         if !self.waiting.borrow().is_empty() {
             world.sync();

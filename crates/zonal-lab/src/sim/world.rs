@@ -1,10 +1,9 @@
-//! The state of one simulated machine while it runs, and the way of its memory cells to it.
+//! The state of one simulated machine while it runs, and how its memory cells find it.
 //!
-//! Vocabulary: a *thread* runs on one CPU; the *horizon* is when the next event of anybody else is
-//! due: a thread that is past it must let others go first before it does what others can notice;
-//! *charging* is on while accesses cost time. Cells know nothing but their address, so the world
-//! they belong to is that of the host thread. Neighbours: `charge.rs` says what an access costs,
-//! `engine.rs` runs threads.
+//! A *thread* runs on one CPU. The *horizon* is the time of the next event of any other thread or line: a thread
+//! past it must let others run before it does anything that they can observe. While *charging* is on, accesses
+//! cost time. A cell knows only its own address, so the world it belongs to is the current world of the host
+//! thread. Neighbours: `sim/charge.rs` charges accesses, `sim/engine.rs` schedules threads.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -23,64 +22,64 @@ use super::reclaimers::Reclaim;
 use super::thread_id::ThreadId;
 use super::time::Time;
 
-/// What is due at some time.
+/// An event on the agenda.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Event {
-    /// A thread goes on.
+    /// A thread resumes.
     Thread(ThreadId),
-    /// A line can serve the next who waits for it.
+    /// A line can serve its next waiter.
     Line(usize),
 }
 
-/// The future: events by time, and among those of one time by when they were planned.
+/// Future events, ordered by time and then by the order in which they were planned.
 #[derive(Default)]
 struct Agenda {
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     planned: u64,
 }
 
-/// What a thread has been doing.
+/// Time used by a thread, by activity.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Account {
-    /// Waiting for locks, hand-over included.
+    /// Waiting for locks, including the hand-over.
     pub lock_wait: Time,
-    /// Waiting for lines that others were being served, and their transfer.
+    /// Waiting for contended lines, including their transfer.
     pub line_wait: Time,
-    /// In the program's own code.
+    /// Running the program's own code.
     pub user: Time,
-    /// Doing nothing: asleep until something happens.
+    /// Sleeping.
     pub idle: Time,
-    /// While the thread does not run: the state of its [`ListWork`].
+    /// State of the thread's [`ListWork`] while the thread does not run.
     list_work: ListWork,
 }
 
-/// Frames that a thread has moved under a lock of the allocator. The count of what a lock guards lies at a
-/// fixed distance from it; how much that changes is how many frames move.
+/// Frames that a thread has moved under a lock of the allocator. The count that a lock protects lies at a fixed
+/// distance from the lock; changes of the count are counted as moved frames.
 #[derive(Clone, Copy, Default, Debug)]
 struct ListWork {
     /// Address of the count; 0 = no lock is held.
     count_at: usize,
     moved: u64,
-    /// When the lock was taken.
+    /// Time at which the lock was acquired.
     since: Time,
 }
 
-/// From the lock of a region to its count of free frames.
+/// Offset from the lock of the free areas to their count of free frames, in bytes.
 const COUNT_OFFSET: usize = 16;
 
-/// Checkpoints that a thread passes before it steps aside though it is behind all others: some milliseconds of the
-/// host's.
+/// Number of checkpoints after which a thread yields even though it is behind all others, so that a request to
+/// stop is noticed: a few milliseconds of host time.
 const CHECKPOINTS: u32 = 1 << 16;
 
-/// A simulated machine.
+/// A running simulated machine.
 pub struct World {
-    /// Of the thread that runs.
+    /// Virtual time of the running thread.
     clock: Cell<Time>,
     horizon: Cell<Time>,
     thread: Cell<ThreadId>,
     pub(super) cpu: Cell<usize>,
     charging: Cell<bool>,
-    /// Depth of sections in which nothing else may run.
+    /// Nesting depth of sections in which nothing else may run.
     pinned: Cell<u32>,
     agenda: RefCell<Agenda>,
     pub(super) geometry: Geometry,
@@ -91,16 +90,16 @@ pub struct World {
     pub(super) bandwidth: Vec<RefCell<Bandwidth>>,
     pub(super) random: RefCell<fastrand::Rng>,
     seed: u64,
-    /// By thread: the CPU it runs on.
+    /// CPU of each thread, indexed by thread.
     cpus: RefCell<Vec<usize>>,
-    /// Of the running thread.
+    /// List work of the running thread.
     list_work: Cell<ListWork>,
-    /// By thread.
+    /// Time used by each thread, indexed by thread.
     accounts: RefCell<Vec<Account>>,
     reclaiming: RefCell<Vec<bool>>,
-    /// Checkpoints since a thread last stepped aside at one.
+    /// Number of checkpoints since a thread last yielded at one.
     checkpoints: Cell<u32>,
-    /// How far a thread may run ahead of others while it does nothing that they can notice.
+    /// How far a thread may run ahead of others while it does nothing that they can observe.
     pub(super) leash: Time,
 }
 
@@ -108,7 +107,7 @@ thread_local! {
     static CURRENT: Cell<*const World> = const { Cell::new(ptr::null()) };
 }
 
-/// Until dropped, the cells that this host thread uses belong to a world.
+/// A guard: the cells used by this host thread belong to a world until it is dropped.
 pub(crate) struct Entered<'w> {
     before: *const World,
     _world: &'w World,
@@ -161,12 +160,12 @@ impl World {
         }
     }
 
-    /// Makes this the world of the host thread until the result is dropped.
+    /// Makes this the world of the host thread until the returned guard is dropped.
     pub(crate) fn enter(&self) -> Entered<'_> {
         Entered { before: CURRENT.replace(self), _world: self }
     }
 
-    /// The time of the thread that runs.
+    /// Returns the virtual time of the running thread.
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> Time {
@@ -178,46 +177,46 @@ impl World {
         self.clock.set(now);
     }
 
-    /// A time before which nobody does anything any more: others go on at the horizon or later.
+    /// Returns a time before which no thread acts any more: all others resume at the horizon or later.
     pub(super) fn settled(&self) -> Time {
         self.clock.get().min(self.horizon.get())
     }
 
-    /// The seed of the run.
+    /// Returns the seed of the run.
     #[must_use]
     pub const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What things cost here.
+    /// Returns the hardware costs of the machine.
     #[must_use]
     pub const fn hardware(&self) -> &Hardware {
         &self.hardware
     }
 
-    /// The CPU that runs.
+    /// Returns the id of the running CPU.
     #[inline(always)]
     #[must_use]
     pub fn cpu(&self) -> usize {
         self.cpu.get()
     }
 
-    /// Place of the node of the CPU that runs.
+    /// Returns the index of the running CPU's node.
     #[must_use]
     pub fn node(&self) -> usize {
         self.geometry.node_of_cpu[self.cpu.get()]
     }
 
-    /// Place of a node among those of the machine.
+    /// Returns the index of a node of the machine.
     ///
     /// # Panics
-    /// When the machine does not have it.
+    /// When the machine does not have the node.
     #[must_use]
     pub fn place_of(&self, node: NodeId) -> usize {
         self.geometry.place_of(node).expect("a node of the machine")
     }
 
-    /// The thread that runs.
+    /// Returns the running thread.
     #[must_use]
     pub fn thread(&self) -> ThreadId {
         self.thread.get()
@@ -228,12 +227,12 @@ impl World {
         self.charging.get()
     }
 
-    /// Whether accesses cost time from now on.
+    /// Sets whether accesses cost time from now on.
     pub(crate) fn set_charging(&self, charging: bool) {
         self.charging.set(charging);
     }
 
-    /// Does `work` without any cost and without anything else running meanwhile: for observers.
+    /// Runs `work` without cost and without running anything else meanwhile: for observers.
     pub fn free_of_charge<R>(&self, work: impl FnOnce() -> R) -> R {
         let charging = self.charging.replace(false);
         let result = self.undisturbed(work);
@@ -241,7 +240,7 @@ impl World {
         result
     }
 
-    /// Does `work` on the running CPU with nothing else running meanwhile.
+    /// Runs `work` on the running CPU without running anything else meanwhile.
     #[inline(always)]
     pub(super) fn undisturbed<R>(&self, work: impl FnOnce() -> R) -> R {
         self.pinned.set(self.pinned.get() + 1);
@@ -254,14 +253,14 @@ impl World {
         self.pinned.get() != 0
     }
 
-    /// Passes time on the running CPU.
+    /// Advances the running CPU's virtual time.
     #[inline]
     pub fn spend(&self, time: Time) {
         self.clock.set(self.clock.get() + time);
     }
 
-    /// Lets all others go first whose time is not after that of the running thread: to be called before
-    /// doing what others can notice.
+    /// Lets all threads run whose time is not after that of the running thread; called before an action that
+    /// others can observe.
     #[inline]
     pub(super) fn sync(&self) {
         if self.clock.get() >= self.horizon.get() && self.pinned.get() == 0 {
@@ -269,15 +268,15 @@ impl World {
         }
     }
 
-    /// To be called by programs now and then: keeps the thread from running far ahead of others, and a run from
-    /// going on long after it was asked to stop.
+    /// Yields if the thread is far ahead of others, or now and then so that a request to stop is noticed.
+    /// Programs must call this regularly.
     #[inline]
     pub fn checkpoint(&self) {
         let (clock, horizon) = (self.clock.get(), self.horizon.get());
         let passed = self.checkpoints.get().saturating_add(1);
         self.checkpoints.set(passed);
         let is_ahead = clock.saturating_sub(self.leash) > horizon;
-        // Before all others it comes next again, so that nothing changes.
+        // A thread that is behind all others is scheduled again at once, so this changes no result.
         let may_be_asked = passed >= CHECKPOINTS && clock < horizon;
         if (is_ahead || may_be_asked) && self.pinned.get() == 0 {
             self.checkpoints.set(0);
@@ -291,17 +290,18 @@ impl World {
         fiber::suspend();
     }
 
-    /// Suspends the running thread until somebody calls [`Self::wake`] for it; gives how long it was.
+    /// Suspends the running thread until another thread calls [`Self::wake`] for it; returns how long it was
+    /// suspended.
     pub(super) fn block(&self) -> Time {
         assert!(self.pinned.get() == 0, "a pinned section must not wait");
         let since = self.clock.get();
         fiber::suspend();
-        // Who wakes it may be a little behind: its own time does not go back.
+        // The waking thread may be slightly behind; a thread's own time never goes back.
         self.clock.set(self.clock.get().max(since));
         self.clock.get() - since
     }
 
-    /// Has a blocked thread go on at `time`.
+    /// Resumes a blocked thread at `time`.
     pub(super) fn wake(&self, thread: ThreadId, time: Time) {
         self.plan(time, Event::Thread(thread));
     }
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// The next event, with the horizon set to the one after it.
+    /// Removes and returns the next event, and sets the horizon to the time of the one after it.
     pub(crate) fn next_event(&self) -> Option<(Time, Event)> {
         let agenda = &mut *self.agenda.borrow_mut();
         let Reverse((time, _, event)) = agenda.events.pop()?;
@@ -324,7 +324,7 @@ impl World {
         Some((time, event))
     }
 
-    /// There will be threads on these CPUs, by thread.
+    /// Registers the CPUs of the threads, indexed by thread.
     pub(crate) fn set_threads(&self, cpus: Vec<usize>) {
         self.accounts.borrow_mut().resize(cpus.len(), Account::default());
         self.reclaiming.borrow_mut().resize(cpus.len(), false);
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    /// Has a thread go on at a time.
+    /// Makes `thread` the running thread at `time`.
     pub(crate) fn switch_to(&self, thread: ThreadId, time: Time) {
         if thread != self.thread.get() {
             let work = self.list_work.get();
@@ -354,7 +354,7 @@ impl World {
         self.directory.use_cpu(cpu);
     }
 
-    /// The running thread writes a word that holds `old`.
+    /// Records that the running thread replaces `old` with `new` at `address`.
     #[inline(always)]
     pub(super) fn note_write(&self, address: usize, old: u64, new: u64) {
         let work = self.list_work.get();
@@ -364,12 +364,12 @@ impl World {
         }
     }
 
-    /// The running thread has taken the lock of the allocator at an address.
+    /// Records that the running thread has acquired the allocator's lock at address `lock`.
     pub(super) fn begin_list_work(&self, lock: usize) {
         self.list_work.set(ListWork { count_at: lock + COUNT_OFFSET, moved: 0, since: self.now() });
     }
 
-    /// Passes what moving so many frames would have taken longer with linked lists.
+    /// Spends the additional time that moving the counted frames would have taken with linked lists.
     pub(super) fn end_list_work(&self) {
         let work = self.list_work.take();
         let held = self.now().saturating_sub(work.since);
@@ -383,28 +383,28 @@ impl World {
         }
     }
 
-    /// What a thread has been doing so far.
+    /// Returns how a thread has used its time so far.
     #[must_use]
     pub fn account_of(&self, thread: ThreadId) -> Account {
         self.accounts.borrow()[thread.index()]
     }
 
-    /// Passes time in the program's own code.
+    /// Spends time in the program's own code.
     pub fn spend_user(&self, time: Time) {
         self.spend(time);
         self.account(|account| account.user += time);
     }
 
-    /// Does nothing until `time`.
+    /// Blocks the running thread until `time`.
     pub fn sleep_until(&self, time: Time) {
-        // Whoever is at the end of time lets the run end.
+        // A thread at the end of time must still suspend, so that the run can end.
         if time > self.clock.get() || time == Time::NEVER {
             self.wake(self.thread.get(), time);
             self.idle();
         }
     }
 
-    /// Does nothing until somebody wakes the thread.
+    /// Blocks the running thread until another thread wakes it.
     pub(super) fn idle(&self) {
         let slept = self.block();
         self.account(|account| account.idle += slept);

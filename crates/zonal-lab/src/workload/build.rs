@@ -1,8 +1,8 @@
-//! A parallel build: short jobs that compute, touch pages as they go, and give all back when they end.
+//! A parallel build: short jobs that compute, touch pages as they run, and free all of them when they end.
 //!
-//! Each CPU does one job after the other. Jobs differ in size, by a seed. What a whole build takes
-//! follows from how many pages it touches in all. Figures are taken after a time to warm up.
-//! Neighbours: `page_faults.rs` is the same without the computing.
+//! Each CPU runs one job after the other. Job sizes are random, derived from the seed. The time of a whole build
+//! is extrapolated from the number of pages that it touches in total. Measurement starts after a warm-up.
+//! Neighbours: `workload/page_faults.rs` is the same workload without the computation.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -26,29 +26,29 @@ use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
-    /// Jobs at once, each on a CPU of its own from the first on.
+    /// Number of concurrent jobs, each on its own CPU, starting with the first.
     pub jobs: usize,
-    /// Memory of a job, in MiB: between half and one and a half of it, evenly.
+    /// Mean memory of a job, in MiB; sizes are uniformly distributed from 0.5 to 1.5 times this.
     pub job_mib: f64,
-    /// Computing for each page that a job touches, in nanoseconds.
+    /// Computation for each page that a job touches, in nanoseconds.
     pub compute_ns: f64,
-    /// Pages that all these jobs together touch in a whole build.
+    /// Pages that all jobs of a whole build touch together.
     pub build_pages: f64,
-    /// How long is simulated, in seconds.
+    /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Seconds of these that are not measured.
+    /// Unmeasured part of `seconds` at the start.
     pub warm_up: f64,
-    /// The kernel's work for a fault beside allocation, zeroing and lists, in nanoseconds.
+    /// Kernel work for a page fault, excluding allocation, zeroing and LRU lists, in nanoseconds.
     pub fault_ns: f64,
-    /// The kernel's work for unmapping a page beside lists and free, in nanoseconds.
+    /// Kernel work to unmap a page, excluding LRU lists and the free, in nanoseconds.
     pub unmap_ns: f64,
-    /// Pages that go onto the lists by use at a time.
+    /// Number of pages added to the LRU lists in one batch.
     pub lru_batch: u32,
-    /// Work under the lock of the lists for each page, in nanoseconds.
+    /// Work under the LRU lock for each page, in nanoseconds.
     pub lru_ns: f64,
 }
 
-/// What all jobs share.
+/// State shared by all jobs.
 struct Yard<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
     lists: LruLists,
@@ -117,7 +117,7 @@ impl Program for Build {
 }
 
 impl Build {
-    /// Pages of a job, on average.
+    /// Returns the mean number of pages of a job.
     fn job_pages(&self, machine: &SimulatedMachine) -> f64 {
         self.job_mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
     }

@@ -1,8 +1,8 @@
-//! Files that come over a network, are copied several times one after the other, and are deleted with
-//! their copies: Gorman 2011.
+//! Files that arrive over a network, are copied several times in sequence, and are deleted with their copies:
+//! Gorman 2011.
 //!
-//! One process does it all. Copying reads a page of the source, from the cache as long as it is there, and
-//! writes one of the copy. Neighbours: `file_machine.rs`.
+//! One process does all the work. Copying reads a page of the source, from the cache while it is there, and
+//! writes a page of the copy. Neighbours: `workload/file_machine.rs`.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -22,19 +22,19 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Copies {
-    /// Source files.
+    /// Number of source files.
     pub files: usize,
-    /// Size of each, in MiB.
+    /// Size of each source file, in MiB.
     pub file_mib: f64,
-    /// Copies of each.
+    /// Number of copies of each source file.
     pub copies: usize,
-    /// What the network carries, in MB/s (10^6 bytes).
+    /// Network bandwidth, in MB/s (10^6 bytes per second).
     pub network_mb_s: f64,
-    /// The kernel's work for a page beside allocation and copying, in nanoseconds.
+    /// Kernel work for a page, excluding allocation and copying, in nanoseconds.
     pub page_ns: f64,
-    /// Looking at a page on a list by use, in nanoseconds.
+    /// Scan of a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of closed files that reclaim looks at for each page it looks at on a list.
+    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 
@@ -112,7 +112,7 @@ impl Copies {
     }
 }
 
-/// Writes a new file of so many pages, each when its contents are there.
+/// Writes a new file of `pages` pages; `contents` waits for the contents of each page.
 fn write(machine: &FileMachine<'_, '_, '_>, pages: u32, contents: impl Fn(u32)) -> FileId {
     let file = machine.cache.create();
     for index in 0..pages {

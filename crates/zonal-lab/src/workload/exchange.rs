@@ -1,9 +1,9 @@
-//! Pairs of processes, one of which sends messages to the other, as over a network: netperf.
+//! Pairs of processes that exchange messages, as over a network: netperf.
 //!
-//! The sender takes pages for a burst of messages and works on them; the receiver is woken, works on
-//! them and gives the pages back, then the sender is woken again. Whoever wakes runs on a CPU that is
-//! idle, so pages are often given back on another CPU than they came from, and a CPU sends now and
-//! receives then. Neighbours: `measured.rs`.
+//! The sender allocates pages for a burst of messages and works on them. The receiver wakes, works on them and
+//! frees the pages; then the sender wakes again. A process that wakes runs on an idle CPU, so pages are often
+//! freed on another CPU than the one that allocated them, and a CPU alternates between sending and receiving.
+//! Neighbours: `workload/measured.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -23,33 +23,33 @@ use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Handoff, Role, RunError, SimulatedMachine, Threads, Time};
 
-/// Pairs that exchange messages.
+/// Pairs of processes that exchange messages.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: usize,
-    /// Pages of a burst: between half and one and a half of it, evenly.
+    /// Mean number of pages of a burst; sizes are uniformly distributed from 0.5 to 1.5 times this.
     pub burst: usize,
-    /// The sender's work for a page beside its allocation, in nanoseconds.
+    /// Sender's work for a page, excluding its allocation, in nanoseconds.
     pub send_ns: f64,
-    /// The receiver's work for a page beside its free, in nanoseconds.
+    /// Receiver's work for a page, excluding its free, in nanoseconds.
     pub receive_ns: f64,
-    /// From a wake-up until the process runs, in nanoseconds.
+    /// Time from a wake-up until the process runs, in nanoseconds.
     pub wake_ns: f64,
-    /// How often a process that wakes runs on another CPU of its node than before, in percent.
+    /// Probability that a waking process runs on another CPU of its node than before, in percent.
     pub moves_pct: f64,
-    /// How long they run, in seconds.
+    /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Seconds of these that are not measured.
+    /// Unmeasured part of `seconds` at the start.
     pub warm_up: f64,
 }
 
-/// What all pairs share.
+/// State shared by all pairs.
 struct Floor<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
     span: Range<Time>,
-    /// CPUs that nobody runs on, by place of their node.
+    /// Idle CPUs, by node index.
     idle: RefCell<Vec<Vec<usize>>>,
     pages: Cell<u64>,
     busy: Cell<Time>,
@@ -77,7 +77,7 @@ impl Program for Exchange {
     }
 
     fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
-        // One burst is on its way while the next one is taken.
+        // One burst is in flight while the next one is allocated.
         bytes_of_blocks(machine, 2.0 * self.pairs as f64 * 1.5 * self.burst as f64)
     }
 
@@ -184,7 +184,7 @@ impl Exchange {
         }
     }
 
-    /// Leaves the CPU while `wait` waits, and goes on there or on another that is idle.
+    /// Releases the CPU while `wait` blocks, and continues on the same CPU or on another idle one.
     fn rest<T>(
         &self,
         floor: &Floor<'_, '_, '_>,

@@ -1,4 +1,4 @@
-//! The fallback order itself: which node stands at a place of a node's list. Nothing runs.
+//! Reports an entry of a node's fallback list. No program runs.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,13 +10,13 @@ use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulatedMachine, Time};
 
-/// One place of one list.
+/// One entry of one list.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackList {
-    /// Whose list.
+    /// Node whose list is read.
     pub node: u16,
-    /// Which place in it, from 0.
+    /// Position in the list, from 0.
     pub position: usize,
 }
 

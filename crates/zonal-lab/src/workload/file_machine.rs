@@ -1,9 +1,9 @@
-//! What programs that use files run on: a page cache with its threads, all bound to the CPUs of the
+//! The environment of programs that use files: a page cache with its kernel threads, all bound to the CPUs of the
 //! first node.
 //!
-//! Memory is not bound: a page comes from the first node, or from others when that has none.
-//! Neighbours: `page_cache/` is the kernel's part, `file_writers.rs`, `copies.rs` and
-//! `mapped_writer.rs` the programs.
+//! Memory is not bound: pages come from the first node, or from other nodes when the first one is full.
+//! Neighbours: `page_cache/` is the kernel's part; `workload/file_writers.rs`, `workload/copies.rs` and
+//! `workload/mapped_writer.rs` are the programs.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -19,15 +19,15 @@ use crate::outcome::{Metric, Outcome};
 use crate::page_cache::{CacheSettings, PageCache};
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
 
-/// Seconds between two looks at memory.
+/// Period of the memory observer (10 virtual seconds).
 const LOOK: Time = Time::from_ps(10_000_000_000_000);
 
-/// Size of the largest file, in MiB: 2 TiB. What is known of its pages lies in the host's memory.
+/// Size of the largest file, in MiB: 2 TiB. The state of its pages is in the host's memory.
 pub(super) const FILE_MIB_MAX: f64 = 2.0 * 1024.0 * 1024.0;
-/// Most files of a run.
+/// Maximum number of files in a run.
 const FILES_MAX: f64 = 1e7;
 
-/// Refuses more files than the host has memory for; `field` says how many there are, with other fields.
+/// Refuses more files than the host has memory for; `field` determines their number, together with other fields.
 pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> {
     if files <= FILES_MAX {
         return Ok(());
@@ -38,7 +38,7 @@ pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> 
     })
 }
 
-/// Most frames from the first of a machine to its last: the page cache has a page for each.
+/// Maximum number of frames from the first to the last of a machine: the page cache has an entry for each.
 const FRAMES_MAX: u64 = 1 << 28;
 
 /// A machine whose programs use files.
@@ -46,26 +46,27 @@ pub(super) struct FileMachine<'h, 's, 'm> {
     pub(super) hands: &'h Hands<'s, 'm>,
     pub(super) cache: PageCache<'h, 's, 'm>,
     observer: Observer,
-    /// When the programs were done.
+    /// Time at which the programs ended.
     ended: Cell<Time>,
 }
 
-/// CPUs of the node that all programs are bound to: the first one.
+/// Returns the CPUs that all programs are bound to: those of the first node.
 pub(super) fn bound_cpus(machine: &SimulatedMachine) -> Vec<usize> {
     let nodes = &machine.model.nodes;
     nodes.first().map(|node| node.cpus.iter().map(|cpu| cpu.index()).collect()).unwrap_or_default()
 }
 
-/// The host's bytes for so many files of so many pages, at most, and for the page cache itself.
+/// Returns the host memory, in bytes, needed at most for `files` files of `pages` pages each and for the page
+/// cache itself.
 pub(super) fn bytes_of_files(machine: &SimulatedMachine, files: f64, pages: f64) -> f64 {
     let frames = frames_from_first_to_last(machine) as f64;
-    // A file without cached pages has no list of them.
+    // A file without cached pages has no page list.
     files * PageCache::FILE_BYTES
         + frames * PageCache::FRAME_BYTES
         + files.min(frames) * pages * PageCache::FILE_PAGE_BYTES
 }
 
-/// Frames for which the page cache has a page.
+/// Returns the number of frames for which the page cache has an entry.
 fn frames_from_first_to_last(machine: &SimulatedMachine) -> u64 {
     let ends =
         machine.model.zones.iter().map(|zone| (zone.start.get(), zone.start.get() + zone.spanned.get()));
@@ -104,8 +105,8 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
         }
     }
 
-    /// Runs `programs`, each on a CPU of the first node in turn, with the kernel's threads beside them;
-    /// what they give up then is looked at by the books.
+    /// Runs `programs` on the CPUs of the first node, assigned round-robin, together with the kernel's threads.
+    /// Checks the accounting at the end.
     pub(super) fn run<'w>(
         &'w self,
         programs: Vec<Box<dyn FnOnce() + 'w>>,
@@ -140,7 +141,7 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
         Ok(outcome)
     }
 
-    /// The flusher, and a thread for each node that reclaims it.
+    /// Adds the flusher thread and one reclaim worker for each node.
     fn add_workers<'w>(&'w self, threads: &mut Threads<'w>, first_cpu: usize) -> Result<(), RunError> {
         threads.add(first_cpu, Role::Background, Time::ZERO, || self.cache.write_back())?;
         for node in &self.hands.sim.machine.model.nodes {
@@ -151,7 +152,7 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
         Ok(())
     }
 
-    /// What all such programs tell of reclaim.
+    /// Returns the reclaim metrics that all programs with files report.
     pub(super) fn reclaim(&self) -> Vec<Metric> {
         let counts = self.cache.counts();
         let figures = [
@@ -165,7 +166,7 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
         figures.map(|(name, unit, value)| Metric { name, unit, value }).into()
     }
 
-    /// Watermarks of each node, summed over its zones.
+    /// Returns the watermarks of each node, summed over its zones.
     fn marks(&self) -> Vec<(NodeId, Watermarks)> {
         let sim = self.hands.sim;
         let of = |node: NodeId| {

@@ -1,8 +1,8 @@
-//! Threads that each write many files, loop after loop, and keep them all: fs_mark, Gorman 2011.
+//! Threads that each write many files in several loops and keep all of them: fs_mark, Gorman 2011.
 //!
-//! Making a file takes a turn at the file system's journal, one thread at a time; its contents go into
-//! the page cache, and whoever makes too much dirty waits for the disk. Nothing is synced but the
-//! whole at the end. Neighbours: `file_machine.rs` has the kernel's threads.
+//! To create a file, a thread takes its turn at the file system's journal, one thread at a time. The contents go
+//! into the page cache; a thread that dirties too many pages waits for the disk. Nothing is synced except
+//! everything at the end. Neighbours: `workload/file_machine.rs` has the kernel's threads.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -17,30 +17,31 @@ use crate::outcome::Outcome;
 use crate::page_cache::CacheSettings;
 use crate::sim::{Join, ProgramLock, RunError, SimulatedMachine, Time};
 
-/// Most threads: each has a stack in two mappings of the host, which has some 65,000 in all.
+/// Maximum number of threads: each has a stack in two mappings of the host, which allows about 65,000 mappings in
+/// total.
 const THREADS_MAX: f64 = 8192.0;
 
 /// Threads that write files.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileWriters {
-    /// Threads, on the CPUs of the first node in turn.
+    /// Number of threads, assigned round-robin to the CPUs of the first node.
     pub threads: usize,
     /// Files of each thread in a loop.
     pub files: usize,
     /// Size of a file, in KiB.
     pub file_kib: u32,
-    /// Loops.
+    /// Number of loops.
     pub loops: usize,
-    /// A turn at the journal to make a file, in milliseconds.
+    /// Time that the journal is held to create a file, in milliseconds.
     pub create_ms: f64,
-    /// What the disk writes for each file beside its contents, in KiB.
+    /// Data that the disk writes for each file in addition to its contents, in KiB.
     pub metadata_kib: f64,
-    /// The kernel's work for a page beside allocation and copying, in nanoseconds.
+    /// Kernel work for a page, excluding allocation and copying, in nanoseconds.
     pub page_ns: f64,
-    /// Looking at a page on a list by use, in nanoseconds.
+    /// Scan of a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of closed files that reclaim looks at for each page it looks at on a list.
+    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 

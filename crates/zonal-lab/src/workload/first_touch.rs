@@ -1,7 +1,7 @@
-//! Processes that each allocate and touch memory of their own, all at once: Lameter 2006.
+//! Processes that concurrently allocate and touch their own memory: Lameter 2006.
 //!
-//! Each process has an address space of its own, stays on its CPU and takes pages from its node. A page
-//! costs the kernel's work for a fault, the allocation, and zeroing.
+//! Each process has its own address space, stays on its CPU and allocates pages from its node. A page costs the
+//! kernel's fault handling, the allocation, and zeroing.
 
 use std::sync::atomic::AtomicBool;
 
@@ -18,11 +18,11 @@ use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirstTouch {
-    /// Processes, each on a CPU of its own from the first on.
+    /// Number of processes, each on its own CPU, starting with the first.
     pub cpus: usize,
-    /// Memory of each, in GiB.
+    /// Memory of each process, in GiB.
     pub gib_each: f64,
-    /// The kernel's work for a page fault beside allocation and zeroing, in nanoseconds.
+    /// Kernel work for a page fault, excluding allocation and zeroing, in nanoseconds.
     pub fault_ns: f64,
     /// The program's own work for each page, in nanoseconds.
     pub user_ns: f64,

@@ -1,19 +1,21 @@
-//! What programs hold, in the host's memory: an experiment decides how much that is, so nothing here ends the process.
+//! Host memory for the blocks that programs hold. An experiment file decides how much that is, so a failed host
+//! allocation ends the run, not the process.
 //!
-//! Neighbours: programs that hold blocks; `experiment/resolve.rs` adds up what a run needs.
+//! Neighbours: programs that hold blocks; `experiment/resolve.rs` adds up the memory that a run needs.
 
 use zonal::Block;
 
 use crate::hands::Hands;
 use crate::sim::SimulatedMachine;
 
-/// The host's bytes for so many blocks held at once; a machine has no more of them than frames.
+/// Returns the host memory, in bytes, for `blocks` blocks held at once; a machine has at most as many blocks as
+/// frames.
 pub(super) fn bytes_of_blocks(machine: &SimulatedMachine, blocks: f64) -> f64 {
     let frames: u64 = machine.model.zones.iter().map(|zone| zone.managed.get()).sum();
     blocks.min(frames as f64) * size_of::<Block>() as f64
 }
 
-/// An empty list that never grows beyond the room for so many.
+/// Creates an empty list with capacity for `count` entries.
 ///
 /// # Panics
 /// With a [`Fault`](crate::checks::Fault) when the host has no memory for it.
@@ -25,7 +27,7 @@ pub(super) fn room<T>(hands: &Hands<'_, '_>, count: usize) -> Vec<T> {
     list
 }
 
-/// Adds to a list whose length nobody knows beforehand.
+/// Appends to a list whose length is not known in advance.
 ///
 /// # Panics
 /// With a [`Fault`](crate::checks::Fault) when the host has no memory for it.

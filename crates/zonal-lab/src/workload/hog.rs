@@ -1,9 +1,9 @@
 //! A process whose threads each touch a share of its memory once: Jackson 2006.
 //!
-//! Threads stay on their CPUs and can share one address space: each fault then takes the right to read
-//! the map and gives it back, and counts the page: three changes of lines that all threads share.
-//! Pages come from the thread's node first and then from farther ones, which takes longer to zero. At
-//! the end one thread gives everything back.
+//! Threads stay on their CPUs and may share one address space. Each fault then takes and releases the read lock
+//! of the memory map and counts the page, which changes lines that all threads share three times. Pages come from
+//! the thread's own node first and then from more distant nodes, which takes longer to zero. At the end one
+//! thread frees everything.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -22,21 +22,21 @@ use crate::sim::{Join, ProgramLine, Role, RunError, SimulatedMachine, Threads, T
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
-    /// Threads, each on a CPU of its own from the first on.
+    /// Number of threads, each on its own CPU, starting with the first.
     pub threads: usize,
-    /// Memory of all, in GB (10^9 bytes are not meant: 2^30).
+    /// Memory of all threads together, in units of 2^30 bytes (not 10^9).
     pub mem_gb: f64,
-    /// How often the whole is done, each time in fresh memory.
+    /// Number of repetitions, each with fresh memory.
     pub rounds: f64,
-    /// Whether all threads share one address space, so that each fault changes lines of all: 1, or 0.
+    /// Whether all threads share one address space, so that each fault changes shared lines: 1 or 0.
     pub shared_map: u8,
-    /// The kernel's work for a fault beside allocation, zeroing and what is shared, in nanoseconds.
+    /// Kernel work for a fault, excluding allocation, zeroing and shared lines, in nanoseconds.
     pub fault_ns: f64,
-    /// Bytes between stores.
+    /// Distance between stores, in bytes.
     pub stride: u64,
-    /// A store by the program, in nanoseconds.
+    /// Time of one store by the program, in nanoseconds.
     pub store_ns: f64,
-    /// The kernel's work for giving a page back, beside freeing it, in nanoseconds.
+    /// Kernel work to unmap a page, excluding the free, in nanoseconds.
     pub unmap_ns: f64,
 }
 

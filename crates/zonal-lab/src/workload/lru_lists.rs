@@ -1,17 +1,17 @@
-//! The kernel's lists of pages by use, as far as their locks go: one lock a node, taken for a batch of
-//! pages at a time, each CPU with batches of its own.
+//! The locking cost of the kernel's LRU lists: one lock per node, taken once for a batch of pages that each CPU
+//! collects.
 //!
-//! What is on the lists is `page_cache.rs`'s; programs that never reclaim need only the locks. Linux:
+//! The contents of the lists are in `page_cache/`; programs that never reclaim need only the locks. Linux:
 //! `lruvec`, `folio_batch`.
 
 use std::cell::RefCell;
 
 use crate::sim::{ProgramLock, Simulation, Time};
 
-/// Locks of the lists of all nodes, and what each CPU has collected for them.
+/// Locks of the lists of all nodes, and the pages that each CPU has collected for them.
 pub(super) struct LruLists {
     locks: Vec<ProgramLock>,
-    /// By CPU: pages collected.
+    /// Number of collected pages, indexed by CPU.
     collected: RefCell<Vec<u32>>,
     batch: u32,
     /// Work under the lock for each page.
@@ -19,7 +19,7 @@ pub(super) struct LruLists {
 }
 
 impl LruLists {
-    /// Lists whose batches have so many pages, each of which takes so long under the lock.
+    /// Creates the lists, with `batch` pages per batch and `work` under the lock for each page.
     pub(super) fn new(sim: &Simulation<'_, '_>, batch: u32, work: Time) -> Self {
         let nodes = sim.machine.model.nodes.len();
         let cpus = sim.machine.model.nodes.iter().flat_map(|node| &node.cpus);
@@ -32,7 +32,7 @@ impl LruLists {
         }
     }
 
-    /// A page of the node at a place goes onto a list.
+    /// Adds a page of the node with index `node` to a list.
     pub(super) fn add(&self, sim: &Simulation<'_, '_>, node: usize) {
         let full = {
             let collected = &mut self.collected.borrow_mut()[sim.world.cpu()];
@@ -44,7 +44,7 @@ impl LruLists {
         }
     }
 
-    /// So many pages of the node at a place go onto a list or leave it.
+    /// Adds or removes `pages` pages of the node with index `node`.
     pub(super) fn change(&self, sim: &Simulation<'_, '_>, node: usize, pages: u32) {
         let world = sim.world;
         self.locks[node].hold(world, || world.spend(self.work.times(u64::from(pages))));

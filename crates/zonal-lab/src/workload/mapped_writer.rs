@@ -1,9 +1,8 @@
-//! A process that stores into a mapping of a large file, page after page from its start to its end:
-//! Gorman 2011.
+//! A process that stores into a mapping of a large file, page after page from start to end: Gorman 2011.
 //!
-//! Each page is a fault that takes a frame, and is dirty from then on. Pages stay mapped until reclaim
-//! unmaps them, which node reclaim may not. Nothing is synced. A writer that is bound to a time shows what
-//! it got done meanwhile, and how long its slowest store took. Neighbours: `file_machine.rs`.
+//! Each page is a fault that allocates a frame, and is dirty from then on. Pages stay mapped until reclaim unmaps
+//! them, which node reclaim must not do. Nothing is synced. A writer with a time limit reports how much it has
+//! written by then and how long its slowest store took. Neighbours: `workload/file_machine.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
@@ -25,16 +24,16 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 pub struct MappedWriter {
     /// Size of the mapping, in GiB.
     pub mapping_gib: f64,
-    /// How much of it is simulated, in GiB. What the second half of that brings holds for all that comes
-    /// after it; so memory must be full long before its half.
+    /// Simulated part of the mapping, in GiB. The rest is extrapolated from the second half of that part, so
+    /// memory must be full well before its middle.
     pub simulated_gib: f64,
-    /// Pages of files on the first node that others use all the time, in MiB: clean and not mapped.
+    /// File pages on the first node that other processes use all the time, in MiB: clean and not mapped.
     pub resident_mib: f64,
-    /// Virtual seconds after which it stops, wherever it is then; nothing is concluded for the rest.
+    /// Virtual time limit in seconds, at which the writer stops wherever it is; nothing is extrapolated then.
     pub seconds: Option<f64>,
-    /// The kernel's work for a page beside allocation and copying, in nanoseconds.
+    /// Kernel work for a page, excluding allocation and copying, in nanoseconds.
     pub page_ns: f64,
-    /// Looking at a page on a list by use, in nanoseconds.
+    /// Scan of a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
 }
 
@@ -106,7 +105,7 @@ impl Program for MappedWriter {
 }
 
 impl MappedWriter {
-    /// Pages in so many MiB.
+    /// Returns the number of pages in `mib` MiB.
     fn pages(&self, hands: &Hands<'_, '_>, mib: f64) -> u32 {
         (mib * f64::from(1 << 20) / f64::from(hands.sim.machine.model.page_bytes)) as u32
     }

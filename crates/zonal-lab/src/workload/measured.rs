@@ -1,4 +1,4 @@
-//! What programs measure of themselves within a span of the run.
+//! Measurements that programs make of themselves within a span of the run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::hands::Hands;
 use crate::sim::{Time, World};
 
-/// A sum of time that threads waited for locks, within a span.
+/// The total time that threads waited for locks within a span.
 pub(super) struct LockTime {
     span: Range<Time>,
     sum: Cell<Time>,
@@ -18,7 +18,7 @@ impl LockTime {
         Self { span: span.clone(), sum: Cell::default() }
     }
 
-    /// Does `work`, and adds what it waits for locks.
+    /// Runs `work` and adds the time that it waits for locks.
     pub(super) fn of<R>(&self, hands: &Hands<'_, '_>, work: impl FnOnce() -> R) -> R {
         let world = hands.sim.world;
         if !self.span.contains(&world.now()) {
@@ -31,17 +31,18 @@ impl LockTime {
         result
     }
 
-    /// In percent of the time of so many threads over the span.
+    /// Returns the total in percent of the time of `threads` threads over the span.
     pub(super) fn percent(&self, threads: usize) -> f64 {
         let all = (self.span.end - self.span.start).seconds() * threads as f64;
         100.0 * self.sum.get().seconds() / all
     }
 }
 
-/// How long single operations took, within a span: a run has many more operations than different times.
+/// The latencies of single operations within a span, as a histogram: a run has many more operations than distinct
+/// latencies.
 pub(super) struct Latencies {
     span: Range<Time>,
-    /// By time: how many took so long.
+    /// Number of operations, by latency.
     counts: RefCell<BTreeMap<Time, u64>>,
 }
 
@@ -50,7 +51,7 @@ impl Latencies {
         Self { span: span.clone(), counts: RefCell::default() }
     }
 
-    /// Does `work`, and notes how long it took.
+    /// Runs `work` and records how long it took.
     pub(super) fn of<R>(&self, world: &World, work: impl FnOnce() -> R) -> R {
         let before = world.now();
         let result = work();
@@ -60,8 +61,8 @@ impl Latencies {
         result
     }
 
-    /// The time that so many percent of the operations did not exceed, in microseconds; 0 when there
-    /// were none.
+    /// Returns the latency, in microseconds, that `percent` percent of the operations did not exceed; 0 without
+    /// operations.
     pub(super) fn percentile_us(&self, percent: f64) -> f64 {
         let counts = self.counts.borrow();
         let all: u64 = counts.values().sum();

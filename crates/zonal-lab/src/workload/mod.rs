@@ -1,8 +1,8 @@
 //! Programs of simulated machines, described by data.
 //!
-//! A workload is a table of an experiment file; its `kind` says which program it is. Each program
-//! has a room of its own, checks its figures against the machine, runs its threads and gives an
-//! [`Outcome`]. Neighbours: `hands.rs` is what programs work with.
+//! A workload is a table of an experiment file whose `kind` selects the program. Each program has its own file;
+//! it checks its settings against the machine, runs its threads and returns an [`Outcome`](crate::outcome::Outcome). Neighbours:
+//! `hands.rs` is the interface that programs use.
 
 mod build;
 mod copies;
@@ -37,31 +37,31 @@ pub use self::page_faults::PageFaults;
 pub use self::program::{Program, Unfit};
 pub use self::stream::Stream;
 
-/// A workload as data: its kind, then its fields.
+/// A workload as data: its kind and its fields.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// Processes that each touch memory of their own, all at once.
+    /// Processes that concurrently touch their own memory.
     FirstTouch(FirstTouch),
-    /// Threads of one process that touch a share of its memory each.
+    /// Threads of one process that each touch a share of its memory.
     Hog(Hog),
-    /// Processes that map, touch and unmap memory again and again.
+    /// Processes that repeatedly map, touch and unmap memory.
     PageFaults(PageFaults),
     /// Short jobs that compute and touch pages, one after the other on each CPU.
     Build(Build),
     /// Pairs of processes that send and receive bursts of pages.
     Exchange(Exchange),
-    /// STREAM on chosen nodes.
+    /// STREAM on selected nodes.
     Stream(Stream),
-    /// A place of a node's fallback list.
+    /// An entry of a node's fallback list.
     FallbackList(FallbackList),
-    /// Threads that each write many files, again and again.
+    /// Threads that each write many files, in several loops.
     FileWriters(FileWriters),
-    /// Files that come over a network, are copied several times and deleted.
+    /// Files that arrive over a network, are copied several times and deleted.
     Copies(Copies),
-    /// A process that stores into a mapping of a large file, from its start to its end.
+    /// A process that stores into a mapping of a large file, from start to end.
     MappedWriter(MappedWriter),
-    /// A process that has outgrown its node while the nearest nodes are full.
+    /// A process that needs more memory than its node has while the nearest nodes are full.
     Overflow(Overflow),
 }
 
@@ -81,7 +81,7 @@ impl Workload {
         "overflow",
     ];
 
-    /// Unit of a figure that the program gives; nothing for others.
+    /// Returns the unit of a metric that the program reports; `None` for other metrics.
     #[must_use]
     pub fn unit_of(&self, metric: &str) -> Option<&'static str> {
         let unit = match metric {
@@ -110,7 +110,7 @@ impl Workload {
         Some(unit)
     }
 
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub fn program(&self) -> &dyn Program {
         match self {

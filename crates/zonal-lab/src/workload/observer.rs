@@ -1,6 +1,6 @@
-//! Looks at a running machine now and then, at no cost to it.
+//! Samples a running machine periodically, without cost to the machine.
 //!
-//! Neighbours: programs add one as a background thread and put its series into their outcome.
+//! Neighbours: programs add an observer as a background thread and put its series into their outcome.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,15 +10,15 @@ use crate::hands::Hands;
 use crate::outcome::{Outcome, Series};
 use crate::sim::{Role, RunError, Simulation, Threads, Time, World};
 
-/// Looks a run gets.
+/// Number of samples in a run of known length.
 const LOOKS: u64 = 200;
-/// Most looks that are kept: a run that goes on for longer is looked at half as often from then on.
+/// Maximum number of samples; when a run exceeds it, every second sample is dropped and the period doubles.
 const LOOKS_MAX: usize = 4096;
 
-/// A figure seen: plot, name, unit, value.
+/// A sampled value: plot, name, unit, value.
 pub(super) type Seen = (&'static str, String, &'static str, f64);
 
-/// What was seen so far.
+/// The samples taken so far.
 #[derive(Default)]
 pub(super) struct Observer {
     series: RefCell<Vec<Series>>,
@@ -29,12 +29,13 @@ impl Observer {
         Self::default()
     }
 
-    /// Looks from now until `until`, at equal distances: the work of a background thread.
+    /// Samples from now until `until` at equal intervals; this is the work of a background thread.
     pub(super) fn watch(&self, world: &World, until: Time, look: impl Fn() -> Vec<Seen>) {
         self.watch_every(world, Time::from_ps((until.ps() / LOOKS).max(1)), look);
     }
 
-    /// Looks from now on, once in each `step`, less often in the end: the work of a background thread.
+    /// Samples from now on, once in each `step`, which grows in long runs; this is the work of a background
+    /// thread.
     pub(super) fn watch_every(&self, world: &World, mut step: Time, look: impl Fn() -> Vec<Seen>) {
         let mut looks = 0;
         loop {
@@ -51,7 +52,7 @@ impl Observer {
         }
     }
 
-    /// Forgets every second point of each series.
+    /// Drops every second point of each series.
     fn keep_every_other(&self) {
         for series in &mut *self.series.borrow_mut() {
             let mut at = 0;
@@ -62,7 +63,8 @@ impl Observer {
         }
     }
 
-    /// Notes what was seen at a place among all that was seen at once, which is mostly the same each time.
+    /// Records a sample; `place` is its position among the simultaneous samples, which is usually also the index
+    /// of its series.
     fn note(&self, now: Time, place: usize, (plot, name, unit, value): Seen) {
         let mut all = self.series.borrow_mut();
         let is_it = |series: &Series| series.plot == plot && series.name == name;
@@ -74,13 +76,13 @@ impl Observer {
         all[at].points.push((now.seconds(), value));
     }
 
-    /// What was seen.
+    /// Returns the recorded series.
     pub(super) fn series(&self) -> Vec<Series> {
         self.series.take()
     }
 }
 
-/// `pageset.high` and the frames held, of each CPU's pageset of its own node's largest zone.
+/// Samples `pageset.high` and the frames held, for each CPU's pageset of the largest zone of its node.
 pub(super) fn high_of_pagesets(sim: &Simulation<'_, '_>, cpus: &[usize]) -> Vec<Seen> {
     let largest = |cpu: usize| {
         let own = sim.allocator.pagesets().filter(move |pageset| pageset.cpu.index() == cpu);
@@ -94,8 +96,8 @@ pub(super) fn high_of_pagesets(sim: &Simulation<'_, '_>, cpus: &[usize]) -> Vec<
     cpus.iter().filter_map(|&cpu| seen(cpu)).flatten().collect()
 }
 
-/// Runs `threads`, all of which end, and looks at the pagesets of `cpu` until then; gives an outcome without
-/// figures, after a look whether the books balance.
+/// Runs `threads`, all of which end, and samples the pagesets of `cpu` until then. Checks the accounting and
+/// returns an outcome without metrics.
 pub(super) fn run_watching_pagesets<'a>(
     hands: &'a Hands<'_, '_>,
     mut threads: Threads<'a>,

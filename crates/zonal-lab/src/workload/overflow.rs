@@ -1,10 +1,10 @@
-//! A process that has outgrown its node while the nearest nodes are full: what a zonelist cache is
-//! for.
+//! A process that needs more memory than its node has while the nearest nodes are full: the case that a zonelist
+//! cache is made for.
 //!
-//! The nodes that take part are the nearest to the first; all but the last of them are filled down to
-//! their `low` watermark. The process, on the last CPU of the first node, takes a burst of pages, zeroes
-//! them, gives them back and rests. Meanwhile a CPU of each full node can *breathe*: give pages back,
-//! and take as many again a while later, so that full zones do not lie still.
+//! The nodes that take part are those nearest to the first node; all of them except the last are filled down to
+//! their `low` watermark. The process runs on the last CPU of the first node. It allocates a burst of pages,
+//! zeroes them, frees them and pauses. Meanwhile a CPU of each full node can *breathe*: free some pages and
+//! allocate as many again later, so that full zones do not stay unchanged.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -23,25 +23,25 @@ use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
 
-/// A process beyond its node.
+/// A process that needs more memory than its node has.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overflow {
-    /// Nodes that take part, at least 2.
+    /// Number of nodes that take part, at least 2.
     pub nodes: usize,
-    /// Pages that the process takes and gives back at a time.
+    /// Pages that the process allocates and frees in one burst.
     pub burst_pages: usize,
-    /// Its rest between two bursts, in milliseconds.
+    /// Pause of the process between two bursts, in milliseconds.
     pub pause_ms: f64,
-    /// The kernel's work for a fault beside allocation and zeroing, in nanoseconds.
+    /// Kernel work for a fault, excluding allocation and zeroing, in nanoseconds.
     pub fault_ns: f64,
-    /// Pages that a CPU of each full node gives and takes again; 0: these nodes lie still.
+    /// Pages that a CPU of each full node frees and reallocates; 0: these nodes stay unchanged.
     pub breath_pages: usize,
-    /// From one breath to the next, in milliseconds.
+    /// Period of the breathing, in milliseconds.
     pub breath_ms: f64,
-    /// How long it all runs, in seconds.
+    /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Seconds of these that are not measured.
+    /// Unmeasured part of `seconds` at the start.
     pub warm_up: f64,
 }
 
@@ -83,7 +83,7 @@ impl Program for Overflow {
     }
 
     fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
-        // Single pages that are given back in breaths, and what else fills the nodes: larger blocks, mostly.
+        // The single pages of the breathing, plus the mostly larger blocks that fill the nodes.
         let breaths = self.nodes as f64 * self.breath_pages as f64;
         let frames = memory_bytes(machine) / f64::from(machine.model.page_bytes);
         bytes_of_blocks(machine, self.burst_pages as f64 + breaths + frames / 256.0)
@@ -133,19 +133,19 @@ impl Program for Overflow {
     }
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Stage<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
-    /// All nodes are full that are to be.
+    /// Completes when all nodes that have to be full are full.
     full: Join,
-    /// By the process; from the node that is not full.
+    /// Allocations by the process; expected from the node that is not full.
     taken: Taken,
-    /// By those who breathe; from their own node.
+    /// Allocations by the breathing CPUs; expected from their own node.
     back: Taken,
 }
 
 impl Overflow {
-    /// Places of the nodes that take part, as the first node's fallback list has them.
+    /// Returns the indices of the nodes that take part, in the order of the first node's fallback list.
     fn near_nodes(&self, hands: &Hands<'_, '_>) -> Vec<usize> {
         let mut nodes = Vec::new();
         let home = hands.sim.machine.model.nodes[0].id;
@@ -154,8 +154,8 @@ impl Overflow {
         nodes
     }
 
-    /// Takes what the current node has above its mark: at first what is given back in breaths, then blocks of
-    /// each order until another node serves.
+    /// Allocates what the current node has above its watermark: first the single pages for the breathing, then
+    /// blocks of each order until another node serves the request.
     fn fill(&self, hands: &Hands<'_, '_>, held: &mut Vec<Block>) {
         let place = hands.sim.world.node();
         let take = |order| {
@@ -173,7 +173,7 @@ impl Overflow {
         blocks.for_each(|block| push(hands, held, block));
     }
 
-    /// The process; `far` is the node that is not full.
+    /// Runs the process; `far` is the index of the node that is not full.
     fn process(&self, stage: &Stage<'_, '_, '_>, far: usize) {
         let (hands, world) = (stage.hands, stage.hands.sim.world);
         let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
@@ -195,7 +195,7 @@ impl Overflow {
         }
     }
 
-    /// Gives pages back and takes others instead, half a breath apart.
+    /// Frees pages and allocates replacements half a period later, repeatedly.
     fn breathe(&self, stage: &Stage<'_, '_, '_>, first: Time, pages: &mut [Block]) {
         let (hands, world) = (stage.hands, stage.hands.sim.world);
         let half = Time::from_ns(self.breath_ms * 1e6 / 2.0);
@@ -217,7 +217,7 @@ impl Overflow {
     }
 }
 
-/// Pages taken within a span: how long that took, and how many came from the node that was expected.
+/// Statistics of the pages allocated within a span: the time taken, and how many came from the expected node.
 struct Taken {
     span: Range<Time>,
     time: Cell<Time>,
@@ -230,7 +230,7 @@ impl Taken {
         Self { span: span.clone(), time: Cell::default(), pages: Cell::new(0), expected: Cell::new(0) }
     }
 
-    /// Takes a page.
+    /// Allocates a page and records it.
     fn note(&self, hands: &Hands<'_, '_>, expected: usize) -> Block {
         let world = hands.sim.world;
         let before = world.now();

@@ -1,9 +1,8 @@
-//! Processes that map memory, touch every page and unmap it, again and again: will-it-scale's
-//! page_fault1.
+//! Processes that repeatedly map memory, touch every page and unmap it: page_fault1 of will-it-scale.
 //!
-//! Each process has an address space of its own and stays on its CPU. A page costs the kernel's work
-//! for the fault, its allocation, zeroing, and the lists by use; when it is unmapped, the lists again
-//! and the free, batch by batch. Figures are taken after a time to warm up. Neighbours: `lru_lists.rs`.
+//! Each process has its own address space and stays on its CPU. A page costs the kernel's fault handling, its
+//! allocation, zeroing, and the LRU lists; unmapping costs the LRU lists again and the free, in batches.
+//! Measurement starts after a warm-up. Neighbours: `workload/lru_lists.rs`.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -22,28 +21,28 @@ use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
 
-/// Pages whose frees are collected when memory is unmapped. Linux: `SWAP_CLUSTER_MAX`.
+/// Number of pages freed in one batch when memory is unmapped. Linux: `SWAP_CLUSTER_MAX`.
 pub(super) const UNMAP_BATCH: usize = 32;
 
 /// Processes that fault and unmap.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageFaults {
-    /// Processes, each on a CPU of its own from the first on.
+    /// Number of processes, each on its own CPU, starting with the first.
     pub processes: usize,
-    /// Memory that each maps at a time, in MiB.
+    /// Memory that each process maps at a time, in MiB.
     pub mib_each: f64,
-    /// How long they run, in seconds.
+    /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Seconds of these that are not measured.
+    /// Unmeasured part of `seconds` at the start.
     pub warm_up: f64,
-    /// The kernel's work for a fault beside allocation, zeroing and lists, in nanoseconds.
+    /// Kernel work for a fault, excluding allocation, zeroing and LRU lists, in nanoseconds.
     pub fault_ns: f64,
-    /// The kernel's work for unmapping a page beside lists and free, in nanoseconds.
+    /// Kernel work to unmap a page, excluding LRU lists and the free, in nanoseconds.
     pub unmap_ns: f64,
-    /// Pages that go onto the lists by use at a time.
+    /// Number of pages added to the LRU lists in one batch.
     pub lru_batch: u32,
-    /// Work under the lock of the lists for each page, in nanoseconds.
+    /// Work under the LRU lock for each page, in nanoseconds.
     pub lru_ns: f64,
 }
 
@@ -80,7 +79,8 @@ impl Program for PageFaults {
         };
         let mut threads = Threads::new();
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.processes).collect();
-        // Not in step: they would all allocate at one time and free at another.
+        // Processes start at different phases; otherwise all would allocate at the same time and free at the same
+        // time.
         let mut random = fastrand::Rng::with_seed(world.seed());
         for &cpu in &mine {
             let kernel = &kernel;
@@ -96,7 +96,7 @@ impl Program for PageFaults {
     }
 }
 
-/// What all processes share.
+/// State shared by all processes.
 struct Kernel<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
     lists: LruLists,
@@ -107,7 +107,7 @@ struct Kernel<'h, 's, 'm> {
 }
 
 impl PageFaults {
-    /// Pages that a process maps at a time.
+    /// Returns the number of pages that a process maps at a time.
     fn pages(&self, machine: &SimulatedMachine) -> usize {
         let bytes = (self.mib_each * f64::from(1 << 20)) as u64;
         (bytes / u64::from(machine.model.page_bytes)).max(1) as usize

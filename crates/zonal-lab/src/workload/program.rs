@@ -1,6 +1,6 @@
-//! What a program is, and checks that programs share.
+//! The interface of a program, and checks that programs share.
 //!
-//! Neighbours: `mod.rs` has all programs.
+//! Neighbours: `workload/mod.rs` lists all programs.
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,41 +9,44 @@ use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulatedMachine};
 
-/// What is wrong with a workload on a machine.
+/// Reason why a workload does not fit a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unfit {
-    /// The field.
+    /// Name of the field.
     pub field: &'static str,
-    /// What is wrong with it, and what would be right.
+    /// What is wrong with its value, and what would be right.
     pub problem: String,
 }
 
 /// A program of a simulated machine.
 pub trait Program {
-    /// Whether it can run on `machine`.
+    /// Checks whether the program can run on `machine`.
     ///
     /// # Errors
     /// The field that does not fit.
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit>;
 
-    /// About how many pages it takes and gives: what a run costs the host, 0 where that is not known.
+    /// Estimates how many pages the program allocates and frees, which determines the cost of a run on the host;
+    /// 0 if unknown.
     fn operations(&self, _machine: &SimulatedMachine) -> f64 {
         0.0
     }
 
-    /// Bytes of the host's memory for what it holds at once, at most, beside the machine itself.
+    /// Returns the host memory, in bytes, needed at most for what the program holds at once, excluding the
+    /// machine itself.
     fn held_bytes(&self, _machine: &SimulatedMachine) -> f64 {
         0.0
     }
 
-    /// Runs it on a machine that nothing else runs on.
+    /// Runs the program on a machine that is otherwise idle.
     ///
     /// # Errors
-    /// When `stop` becomes true, or its threads wait for each other.
+    /// When `stop` becomes true, its threads wait for each other, or the run exceeds the longest time that is
+    /// simulated.
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError>;
 }
 
-/// CPUs of a machine by ascending id, as programs number them.
+/// Returns the CPUs of a machine by ascending id, as programs number them.
 pub(super) fn cpus(machine: &SimulatedMachine) -> Vec<usize> {
     let mut cpus: Vec<usize> =
         machine.model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
@@ -71,23 +74,23 @@ pub(super) fn check_pinned(
     Ok(())
 }
 
-/// Refuses a figure that is not a number in bounds.
+/// Refuses a value outside its bounds.
 pub(super) fn check_figure(field: &'static str, value: f64, bounds: Bounds) -> Result<(), Unfit> {
     bounds::check(value, &bounds).map_err(|problem| Unfit { field, problem: format!("is {problem}") })
 }
 
-/// Memory of a machine, in bytes.
+/// Returns the memory of a machine, in bytes.
 pub(super) fn memory_bytes(machine: &SimulatedMachine) -> f64 {
     let managed: u64 = machine.model.zones.iter().map(|zone| zone.managed.get()).sum();
     managed as f64 * f64::from(machine.model.page_bytes)
 }
 
-/// Memory of a machine, in MiB.
+/// Returns the memory of a machine, in MiB.
 pub(super) fn memory_mib(machine: &SimulatedMachine) -> f64 {
     memory_bytes(machine) / f64::from(1 << 20)
 }
 
-/// Zeroing a page of the CPU's own node while nobody else does, in nanoseconds.
+/// Returns the time to zero a page of the CPU's own node without contention, in nanoseconds.
 pub(super) fn zeroing_ns(machine: &SimulatedMachine) -> f64 {
     f64::from(machine.model.page_bytes) / machine.hardware.cpu_gb_s
 }

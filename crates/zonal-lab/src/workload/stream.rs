@@ -1,8 +1,8 @@
-//! STREAM on chosen nodes: CPUs of some nodes, memory allowed on others.
+//! STREAM on selected nodes: threads on the CPUs of some nodes, memory allowed on others.
 //!
-//! Each thread's arrays come from its own requests, so the node order of its CPU decides where they
-//! lie; then all threads stream over them, and what one node's memory carries is shared by all whose
-//! arrays lie there. Neighbours: `fallback_list.rs` shows the order itself.
+//! Each thread allocates its own arrays, so the node order of its CPU decides where they lie. Then all threads
+//! stream over their arrays and share the memory bandwidth of the nodes. Neighbours: `workload/fallback_list.rs`
+//! reports the order itself.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -17,25 +17,25 @@ use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
 
-/// Names of STREAM's kernels, and arrays that each goes over.
+/// Names of STREAM's kernels, and the number of arrays that each accesses.
 const KERNELS: [(&str, usize); 4] = [("copy", 2), ("scale", 2), ("add", 3), ("triad", 3)];
-/// Arrays of a thread.
+/// Number of arrays of a thread.
 const ARRAYS: usize = 3;
 
-/// STREAM on some nodes.
+/// STREAM on selected nodes.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// Nodes whose CPUs run a thread each.
+    /// Nodes whose CPUs run one thread each.
     pub cpu_nodes: Vec<u16>,
     /// Nodes that may serve the memory.
     pub memory_nodes: Vec<u16>,
-    /// Length of each of a thread's three arrays, in MiB.
+    /// Size of each of a thread's three arrays, in MiB.
     pub array_mib: f64,
 }
 
 impl Stream {
-    /// Pages of an array.
+    /// Returns the number of pages of an array.
     fn pages(&self, machine: &SimulatedMachine) -> usize {
         let bytes = (self.array_mib * f64::from(1 << 20)) as u64;
         (bytes / u64::from(machine.model.page_bytes)).max(1) as usize
@@ -124,7 +124,7 @@ impl Program for Stream {
     }
 }
 
-/// Takes a thread's arrays; gives the places of their pages' nodes.
+/// Allocates a thread's arrays and returns the node indices of their pages.
 fn allocate(hands: &Hands<'_, '_>, allowed: &NodeMask, pages: usize) -> Vec<Vec<usize>> {
     let page = || {
         let Ok(block) = hands.alloc(&Request::page().allowed(allowed)) else {
@@ -151,7 +151,7 @@ fn stream(hands: &Hands<'_, '_>, arrays: &[Vec<usize>]) {
     }
 }
 
-/// Where threads wait for each other.
+/// A barrier for the threads.
 struct Gate {
     join: Join,
     passed: RefCell<Time>,

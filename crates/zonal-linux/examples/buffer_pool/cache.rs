@@ -1,9 +1,8 @@
-//! The cache: blocks in frames of a pool, found by number, given back when the pool asks.
+//! The cache: blocks in frames of a pool, looked up by number, and freed when the pool calls for them.
 //!
-//! Vocabulary: a block is *pinned* while a reader holds it; *second chance* (CLOCK) is eviction in
-//! the order of arrival that passes over a block once when it was used since it was last looked at.
-//! The rule that keeps it free of deadlocks: no lock is held over a request to the pool, for a
-//! request may call [`BlockCache::reclaim`] in the same thread.
+//! A block is *pinned* while a reader holds it. *Second chance* (CLOCK) evicts in order of arrival, but skips a
+//! block once if it was used since it was last checked. To avoid deadlocks, no lock is held during a request to the
+//! pool, because a request may call [`BlockCache::reclaim`] on the same thread.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -20,12 +19,12 @@ use zonal_linux::{Frames, Pool, PoolRequest};
 
 use crate::file::BlockFile;
 
-/// Parts of the cache, each with a lock of its own.
+/// Number of shards of the cache, each with its own lock.
 const SHARDS: usize = 64;
-/// Blocks evicted from a shard before it is the next one's turn: all shards lose alike.
+/// Blocks evicted from a shard before the next shard is used, so that all shards shrink equally.
 const EVICTED_AT_ONCE: usize = 8;
 
-/// What can go wrong in any thread: frames that are short, a file that cannot be read.
+/// An error in any thread: a shortage of frames, or a file that cannot be read.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// Blocks of a file in memory.
@@ -33,11 +32,11 @@ pub(crate) struct BlockCache {
     pool: Pool,
     file: BlockFile,
     shards: Box<[Mutex<Shard>]>,
-    /// The shard that is asked next to give something up.
+    /// Index of the shard to evict from next.
     hand: AtomicUsize,
 }
 
-/// Invariant: `rings[n]` holds the number of each block in `blocks` whose frame is of node n, once.
+/// Invariant: for each block in `blocks` whose frame is on node n, `rings[n]` contains its number exactly once.
 struct Shard {
     blocks: HashMap<u64, Arc<Cached>>,
     rings: Vec<VecDeque<u64>>,
@@ -46,11 +45,11 @@ struct Shard {
 
 struct Cached {
     frames: Frames,
-    /// Whether it was used since the hand last passed.
+    /// Whether it was used since the last check.
     used: AtomicBool,
 }
 
-/// A block that stays in memory while this is held.
+/// A block that stays in memory until this is dropped.
 pub(crate) struct Pinned(Arc<Cached>);
 
 impl Deref for Pinned {
@@ -61,39 +60,39 @@ impl Deref for Pinned {
     }
 }
 
-/// What happened to a cache so far.
+/// Counts of events in a cache so far.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Totals {
     pub hits: u64,
     pub misses: u64,
     pub evicted: u64,
-    /// Times a block had to stay because somebody was reading it.
+    /// Times a block was not evicted because a reader held it.
     pub passed_over_pinned: u64,
 }
 
 impl BlockCache {
-    /// A block's contents, from memory or else from the file.
+    /// Returns a block's contents, from memory or else from the file.
     pub(crate) fn read(&self, block: u64) -> Result<Pinned, Failure> {
         if let Some(pinned) = self.shard_of(block).find(block) {
             return Ok(pinned);
         }
-        // No lock is held: where frames are short, this line evicts blocks of this very cache.
+        // No lock is held: if frames are short, this line evicts blocks of this same cache.
         let mut frames = self.pool.alloc(&PoolRequest::page().kind(PageKind::Cache))?;
         self.file.read(block, &mut frames)?;
         Ok(self.shard_of(block).insert(block, frames))
     }
 
-    /// Whether `bytes` are what the file holds as `block`.
+    /// Whether `bytes` equal the file's contents of `block`.
     pub(crate) fn is_block(&self, block: u64, bytes: &[u8]) -> bool {
         self.file.is_block(block, bytes)
     }
 
-    /// Blocks of the file.
+    /// Returns the number of blocks of the file.
     pub(crate) fn blocks(&self) -> u64 {
         self.file.blocks()
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub(crate) fn totals(&self) -> Totals {
         let mut sum = Totals::default();
         for shard in &self.shards {
@@ -106,7 +105,7 @@ impl BlockCache {
         sum
     }
 
-    /// An empty cache of `file` in frames of `pool`.
+    /// Makes an empty cache of `file` in frames of `pool`.
     pub(crate) fn new(pool: Pool, file: BlockFile) -> Self {
         let nodes = pool.topology().nodes().iter().map(|node| node.id.index() + 1).max().unwrap_or(1);
         let shard = |_| Mutex::new(Shard::new(nodes));
@@ -122,7 +121,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().expect("nobody panics with a shard locked")
 }
 
-/// The pool asks: here, and nowhere else, blocks are evicted.
+/// The pool calls this, and blocks are evicted nowhere else.
 impl Reclaimer for BlockCache {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         let of_node = |shard| lock(shard).rings.get(request.node.index()).map_or(0, VecDeque::len);
@@ -133,7 +132,7 @@ impl Reclaimer for BlockCache {
         let target = request.target.get() as usize;
         let (mut freed, mut fruitless) = (0, 0);
         while freed < target && fruitless < SHARDS {
-            let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // any order of shards will do
+            let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // // relaxed: any order of shards is correct
             let most = EVICTED_AT_ONCE.min(target - freed);
             let victims = lock(&self.shards[shard]).evict(request.node, most);
             fruitless = if victims.is_empty() { fruitless + 1 } else { 0 };
@@ -156,11 +155,11 @@ impl Shard {
             return None;
         };
         self.counts.hits += 1;
-        cached.used.store(true, Relaxed); // a hint
+        cached.used.store(true, Relaxed); // // relaxed: a hint
         Some(Pinned(Arc::clone(cached)))
     }
 
-    /// Adds a block that was read, unless another reader was quicker.
+    /// Adds a block that was read, unless another reader was faster.
     fn insert(&mut self, block: u64, frames: Frames) -> Pinned {
         let ring = &mut self.rings[frames.node().index()];
         let cached = self.blocks.entry(block).or_insert_with(|| {
@@ -170,11 +169,11 @@ impl Shard {
         Pinned(Arc::clone(cached))
     }
 
-    /// Takes up to `most` blocks of `node` out, in the order of second chance.
+    /// Removes up to `most` blocks of `node`, in second-chance order.
     fn evict(&mut self, node: NodeId, most: usize) -> Vec<Arc<Cached>> {
         let mut victims = Vec::new();
         let Some(ring) = self.rings.get_mut(node.index()) else { return victims };
-        // Twice round: by then every block has had its second chance.
+        // Two rounds: after that every block has had its second chance.
         for _ in 0..2 * ring.len() {
             if victims.len() == most {
                 break;
@@ -183,9 +182,9 @@ impl Shard {
             let Entry::Occupied(mut entry) = self.blocks.entry(block) else {
                 unreachable!("block {block} is in a ring but not in its shard");
             };
-            // New pins are made under the shard's lock, which is held: who is alone stays alone.
+            // New pins are made under the shard's lock, which is held here, so an unpinned block stays unpinned.
             let pinned = Arc::get_mut(entry.get_mut()).is_none();
-            let used = entry.get().used.swap(false, Relaxed); // a hint
+            let used = entry.get().used.swap(false, Relaxed); // // relaxed: a hint
             if pinned || used {
                 self.counts.passed_over_pinned += u64::from(pinned);
                 ring.push_back(block);

@@ -1,5 +1,5 @@
-//! The file below the cache: blocks whose contents follow from their number, so that any can be
-//! checked at any time.
+//! The file below the cache: the contents of each block follow from its number, so any block can be checked at any
+//! time.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,16 +9,16 @@ use std::path::Path;
 /// Bytes of a block: one frame.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// A file of blocks. It never has a name, so nothing is left of it whatever ends the program.
+/// A file of blocks. It never has a name, so nothing is left of it however the program ends.
 pub(crate) struct BlockFile {
     file: File,
     blocks: u64,
-    /// Differs between runs: what an earlier run left in memory is wrong in this one.
+    /// Differs between runs, so that data left in memory by an earlier run is detected as wrong.
     seed: u64,
 }
 
 impl BlockFile {
-    /// Writes a file of `blocks` blocks in `dir`.
+    /// Creates a file of `blocks` blocks in `dir`.
     pub(crate) fn create(dir: &Path, blocks: u64) -> io::Result<Self> {
         if blocks == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a file needs a block at least"));
@@ -34,7 +34,7 @@ impl BlockFile {
         Ok(this)
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     pub(crate) const fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -44,7 +44,7 @@ impl BlockFile {
         self.file.read_exact_at(into, block * BLOCK_BYTES as u64)
     }
 
-    /// Whether `bytes` are what was written as `block`.
+    /// Whether `bytes` equal what was written as `block`.
     pub(crate) fn is_block(&self, block: u64, bytes: &[u8]) -> bool {
         bytes == self.contents_of(block)
     }

@@ -1,14 +1,14 @@
-//! A block cache over a file larger than its memory, as a database or a file server has one.
+//! A block cache over a file larger than its memory, as in a database or a file server.
 //!
-//! Blocks of the file live in frames of a [`Pool`]. The cache never decides by itself when to evict:
-//! it is registered as a reclaimer, and the pool's watermarks, its background workers and, where
-//! those are too slow, the readers' own requests decide when blocks must go, of which node and how
-//! many. Every block read is checked against what was written.
+//! Blocks of the file are stored in frames of a [`Pool`]. The cache never decides by itself when to evict: it is
+//! registered as a reclaimer. The pool's watermarks, its background workers and, where those are too slow, the
+//! readers' own requests decide when blocks must be evicted, on which node and how many. Every block read is
+//! checked against what was written.
 //!
 //! `cargo run --release -p zonal-linux --example buffer_pool -- --threads 8 --fake-nodes 4`
 //!
-//! Neighbours: `cache.rs` is the part to read; `file.rs` is what it caches, `readers.rs` uses it,
-//! `report.rs` shows what happened.
+//! Neighbours: `cache.rs` is the part to read; `file.rs` is the file that it caches, `readers.rs` uses it,
+//! `report.rs` prints the results.
 
 mod cache;
 mod file;
@@ -31,34 +31,34 @@ use readers::Run;
 
 const MIB: u64 = 1 << 20;
 
-/// A block cache over a file larger than its memory; exits with 1 when anything read was wrong or the
-/// books do not balance.
+/// A block cache over a file larger than its memory; exits with 1 when any data read was wrong or the accounting
+/// does not balance.
 #[derive(Parser)]
 struct Options {
-    /// Size of the file in MiB. It has no name, so it is gone when the program is, however it ends.
+    /// Size of the file in MiB. It has no name, so it is removed however the program ends.
     #[arg(long, default_value_t = 256)]
     file_mib: u64,
     /// Memory of the cache in MiB.
     #[arg(long, default_value_t = 64)]
     pool_mib: u64,
-    /// Threads that read.
+    /// Number of threads that read.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// How long they read.
+    /// Seconds that they read.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Distance between watermarks, in 1/10000 of a zone: the room background reclaim has to get
-    /// going before readers must reclaim themselves; try 10, which is the default of pools and of
-    /// Linux (vm.watermark_scale_factor).
+    /// Distance between watermarks, in 1/10000 of a zone. It is the time that background reclaim has to start
+    /// before readers must reclaim themselves. Try 10, the default of pools and of Linux
+    /// (vm.watermark_scale_factor).
     #[arg(long, default_value_t = 500)]
     watermark_scale: u32,
-    /// Emulates a machine of this many nodes.
+    /// Emulates a machine with this many nodes.
     #[arg(long)]
     fake_nodes: Option<usize>,
     /// Folder for the file [default: that of temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// The same on less: 32 MiB of file over 8 MiB of memory, for a second.
+    /// Runs a short version: 32 MiB of file over 8 MiB of memory, for a second.
     #[arg(long)]
     short: bool,
 }
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all was as it must be.
+/// Runs the example and returns whether all checks passed.
 fn run(options: &Options) -> Result<bool, Failure> {
     let duration = Duration::try_from_secs_f64(options.seconds)?;
     let pool = build_pool(options)?;
@@ -93,7 +93,7 @@ fn run(options: &Options) -> Result<bool, Failure> {
     let run = Run { duration, threads: options.threads.into() };
     let finished = run.go(&pool, &cache, report::Timeline::start(duration))?;
 
-    // Once unregistered and verified, no call to the reclaimer is under way any more.
+    // Once unregistered and verified, no call to the reclaimer is running any more.
     drop(registered);
     pool.verify()?;
     let totals = cache.totals();

@@ -10,27 +10,27 @@ use zonal_linux::Pool;
 use crate::cache::{BlockCache, Failure};
 use crate::report::Timeline;
 
-/// Blocks of a sequential read; one read in as many is sequential, so half of all blocks are.
+/// Blocks of a sequential read. One in as many reads is sequential, so about half of all blocks are.
 const SEQUENCE: u64 = 64;
-/// How often the pool is looked at meanwhile.
+/// Interval between samples of the pool's state.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
-/// How long how many threads read.
+/// How long and with how many threads to read.
 pub(crate) struct Run {
     pub duration: Duration,
     pub threads: usize,
 }
 
-/// What came of it.
+/// Result of a run.
 pub(crate) struct Finished {
     pub timeline: Timeline,
     pub reads: u64,
-    /// Blocks whose contents were not those of the file.
+    /// Blocks whose contents differed from those of the file.
     pub wrong: u64,
 }
 
 impl Run {
-    /// Lets all threads read while `timeline` looks on.
+    /// Runs all threads and records samples in `timeline`.
     pub(crate) fn go(
         &self,
         pool: &Pool,
@@ -41,9 +41,9 @@ impl Run {
         let (mut reads, mut wrong) = (0, 0);
         thread::scope(|scope| {
             let read = || {
-                // Whether it ends well or not: who stops, stops all.
+                // A thread that stops, with or without an error, stops all.
                 let done = read_until(&stop, cache);
-                stop.store(true, Relaxed); // joining orders
+                stop.store(true, Relaxed); // // relaxed: joining orders
                 done
             };
             let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(read)).collect();
@@ -52,7 +52,7 @@ impl Run {
                 thread::sleep(LOOK_PERIOD);
                 timeline.look(pool, &cache.totals());
             }
-            stop.store(true, Relaxed); // seen soon; orders nothing
+            stop.store(true, Relaxed); // // relaxed: only a flag
             for thread in threads {
                 let (more, more_wrong) = thread.join().expect("a reader panicked")?;
                 (reads, wrong) = (reads + more, wrong + more_wrong);
@@ -62,7 +62,7 @@ impl Run {
     }
 }
 
-/// Blocks read, and how many of them were wrong.
+/// Reads until stopped; returns the number of blocks read, and how many of them were wrong.
 fn read_until(stop: &AtomicBool, cache: &BlockCache) -> Result<(u64, u64), Failure> {
     let mut random = fastrand::Rng::new();
     let (mut reads, mut wrong) = (0, 0);
@@ -79,7 +79,7 @@ fn read_until(stop: &AtomicBool, cache: &BlockCache) -> Result<(u64, u64), Failu
     Ok((reads, wrong))
 }
 
-/// One random block, the first ones of the file more often, or now and then a sequence from there.
+/// Chooses one random block, low numbers more often, or sometimes a sequence from there.
 fn next_blocks(random: &mut fastrand::Rng, blocks: u64) -> Range<u64> {
     let skewed = random.f64().powi(2);
     let first = ((skewed * blocks as f64) as u64).min(blocks - 1);

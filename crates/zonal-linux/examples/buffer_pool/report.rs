@@ -1,4 +1,4 @@
-//! What is shown: how the pool starts, how it stood during the run, and whether all is well.
+//! Output: how the pool starts, its state during the run, and whether all checks passed.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use crate::readers::Finished;
 /// Rows of the timeline.
 const ROWS: u32 = 8;
 
-/// The pool over the run: one row for each eighth of it.
+/// The pool's state over time: one row for each eighth of the run.
 pub(crate) struct Timeline {
     start: Instant,
     row_time: Duration,
     rows: Vec<Row>,
     row: Row,
-    /// Free frames over all looks, to see how far each zone was from its marks.
+    /// Free frames over all samples, to show how far each zone was from its watermarks.
     zones: Vec<ZoneLooks>,
 }
 
-/// Figures since the start, but for the free frames.
+/// Counts since the start; free frames at this moment.
 #[derive(Clone, Copy)]
 struct Row {
     end: Duration,
@@ -42,7 +42,7 @@ struct ZoneLooks {
 }
 
 impl Timeline {
-    /// A timeline that begins now.
+    /// Starts a timeline.
     pub(crate) fn start(duration: Duration) -> Self {
         let row = Row {
             end: Duration::ZERO,
@@ -53,7 +53,7 @@ impl Timeline {
         Self { start: Instant::now(), row_time: duration / ROWS, rows: Vec::new(), row, zones: Vec::new() }
     }
 
-    /// Notes how the pool and its cache stand.
+    /// Records the state of the pool and its cache.
     pub(crate) fn look(&mut self, pool: &Pool, totals: &Totals) {
         let mut free = 0;
         for (at, zone) in pool.zones().enumerate() {
@@ -116,14 +116,14 @@ impl ZoneLooks {
     }
 }
 
-/// Says what will happen.
+/// Prints what will happen.
 pub(crate) fn introduce(pool: &Pool, threads: usize) {
     let nodes = pool.topology().nodes().len();
     let (frames, placement) = (pool.frames(), pool.placement());
     println!("pool of {frames} frames, {nodes} nodes ({placement}); {threads} threads read");
 }
 
-/// Shows what happened and whether all was right: what was read, and every frame accounted for.
+/// Prints the results and whether all checks passed: the data read, and that every frame is accounted for.
 pub(crate) fn conclude(pool: &Pool, finished: &Finished, totals: &Totals) -> Result<bool, VerifyError> {
     let events = pool.events();
     println!("\n{}\n", finished.timeline.table());

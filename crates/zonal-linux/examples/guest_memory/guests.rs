@@ -1,7 +1,7 @@
-//! Virtual machines whose memory is made of 2 MiB blocks, each placed by another policy.
+//! Virtual machines whose memory consists of 2 MiB blocks, each placed by a different policy.
 //!
-//! The order of events matters: the first guest fills a node, the next two show what other policies
-//! make of that, and the last two what happens when it is gone.
+//! The order of events matters: the first guest fills a node, the next two show how other policies handle the full
+//! node, and the last two what happens after the first guest's memory is freed.
 
 use std::error::Error;
 use std::fs;
@@ -20,14 +20,14 @@ const HUGE: Order = match Order::new(9) {
     None => unreachable!(),
 };
 const HUGE_MIB: usize = 2;
-/// Bytes between two stamps: one for each page that a guest could see.
+/// Bytes between two stamps: one for each page that a guest could use.
 const STAMP_STEP: usize = 4096;
-/// To compare with: whole slices compare fast even in builds that are not optimised.
+/// For comparisons: comparing whole slices is fast even in unoptimized builds.
 const ZEROS: [u8; 4096] = [0; 4096];
-/// Weights of nodes, over and over: as for memory of different speed.
+/// Weights of nodes, repeated, as for memory of different speeds.
 const WEIGHTS: [u8; 4] = [1, 4, 2, 1];
 
-/// Boots guests under each policy, shows where their memory came from, and checks it.
+/// Boots guests under each policy, prints where their memory came from, and checks it.
 pub(crate) fn run(pool: &Pool) -> Result<Vec<Check>, Box<dyn Error>> {
     let mut host = Host::new(pool);
     let mut checks = Vec::new();
@@ -44,11 +44,11 @@ pub(crate) fn run(pool: &Pool) -> Result<Vec<Check>, Box<dyn Error>> {
     Ok(checks)
 }
 
-/// What gives guests their memory, and keeps the list of them.
+/// Allocates the memory of guests, and keeps a list of them.
 struct Host<'p> {
     pool: &'p Pool,
     nodes: Vec<NodeId>,
-    /// The node that is filled, and how many huge blocks it has.
+    /// Node that is filled, and its number of huge blocks.
     full: NodeId,
     share: usize,
     table: Table,
@@ -65,7 +65,8 @@ impl<'p> Host<'p> {
         Self { pool, nodes, full, share, table, all_came_zeroed: true }
     }
 
-    /// Bind: this node and no other. It fails when the node is full, and says how each zone stood.
+    /// Allocates with bind: this node and no other. It fails when the node is full, and reports the state of each
+    /// zone.
     fn fill_a_node(&mut self, checks: &mut Vec<Check>) -> Result<Guest, Box<dyn Error>> {
         let bind = self.pool.bind(NodeMask::from_iter([self.full]))?;
         let bound = self.boot("bound", &format!("bind {}", self.full), &bind, self.share + 4);
@@ -77,7 +78,7 @@ impl<'p> Host<'p> {
         Ok(bound)
     }
 
-    /// Preferred and interleave: the full node is passed over.
+    /// Allocates with preferred and interleave: the full node is skipped.
     fn go_around_it(&mut self, checks: &mut Vec<Check>) -> Result<Vec<Guest>, Box<dyn Error>> {
         let full = self.full;
         let preferred = self.pool.preferred(full)?;
@@ -90,7 +91,7 @@ impl<'p> Host<'p> {
         Ok(vec![preferring, spread])
     }
 
-    /// After the node's guest is gone.
+    /// Allocates after the node's guest is dropped.
     fn use_it_again(&mut self, freed: &[Pfn], checks: &mut Vec<Check>) -> Result<Vec<Guest>, Box<dyn Error>> {
         let bind = self.pool.bind(NodeMask::from_iter([self.full]))?;
         let next = self.boot("next", &format!("bind {} again", self.full), &bind, self.share / 4);
@@ -107,7 +108,7 @@ impl<'p> Host<'p> {
         Ok(vec![next, by_weight])
     }
 
-    /// Boots a guest and notes where its memory came from.
+    /// Boots a guest and records where its memory came from.
     fn boot(&mut self, name: &'static str, how: &str, policy: &PoolPolicy<'_>, wanted: usize) -> Guest {
         let mut guest = Guest::take(self.pool, name, policy, wanted);
         self.all_came_zeroed &= guest.is_all_zero();
@@ -125,7 +126,7 @@ impl<'p> Host<'p> {
 struct Guest {
     name: &'static str,
     blocks: Vec<Frames>,
-    /// Why there are fewer blocks than were wanted.
+    /// Why there are fewer blocks than wanted, if so.
     failure: Option<AllocFailure>,
     /// Blocks from the node that the policy wanted at that moment, and from another one.
     hits: u64,
@@ -133,9 +134,9 @@ struct Guest {
 }
 
 impl Guest {
-    /// As many of `wanted` blocks as can be had under `policy`.
+    /// Allocates as many of `wanted` blocks as possible under `policy`.
     fn take(pool: &Pool, name: &'static str, policy: &PoolPolicy<'_>, wanted: usize) -> Self {
-        // Zeroed: otherwise frames hold what was last in them.
+        // Zeroed: otherwise frames contain their previous data.
         let request = PoolRequest::new(HUGE).policy(policy).zeroed();
         let before = pool.locality();
         let (mut blocks, mut failure) = (Vec::new(), None);
@@ -174,7 +175,7 @@ impl Guest {
     }
 }
 
-/// What a page of a guest begins with: unlike every other page of every guest.
+/// Returns what a page of a guest begins with, different for every page of every guest.
 fn stamp(name: &str, block: usize, page: usize) -> String {
     format!("{name}, block {block}, page {page};")
 }
@@ -191,7 +192,7 @@ fn table(nodes: &[NodeId]) -> Table {
     table
 }
 
-/// Says what the kernel really backs this process with.
+/// Prints what the kernel actually backs this process with.
 fn print_backing() {
     let smaps = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let mib = |name: &str| {

@@ -1,10 +1,9 @@
 //! The key/value cache of a language model: what it computed for each token of each conversation.
 //!
-//! Vocabulary: a *sequence* is one conversation; its *block table* is the list of fixed-size blocks
-//! that hold its tokens, wherever they lie. The cache is bound to some nodes and makes room by
-//! itself: when no block can be had there, it *preempts* the sequence that was longest idle, whose
-//! tokens are computed again when it is next heard of. Neighbours: the example `buffer_pool` leaves
-//! all that to the pool, through a reclaimer.
+//! A *sequence* is one conversation. Its *block table* is the list of fixed-size blocks that store its tokens, at
+//! any address. The cache is bound to some nodes and frees blocks by itself: when no block can be allocated there,
+//! it *preempts* the sequence that was idle longest, whose tokens are computed again when the sequence continues.
+//! Neighbours: the example `buffer_pool` leaves all of that to the pool, using a reclaimer.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -15,7 +14,7 @@ use zonal_linux::{AllocFailure, Frames, Pool, PoolPolicy, PoolRequest};
 
 use crate::Check;
 
-/// 64 KiB.
+/// Order of a block of 64 KiB.
 const BLOCK: Order = match Order::new(4) {
     Some(order) => order,
     None => unreachable!(),
@@ -25,13 +24,13 @@ const TOKEN_BYTES: usize = 2048;
 /// Tokens computed in one step.
 const STEP_TOKENS: usize = 16;
 
-/// What is served.
+/// Parameters of the load.
 pub(crate) struct Serving {
     /// How many times its memory the cache decodes.
     pub(crate) fills: u64,
-    /// Conversations at a time.
+    /// Number of conversations at a time.
     pub(crate) sequences: u64,
-    /// How many times too large all of them would be for the cache's nodes if they were at their longest.
+    /// How many times too large for the cache's nodes all sequences would be at their maximum length.
     pub(crate) overcommit: u64,
 }
 
@@ -41,7 +40,7 @@ impl Default for Serving {
     }
 }
 
-/// Serves sequences from a cache on the pool's first half of nodes, checking every token.
+/// Serves sequences from a cache on the first half of the pool's nodes, checking every token.
 pub(crate) fn run(pool: &Pool, serving: &Serving) -> Result<Vec<Check>, Box<dyn Error>> {
     let all = pool.memory_nodes();
     let nodes: Vec<NodeId> = all.iter().take(all.len().div_ceil(2)).collect();
@@ -62,12 +61,12 @@ fn cache_bytes(pool: &Pool, nodes: &[NodeId]) -> u64 {
     frames.get() * pool.page_bytes() as u64
 }
 
-/// Runs all steps: mostly the same few sequences are heard of, the others fall idle.
+/// Runs all steps: mostly the same few sequences continue, the others are idle.
 fn serve(cache: &mut KvCache<'_>, serving: &Serving, bytes: u64) -> Result<(), AllocFailure> {
     let steps = bytes * serving.fills / (STEP_TOKENS * TOKEN_BYTES) as u64;
     let longest = (bytes * serving.overcommit / serving.sequences) as usize / TOKEN_BYTES;
     let mut random = fastrand::Rng::with_seed(1);
-    // Which conversation sits at each place, and how long it is so far.
+    // Current conversation of each place, and its length so far.
     let mut places: Vec<(u64, usize)> = (0..serving.sequences).map(|id| (id, 0)).collect();
     let mut fresh = serving.sequences;
     for _ in 0..steps {
@@ -111,7 +110,7 @@ struct Sequence {
     tokens: usize,
     blocks: Vec<Frames>,
     last_used: u64,
-    /// The longest it was before it was preempted.
+    /// Its length before it was preempted.
     known: usize,
 }
 
@@ -121,7 +120,7 @@ impl<'p> KvCache<'p> {
         Ok(Self { pool, bind, sequences: BTreeMap::new(), now: 0, counts: Counts::default() })
     }
 
-    /// Computes what is missing of the first `length` tokens of a sequence.
+    /// Computes the missing tokens among the first `length` of a sequence.
     fn extend(&mut self, id: u64, length: usize) -> Result<(), AllocFailure> {
         self.now += 1;
         self.sequences.entry(id).or_default().last_used = self.now;
@@ -141,10 +140,10 @@ impl<'p> KvCache<'p> {
         Ok(())
     }
 
-    /// A block on the cache's nodes, at the cost of idle sequences where there is no other.
+    /// Allocates a block on the cache's nodes, preempting idle sequences where there is none.
     fn take_block(&mut self, for_id: u64) -> Result<Frames, AllocFailure> {
         loop {
-            // No wait: the cache knows better than any reclaimer what it can do without.
+            // No wait: the cache knows better than any reclaimer which blocks to free.
             match self.pool.alloc(&PoolRequest::new(BLOCK).policy(&self.bind).no_wait()) {
                 Ok(block) => return Ok(block),
                 Err(failure) if !self.preempt_idlest(for_id) => return Err(failure),
@@ -153,7 +152,7 @@ impl<'p> KvCache<'p> {
         }
     }
 
-    /// Gives the blocks of the longest idle sequence back; `false` when there is none but `except`.
+    /// Frees the blocks of the sequence that was idle longest; returns `false` when there is none except `except`.
     fn preempt_idlest(&mut self, except: u64) -> bool {
         let others = self.sequences.iter_mut().filter(|(id, one)| **id != except && one.tokens > 0);
         let Some((&id, idlest)) = others.min_by_key(|(_, one)| one.last_used) else { return false };
@@ -208,7 +207,7 @@ impl Sequence {
         self.tokens == self.blocks.len() * Self::tokens_in_block()
     }
 
-    /// Writes the next token; there is room for it.
+    /// Writes the next token, for which there must be space.
     fn append(&mut self, id: u64) {
         let (block, at) = (self.tokens / Self::tokens_in_block(), self.tokens % Self::tokens_in_block());
         let bytes = &mut self.blocks[block][at * TOKEN_BYTES..][..TOKEN_BYTES];
@@ -216,7 +215,7 @@ impl Sequence {
         self.tokens += 1;
     }
 
-    /// Reads all tokens: how many there were, and how many were not what was written.
+    /// Reads all tokens; returns how many there were, and how many differed from what was written.
     fn check(&self, id: u64) -> (u64, u64) {
         let all = self.blocks.iter().flat_map(|block| block.chunks_exact(TOKEN_BYTES));
         let tokens = all.take(self.tokens).enumerate();
@@ -225,7 +224,7 @@ impl Sequence {
     }
 }
 
-/// What the model computes for a token of a sequence.
+/// Returns what the model computes for a token of a sequence.
 fn values(id: u64, token: usize) -> [u8; TOKEN_BYTES] {
     let mut bytes = [0; TOKEN_BYTES];
     fastrand::Rng::with_seed(id << 32 | token as u64).fill(&mut bytes);

@@ -1,11 +1,11 @@
-//! Memory for virtual machines and for the key/value cache of a language model: large blocks, chosen
-//! nodes, and what happens when a node is full.
+//! Memory for virtual machines and for the key/value cache of a language model: large blocks, chosen nodes, and
+//! what happens when a node is full.
 //!
 //! `cargo run --release -p zonal-linux --example guest_memory`
 //!
-//! A machine with one node is split into emulated ones; `--huge-pages explicit` asks for the
-//! kernel's reserve and says so where there is none. Neighbours: `guests.rs` gives machines their
-//! memory under each policy; `kv_cache.rs` is a block table that makes room by itself.
+//! A machine with one node is split into emulated nodes. `--huge-pages explicit` uses the kernel's reserve, and
+//! prints a note if there is none. Neighbours: `guests.rs` allocates the memory of virtual machines under each
+//! policy; `kv_cache.rs` is a block table that frees blocks by itself.
 
 mod guests;
 mod kv_cache;
@@ -22,23 +22,23 @@ use kv_cache::Serving;
 
 const MIB: u64 = 1 << 20;
 
-/// Memory for virtual machines and for a key/value cache; exits with 1 when contents were wrong,
-/// memory lay on a wrong node or the books do not balance.
+/// Memory for virtual machines and for a key/value cache; exits with 1 when contents were wrong, memory was on a
+/// wrong node or the accounting does not balance.
 #[derive(Parser)]
 struct Options {
     /// Memory of the pool in MiB.
     #[arg(long, default_value_t = 256)]
     pool_mib: u64,
-    /// Emulates a machine of this many nodes [default: the machine's own, 4 where it has one].
+    /// Emulates a machine with this many nodes [default: the machine's own, 4 where it has one].
     #[arg(long, value_parser = clap::value_parser!(u16).range(2..=64))]
     fake_nodes: Option<u16>,
-    /// Which huge pages are asked for.
+    /// Huge pages to request.
     #[arg(long, value_enum, default_value_t = Backing::Transparent)]
     huge_pages: Backing,
     /// How many times its memory the key/value cache decodes.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..))]
     fills: u64,
-    /// The same on less: 64 MiB, filled 4 times.
+    /// Runs a short version: 64 MiB, filled 4 times.
     #[arg(long)]
     short: bool,
 }
@@ -51,7 +51,7 @@ enum Backing {
     Explicit,
 }
 
-/// What must hold, and whether it does.
+/// A condition that must hold, and whether it does.
 type Check = (&'static str, bool);
 
 fn main() -> ExitCode {
@@ -111,12 +111,12 @@ fn build_pool(options: &Options) -> Result<Pool, Box<dyn Error>> {
         pool.topology().nodes().len(),
         pool.placement()
     );
-    // What was asked for and could not be had is said, never silently done without.
+    // Every request that could not be met is printed, never silently ignored.
     pool.warnings().iter().for_each(|warning| println!("note: {warning}"));
     Ok(pool)
 }
 
-/// Free blocks of the largest order of each zone.
+/// Returns the free blocks of the largest order of each zone.
 fn largest_free(pool: &Pool) -> Vec<u64> {
     pool.zones().map(|zone| zone.free_blocks[10]).collect()
 }

@@ -1,8 +1,8 @@
-//! One private mapping of anonymous memory, and what the kernel can be asked to do with it.
+//! One private mapping of anonymous memory, and the system calls on it.
 //!
-//! Vocabulary: *populate* = have the kernel back a range with memory now; *discard* = give that
-//! memory back while keeping the addresses; *bind* = only take memory of one node. Nothing here
-//! knows of pools: `zones.rs` and `metadata.rs` do, and they decide which refusals are warnings.
+//! To *populate* a range is to have the kernel back it with memory now; to *discard* it is to return that memory
+//! but keep the addresses; to *bind* it is to allow memory of one node only. Nothing here depends on pools:
+//! `memory/zones.rs` and `memory/metadata.rs` do, and they decide which refusals are warnings.
 
 use std::ffi::{CString, c_int, c_ulong, c_void};
 use std::io;
@@ -18,33 +18,33 @@ use super::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
 const MPOL_BIND: c_int = 2;
 const PR_SET_VMA: c_int = 0x5356_4d41;
 const PR_SET_VMA_ANON_NAME: c_ulong = 0;
-/// Attempts at an address that another thread maps first.
+/// Attempts to map at a free address that another thread may map first.
 const PLACING_ATTEMPTS: usize = 8;
 
 /// What backs a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Backing {
-    /// Ordinary pages, promised to nobody before they are touched.
+    /// Ordinary pages, not reserved before they are touched.
     Ordinary,
     /// Huge pages of the kernel's reserve.
     Huge,
 }
 
-/// An address range of our own. Invariant: `base..base + bytes` is mapped readable and writable by
-/// this value alone until it is dropped.
+/// A private address range. Invariant: `base..base + bytes` is mapped readable and writable, and only this value
+/// may unmap it, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     backing: Backing,
-    /// Set where children made by `fork` get no copy.
+    /// Set if children made by `fork` do not get a copy.
     not_copied: Option<NotCopied>,
 }
 
-// SAFETY: the mapping is a range of the process, not of a thread, and all methods are system calls
-// or address arithmetic.
+// SAFETY: the mapping is a range of the process, not of a thread, and all methods are system calls or address
+// arithmetic.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; whoever writes through the address answers for races there.
+// SAFETY: as above; code that writes through the address must itself prevent data races.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -65,25 +65,27 @@ impl Mapping {
         let head = start.as_ptr().align_offset(align);
         // SAFETY: `head < align`, so the result lies in the `bytes + align` just mapped.
         let base = unsafe { start.add(head) };
-        // SAFETY: `head + bytes <= room`: one past the part that is kept.
+        // SAFETY: `head + bytes <= room`: one past the end of the part that stays mapped.
         let tail = unsafe { base.add(bytes) };
         let trimmed = unmap(start, head).map_err(|why| (why, start, room));
         let trimmed =
             trimmed.and_then(|()| unmap(tail, room - head - bytes).map_err(|why| (why, base, room - head)));
         if let Err((why, rest, length)) = trimmed {
-            // To unmap a part may take one mapping more than the limit; all that is left takes none more than before.
+            // Unmapping a part may need one mapping more than the limit allows; unmapping all that is left does
+            // not.
             unmap_or_empty(rest, length);
             return Err(why);
         }
         Ok(Self { base, bytes, backing: Backing::Ordinary, not_copied: None })
     }
 
-    /// A reserve page must be promised to us or the first touch would kill the process, so no
-    /// `MAP_NORESERVE` here. Trimming would promise pages for the margin too: the aligned place is
-    /// found with an ordinary mapping first, and taken unless another thread was faster.
+    /// Maps pages of the kernel's reserve. They must be reserved for this mapping, because the first access would
+    /// otherwise kill the process, so `MAP_NORESERVE` is not used here. Trimming an oversized mapping would reserve
+    /// pages for the margin too. An ordinary mapping therefore finds an aligned address first, which is then mapped
+    /// unless another thread maps something there in between.
     ///
-    /// Children made by `fork` get no copy: the reserve is not promised to them, and the kernel would end
-    /// them by `SIGBUS` at any access after their parent wrote while the reserve was used up.
+    /// Children made by `fork` get no copy: the reserve does not include pages for them, and the kernel would kill
+    /// them with `SIGBUS` at any access after their parent wrote while the reserve was used up.
     fn huge(bytes: usize, align: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE
             | libc::MAP_ANONYMOUS
@@ -111,18 +113,18 @@ impl Mapping {
         Ok(self)
     }
 
-    /// Whether this process is a child that got no copy: every access ends it by `SIGSEGV`.
+    /// Whether this process is a child that got no copy: every access kills it with `SIGSEGV`.
     #[inline]
     pub(super) fn is_gap(&self) -> bool {
         self.not_copied.as_ref().is_some_and(NotCopied::is_gap)
     }
 
-    /// What backs it.
+    /// Returns what backs the mapping.
     pub(super) const fn backing(&self) -> Backing {
         self.backing
     }
 
-    /// Bytes of the least that the kernel gives and takes back.
+    /// Returns the bytes of the smallest unit that the kernel provides and takes back.
     pub(super) fn unit(&self) -> usize {
         match self.backing {
             Backing::Ordinary => os_page_bytes(),
@@ -130,23 +132,23 @@ impl Mapping {
         }
     }
 
-    /// First address.
+    /// Returns the first address.
     pub(super) const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// Length.
+    /// Returns the length in bytes.
     #[cfg(test)]
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Lets memory come only from `node`.
+    /// Allows only memory of `node`.
     pub(super) fn bind(&self, node: NodeId) -> io::Result<()> {
         const WORD: usize = c_ulong::BITS as usize;
         let mut mask: [c_ulong; MAX_NODES / WORD] = [0; MAX_NODES / WORD];
         mask[node.index() / WORD] |= 1 << (node.index() % WORD);
-        // One more than the bits there are: the kernel takes the number less one.
+        // One more than the number of bits: the kernel subtracts one from the number.
         let bits = MAX_NODES as c_ulong + 1;
         // SAFETY: the range is mapped by us and the mask outlives the call.
         let failed = unsafe {
@@ -155,7 +157,7 @@ impl Mapping {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Asks for transparent huge pages or rules them out.
+    /// Requests or forbids transparent huge pages.
     pub(super) fn advise(&self, transparent: Transparent) -> io::Result<()> {
         let advice = match transparent {
             Transparent::Wanted => libc::MADV_HUGEPAGE,
@@ -164,12 +166,13 @@ impl Mapping {
         self.madvise(0, self.bytes, advice)
     }
 
-    /// Backs `bytes` from `offset` with memory now. Contents that are there stay.
+    /// Backs `bytes` from `offset` with memory now. Existing contents stay.
     pub(super) fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
         self.madvise(offset, bytes, libc::MADV_POPULATE_WRITE)
     }
 
-    /// [`Populate`](Self::populate)s, or [`touch`](Self::touch)es on kernels before 5.14: nobody uses the range.
+    /// [`Populate`](Self::populate)s, or [`touch`](Self::touch)es on kernels before 5.14. The range must not be in
+    /// use.
     pub(crate) fn populate_or_touch(&self, offset: usize, bytes: usize) -> io::Result<()> {
         match self.populate(offset, bytes) {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput && self.backing == Backing::Ordinary => {
@@ -180,27 +183,27 @@ impl Mapping {
         }
     }
 
-    /// Backs `bytes` from `offset` by storing a zero to each page, for kernels that cannot
-    /// [`populate`](Self::populate). Contents at the pages' first bytes are lost.
+    /// Backs `bytes` from `offset` by storing a zero to each page, for kernels that do not support
+    /// [`populate`](Self::populate). The first byte of each page is overwritten.
     fn touch(&self, offset: usize, bytes: usize) {
         self.check(offset, bytes);
         for at in (offset..offset + bytes).step_by(os_page_bytes()) {
-            // SAFETY: `check` found the range inside the mapping.
+            // SAFETY: `check` verified that the range is inside the mapping.
             let byte = unsafe { self.base.add(at) };
-            // SAFETY: mapped writable; the caller holds the range alone.
+            // SAFETY: mapped writable; only the caller uses the range.
             unsafe { byte.write_volatile(0) };
         }
     }
 
-    /// Gives the memory of `bytes` from `offset` back to the kernel; the range then reads as zeros.
+    /// Returns the memory of `bytes` from `offset` to the kernel; the range then reads as zeros.
     pub(super) fn discard(&self, offset: usize, bytes: usize) -> io::Result<()> {
         self.madvise(offset, bytes, libc::MADV_DONTNEED)
     }
 
-    /// Names the range in `/proc/PID/maps`, where the kernel can.
+    /// Names the range in `/proc/PID/maps`, where the kernel supports it.
     pub(super) fn name(&self, name: &str) {
         let Ok(name) = CString::new(name) else { return };
-        // SAFETY: the range is ours, the string outlives the call. A refusal changes nothing.
+        // SAFETY: the range belongs to this mapping, and the string outlives the call. A refusal changes nothing.
         unsafe {
             libc::prctl(
                 PR_SET_VMA,
@@ -212,12 +215,12 @@ impl Mapping {
         };
     }
 
-    /// The mapping's bytes, all zero if nobody wrote to them.
+    /// Returns the mapping's bytes, all zero if nothing was written to them.
     ///
     /// # Safety
     /// The slice must not be used after `self` is dropped, and nothing else may use the range.
     pub(super) unsafe fn bytes_unbounded(&self) -> &'static mut [MaybeUninit<u8>] {
-        // SAFETY: mapped and valid for the length; exclusiveness and lifetime are the caller's.
+        // SAFETY: mapped and valid for the length; the caller guarantees exclusive use and the lifetime.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.bytes) }
     }
 
@@ -231,9 +234,9 @@ impl Mapping {
         if self.is_gap() {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        // SAFETY: `check` found the range inside the mapping.
+        // SAFETY: `check` verified that the range is inside the mapping.
         let start = unsafe { self.base.add(offset) };
-        // SAFETY: the range is ours; the advice given here keeps it mapped.
+        // SAFETY: the range belongs to this mapping, and all advice used here keeps it mapped.
         let failed = unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) };
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -241,7 +244,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // Before the range goes: the next mapping of this place is not to be taken for it.
+        // Before the range is unmapped, so that the next mapping at this address is not mistaken for it.
         let not_copied = self.not_copied.take();
         if !not_copied.is_some_and(|range| range.is_vacant()) {
             unmap_or_empty(self.base, self.bytes);
@@ -256,16 +259,16 @@ pub(super) enum Transparent {
     Unwanted,
 }
 
-/// Bytes of a mapped range that are in memory now.
+/// Returns the bytes of a mapped range that are in memory now.
 pub(super) fn resident_bytes(range: Range<usize>) -> usize {
-    /// Pages asked about at once.
+    /// Largest number of pages per query.
     const MOST: usize = 1 << 16;
     let (page, mut resident) = (os_page_bytes(), 0);
     let mut pages = vec![0_u8; range.len().div_ceil(page).min(MOST)];
     for start in range.clone().step_by(MOST * page) {
         let bytes = (range.end - start).min(MOST * page);
         let address = std::ptr::without_provenance_mut::<c_void>(start);
-        // SAFETY: the call writes a byte for each page of the range, and reads no memory.
+        // SAFETY: the call writes one byte for each page of the range, and reads no memory.
         if unsafe { libc::mincore(address, bytes, pages.as_mut_ptr().cast()) } == 0 {
             resident += pages[..bytes.div_ceil(page)].iter().filter(|page| **page & 1 == 1).count();
         }
@@ -282,7 +285,7 @@ fn map(place: *mut c_void, bytes: usize, flags: c_int) -> io::Result<NonNull<u8>
     Ok(NonNull::new(start.cast()).expect("the kernel never maps address 0 unasked"))
 }
 
-/// As [`map`], at `place` or not at all: to a kernel before 4.17 the place is a wish.
+/// Maps as [`map`] does, at `place` or not at all: kernels before 4.17 treat the address as a hint.
 fn map_at(place: NonNull<u8>, bytes: usize, flags: c_int) -> io::Result<NonNull<u8>> {
     let start = map(place.as_ptr().cast(), bytes, flags)?;
     if start == place {
@@ -292,11 +295,11 @@ fn map_at(place: NonNull<u8>, bytes: usize, flags: c_int) -> io::Result<NonNull<
     Err(io::Error::from_raw_os_error(libc::EEXIST))
 }
 
-/// Unmaps a range that this file mapped and nobody uses.
+/// Unmaps a range that this file mapped and that is not in use.
 ///
 /// # Errors
-/// When the kernel refuses: because the range lies within a larger mapping, the kernel has joined neighbours, and
-/// the limit of mappings is reached; or by a filter.
+/// When the kernel refuses, because a filter denies it, or because the kernel has merged the range with its
+/// neighbours and splitting them would exceed the limit of mappings.
 fn unmap(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     // SAFETY: private to this file; all callers own the range.
     if bytes == 0 || unsafe { libc::munmap(start.as_ptr().cast(), bytes) } == 0 {
@@ -305,10 +308,10 @@ fn unmap(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// As [`unmap`]. Where the kernel refuses, the addresses stay for good, without memory.
+/// Unmaps as [`unmap`] does. If the kernel refuses, the addresses stay mapped, without memory.
 fn unmap_or_empty(start: NonNull<u8>, bytes: usize) {
     if unmap(start, bytes).is_err() {
-        // SAFETY: as there. Should this be refused too, the memory stays as well, which harms nobody else.
+        // SAFETY: as in `unmap`. If this is refused too, the memory stays as well, which has no other effect.
         unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
     }
 }
@@ -323,7 +326,7 @@ pub(crate) mod tests {
         mapping.base().as_ptr().wrapping_add(at)
     }
 
-    /// Bytes of a mapping that are in memory.
+    /// Returns the bytes of a mapping that are in memory.
     pub(crate) fn resident(mapping: &Mapping) -> usize {
         let start = mapping.base().as_ptr().addr();
         resident_bytes(start..start + mapping.bytes())
@@ -347,7 +350,7 @@ pub(crate) mod tests {
         assert_eq!(resident(&mapping), 0);
         assert!(is_mapped(start) && is_mapped(start + mapping.bytes() - 1));
         drop(mapping);
-        // Another test may map the place at once.
+        // Another test may map this address at once.
         zonal_testing::eventually("the end of a mapping", || {
             !is_mapped(start) || {
                 drop(Mapping::new(8 << 20, align, Backing::Ordinary).unwrap());
@@ -358,7 +361,7 @@ pub(crate) mod tests {
 
     #[test]
     fn nothing_of_the_margin_stays_mapped() {
-        // Kept margins of half a tebibyte on average would fill the address space of 128.
+        // Leaked margins of half a tebibyte on average would fill the address space of 128 TiB.
         for _ in 0..400 {
             Mapping::new(4096, 1 << 40, Backing::Ordinary).unwrap();
         }
@@ -368,7 +371,7 @@ pub(crate) mod tests {
     fn populate_keeps_and_discard_clears() {
         let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap();
         mapping.advise(Transparent::Unwanted).ok();
-        // SAFETY: inside the mapping, which this test holds alone.
+        // SAFETY: inside the mapping, which only this test uses.
         unsafe { byte(&mapping, 4096).write(7) };
         match mapping.populate(0, 2 << 20) {
             Ok(()) => assert_eq!(resident(&mapping), 2 << 20),
@@ -390,7 +393,7 @@ pub(crate) mod tests {
         assert!(mapping.bind(nowhere).is_err());
         match mapping.bind(NodeId::new(0).unwrap()) {
             Ok(()) => mapping.touch(0, 2 << 20),
-            // Anything else would be our mistake.
+            // Any other error is a bug of this code.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 zonal_testing::skipped!("this kernel does not bind memory: {e}");
             }
@@ -405,13 +408,13 @@ pub(crate) mod tests {
         mapping.touch(1 << 20, (1 << 20) + 1);
     }
 
-    /// What every child made by `fork` sees of a mapping without copies, and of what it maps itself.
+    /// Checks what a child made by `fork` sees of a mapping without copies, and of what it maps itself.
     #[test]
     fn children_have_a_gap_that_nothing_is_mapped_into() {
         let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap().without_copies().unwrap();
         mapping.touch(0, 4096);
         let is_kept = || {
-            // What a mapping at this very place gives tells whether it is taken.
+            // Mapping at this very address tells whether it is taken.
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
             mapping.is_gap()
                 && map(mapping.base().as_ptr().cast(), mapping.bytes(), flags)
@@ -419,7 +422,8 @@ pub(crate) mod tests {
         };
         let ended = in_a_child(false, || is_kept() && in_a_child(false, is_kept) == 0);
         assert_eq!(ended, 0);
-        // Past the C library nothing fills it, but it is known, and what lies there is another's.
+        // In a child not made by the C library, the gap is not filled but is known as one; what is mapped there
+        // belongs to other code.
         let leaves_others_alone = || {
             let (start, bytes) = (mapping.base(), mapping.bytes());
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
@@ -427,7 +431,7 @@ pub(crate) mod tests {
             let refused = mapping.discard(0, bytes).is_err();
             // SAFETY: the child ends without using it again.
             drop(unsafe { std::ptr::read(&raw const mapping) });
-            // What a mapping at this very place gives tells whether it is taken.
+            // Mapping at this very address tells whether it is taken.
             mapping.is_gap() && other.is_ok() && refused && map(start.as_ptr().cast(), bytes, flags).is_err()
         };
         assert_eq!(in_a_child(true, leaves_others_alone), 0);
@@ -437,7 +441,7 @@ pub(crate) mod tests {
         });
         assert!(libc::WIFSIGNALED(touched) && libc::WTERMSIG(touched) == libc::SIGSEGV);
         assert!(!mapping.is_gap());
-        // The next to have the entry is no gap, in a child's own either.
+        // The next mapping to use the list entry is not a gap, not even a child's own mapping.
         drop(mapping);
         let of_a_child = in_a_child(false, || {
             let own = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).and_then(Mapping::without_copies);
@@ -449,7 +453,7 @@ pub(crate) mod tests {
         assert_eq!(of_a_child, 0);
     }
 
-    /// The end of a child that has no addresses left to fill its gap with.
+    /// Returns the exit status of a child that has no addresses left to fill its gap with.
     fn child_without_addresses() -> i32 {
         in_a_child(false, || {
             let mapping =
@@ -460,14 +464,15 @@ pub(crate) mod tests {
             assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut usual) }, 0);
             let set = |soft| {
                 let limit = libc::rlimit { rlim_cur: soft, ..usual };
-                // SAFETY: reads the limit, which is this child's own.
+                // SAFETY: reads the limit, which belongs to this child alone.
                 unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) == 0 }
             };
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
             let place = mapping.base().as_ptr().cast();
             set(0)
                 && in_a_child(false, || {
-                    // Not filled, known as a gap, and another's once it is mapped, for its own children too.
+                    // The gap is not filled but is known as one. Once mapped, it belongs to other code, for the
+                    // child's own children too.
                     let is_free = set(usual.rlim_cur) && map(place, 4096, flags).is_ok();
                     mapping.is_gap() && is_free && in_a_child(false, || mapping.is_gap()) == 0 && {
                         // SAFETY: the child ends without using it again.
@@ -488,10 +493,11 @@ pub(crate) mod tests {
         let taken = Mapping::new(1 << 20, 1 << 20, Backing::Ordinary).unwrap();
         let length = || std::fs::read_to_string("/proc/self/statm").unwrap();
         let elsewhere = || {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE; // as if the kernel knew no other
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE; // // as on an old kernel
             map_at(taken.base(), 1 << 30, flags).unwrap_err().raw_os_error()
         };
-        // In a child, where no other thread maps anything; a first time, for what the heap takes.
+        // Runs in a child, where no other thread maps anything. The first call accounts for what the heap
+        // allocates.
         let is_gone = || {
             length();
             let before = length();

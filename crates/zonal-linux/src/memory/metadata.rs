@@ -1,7 +1,7 @@
-//! The allocator's own state: mappings for the buffers it asks for, each on its node.
+//! The allocator's own state: one mapping for each buffer it requests, bound to the buffer's node.
 //!
-//! Fresh mappings are zero and cost nothing until touched, which is what makes start-up quick.
-//! Neighbours: `pool/core.rs` keeps the result beyond the allocator's end.
+//! New mappings are zero and use no memory until touched, which keeps start-up fast. Neighbours: `pool/core.rs`
+//! keeps the mappings until after the allocator is dropped.
 
 use zonal::Buffer;
 use zonal::layout::{BufferRequest, Place};
@@ -26,7 +26,7 @@ impl Metadata {
         Self { buffers: Vec::new(), manner, failure: None }
     }
 
-    /// A buffer for `request`, or `None` when the kernel refuses; [`Metadata::failure`] knows why.
+    /// Returns a buffer for `request`, or `None` when the kernel refuses; [`Metadata::failure`] then has the error.
     ///
     /// # Safety
     /// The buffer must not be used after `self` is dropped.
@@ -38,10 +38,10 @@ impl Metadata {
     ) -> Option<Buffer<'static>> {
         let mapping =
             self.map(request, topology, warnings).map_err(|error| self.failure = Some(error)).ok()?;
-        // SAFETY: a fresh mapping that nothing else uses; the end of its use is the caller's promise.
+        // SAFETY: a new mapping that nothing else uses; the caller guarantees that its use ends in time.
         let bytes = unsafe { mapping.bytes_unbounded() };
         self.buffers.push(mapping);
-        // SAFETY: the kernel zeroes anonymous memory and nobody wrote to it.
+        // SAFETY: the kernel zeroes anonymous memory and nothing has written to it.
         Some(unsafe { Buffer::zeroed(bytes) })
     }
 
@@ -63,21 +63,21 @@ impl Metadata {
             bind_near(&mapping, node, topology, warnings);
         }
         if is_large {
-            // Frame states are looked up at random: fewer address translations miss. Only a help.
+            // Frame states are accessed at random, and huge pages reduce TLB misses. A failure only costs speed.
             mapping.advise(Transparent::Wanted).ok();
         }
         mapping.name("zonal metadata");
         Ok(mapping)
     }
 
-    /// Why a buffer could not be supplied.
+    /// Returns why a buffer could not be supplied, once.
     pub(crate) fn failure(&mut self) -> Option<PoolError> {
         self.failure.take()
     }
 }
 
-/// Binds `mapping` to `node`, or to the nearest node of the pool where the kernel has no memory there: a node
-/// without memory has metadata too.
+/// Binds `mapping` to `node`. Where the kernel has no memory on that node, binds it to the nearest node of the pool
+/// instead, because a node without memory has metadata too.
 fn bind_near(mapping: &Mapping, node: NodeId, topology: &Topology, warnings: &mut Warnings) {
     if topology.lends(node) {
         bind_or_warn(mapping, node, warnings);
@@ -94,7 +94,7 @@ mod tests {
     use crate::topology::{TopologyNode, ZoneShare};
     use zonal::units::{CpuId, Order, ZoneKind};
 
-    /// A node that this machine does not have stands for one without memory: the kernel refuses both.
+    /// Uses a node that this machine does not have in place of one without memory: the kernel refuses both.
     #[test]
     fn metadata_of_a_node_without_memory_is_no_reason_to_warn() {
         let node = |id: u16, weight: Option<u64>| TopologyNode {
@@ -120,7 +120,7 @@ mod tests {
         let of_node_0 = warnings.into_vec();
         let mut warnings = Warnings::default();
         assert!(supply(1023, &mut warnings));
-        // Where the kernel binds nothing at all, both are refused alike.
+        // Where the kernel does not allow binding at all, both bindings are refused.
         assert_eq!(warnings.into_vec(), of_node_0);
     }
 }

@@ -1,9 +1,10 @@
-//! The memory of a pool, and what the kernel is asked to do with it.
+//! The memory of a pool, and the system calls on it.
 //!
-//! `plan.rs` (with `split.rs`) says how large zones are, `zones.rs` maps them and translates between frames and
-//! addresses, `metadata.rs` maps the allocator's own state; both do so by `mapping.rs`, the one file that maps and
-//! unmaps. `origin.rs`, `not_copied.rs`, `promised.rs` and `range_list.rs` are about children made by `fork`, and about
-//! what all pools of a process have together. Nothing here knows of allocators or threads.
+//! `memory/plan.rs` (with `memory/split.rs`) decides how large zones are, `memory/zones.rs` maps them and converts
+//! between frames and addresses, `memory/metadata.rs` maps the allocator's own state. Both use `memory/mapping.rs`,
+//! the only file that maps and unmaps. `memory/origin.rs`, `memory/not_copied.rs`, `memory/promised.rs` and
+//! `memory/range_list.rs` handle children made by `fork`, and what all pools of a process share. Nothing here
+//! depends on allocators or threads.
 
 pub(crate) mod mapping;
 pub(crate) mod metadata;

@@ -1,10 +1,10 @@
-//! Ranges of memory that children made by `fork` do not get, and what stands in their place.
+//! Ranges of memory that children made by `fork` do not get, and what is mapped there instead.
 //!
-//! A child that lacked the range would have a gap there, and might map something else into it, which frames of
-//! its parent would then seem to own. So the gap is filled with pages that nobody may touch, unless the child
-//! may have no more addresses: then it stays a gap. Handlers of the program for its children that were there
-//! earlier come first: should one map memory into the gap, the child is ended. Neighbours: `origin.rs` has gaps
-//! filled, `mapping.rs` enters ranges.
+//! In a child the missing range would be a gap. The child might map something else into it, and frames of the
+//! parent would then seem to own that memory. The gap is therefore filled with inaccessible pages, unless the
+//! kernel refuses the child more addresses or mappings: then it stays a gap. Handlers for children that the program
+//! registered earlier run first: if one maps memory into the gap, the child is aborted. Neighbours:
+//! `memory/origin.rs` runs the handler that fills gaps, `memory/mapping.rs` enters ranges.
 
 use std::ffi::c_void;
 use std::io;
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::origin::{Origin, around_forks, noted_parent};
 use super::range_list::{Entered, RangeList};
 
-/// What children know of a range.
+/// What a list entry records about a range, for children.
 #[derive(Default, Debug)]
 struct Gap {
     /// Number of the process that has the range.
     owner: AtomicU64,
-    /// Whether the gap of a child is filled: its own children have what fills it.
+    /// Whether the gap of a child is filled; its own children inherit what fills it.
     is_filled: AtomicBool,
 }
 
@@ -29,48 +29,48 @@ static RANGES: RangeList<Gap> = RangeList::new();
 #[derive(Debug)]
 pub(super) struct NotCopied {
     entered: Entered<Gap>,
-    /// The process that has the range: children made by the system call alone fill no gap.
+    /// The process that has the range. Children made by the bare system call fill no gap.
     origin: Origin,
 }
 
 impl NotCopied {
-    /// Notes that the kernel was told not to copy `bytes` from `start`, which stay mapped while this lives.
+    /// Records that the kernel was told not to copy `bytes` from `start`, which stay mapped while this lives.
     pub(super) fn enter(start: NonNull<u8>, bytes: usize) -> Self {
         static IS_DONE: AtomicBool = AtomicBool::new(false);
-        // First, so that the number is noted for children whose gaps are to be filled.
+        // This comes first, so that the number is recorded before children whose gaps must be filled are made.
         let origin = Origin::here();
-        // SAFETY: it reads and writes atomics, and makes system calls.
+        // SAFETY: the handler reads and writes atomics, and makes system calls.
         unsafe { around_forks(None, fill_gaps, &IS_DONE) };
         let start = start.as_ptr().expose_provenance();
         let entered = RANGES.enter(start..start + bytes, |gap| {
-            // Relaxed: the range is shown to others afterwards.
+            // Relaxed: the range is published afterwards.
             gap.owner.store(origin.number(), Ordering::Relaxed);
             gap.is_filled.store(false, Ordering::Relaxed);
         });
         Self { entered, origin }
     }
 
-    /// Whether this process is a child, which has nothing there.
+    /// Whether this process is a child, which does not have the range.
     #[inline]
     pub(super) fn is_gap(&self) -> bool {
         !self.origin.is_here()
     }
 
-    /// Whether the place may be another's: of a child past the C library, which has no gap filled, or of one that
-    /// could not fill it.
+    /// Whether other code may have mapped memory there: in a child not made by the C library, whose gap is not
+    /// filled, or in one that could not fill it.
     pub(super) fn is_vacant(&self) -> bool {
         // Relaxed: set, if at all, before the child does anything else.
         self.is_gap() && !self.entered.note().is_filled.load(Ordering::Relaxed)
     }
 }
 
-/// Fills the gaps of a child that was made just now by the process that has the ranges: later ones have what their
-/// parents have there. Ends the child if a place is taken.
+/// Fills the gaps of a child that was just made by the process that has the ranges; its descendants inherit what
+/// fills them. Aborts the child if a range is already taken.
 extern "C" fn fill_gaps() {
     let Some(parent) = noted_parent() else { return };
     for (range, gap) in RANGES.ranges() {
-        // Relaxed here and below: of this thread alone, or shown with the range.
-        // Filled already: two threads may have registered this handler at once.
+        // Relaxed here and below: written by this thread only, or published with the range. It may already be
+        // filled, because two threads may have registered this handler at the same time.
         if gap.owner.load(Ordering::Relaxed) != parent.number() || gap.is_filled.load(Ordering::Relaxed) {
             continue;
         }
@@ -86,10 +86,11 @@ extern "C" fn fill_gaps() {
             const WHY: &[u8] = b"zonal: the place of a pool's huge pages is taken in a child; it ends\n";
             // SAFETY: writes a constant.
             unsafe { libc::write(libc::STDERR_FILENO, WHY.as_ptr().cast(), WHY.len()) };
-            // SAFETY: ends the process, which would take other memory for the pool's.
+            // SAFETY: ends the process, which would otherwise treat other memory as the pool's.
             unsafe { libc::abort() };
         }
-        // Otherwise the kernel refuses more addresses or mappings. The child may only want to run another program.
+        // Otherwise the kernel refuses more addresses or mappings. The child may only want to execute another
+        // program.
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn gaps_are_filled_once_however_often_the_handler_runs() {
         let mapping = Mapping::new(4096, 4096, Backing::Ordinary).unwrap();
-        // SAFETY: the mapping is the test's; its child has none there.
+        // SAFETY: the mapping belongs to the test; its child has none there.
         let denied =
             unsafe { libc::madvise(mapping.base().as_ptr().cast(), mapping.bytes(), libc::MADV_DONTFORK) };
         assert_eq!(denied, 0);
@@ -118,7 +119,7 @@ mod tests {
     fn what_an_earlier_handler_of_a_child_enters_is_no_gap() {
         let mapping = Mapping::new(4096, 4096, Backing::Ordinary).unwrap();
         let of_child = in_a_child(false, || {
-            // As if the handler that fills gaps came now: the place is taken, by the child's own.
+            // Simulates the handler that fills gaps running now: the range is taken, by the child's own mapping.
             let own = NotCopied::enter(mapping.base(), mapping.bytes());
             fill_gaps();
             !own.is_gap()

@@ -1,10 +1,11 @@
-//! Tells a process from the children that `fork` makes of it.
+//! Distinguishes a process from the children that `fork` makes of it.
 //!
-//! A number stands in a page that the kernel fills with zeros in a child; whoever finds zero there gives itself
-//! the next number. Process ids would not do: in namespaces of their own, parent and child may both be
-//! process 1. Where the kernel has no such page, `fork` of the C library zeroes the word, after what handlers of the
-//! program do that were there before. Neighbours:
-//! `threads/presence.rs` asks whose threads they are, `not_copied.rs` what else a child has to do first. Source: Linux `madvise(2)` (`MADV_WIPEONFORK`), `pthread_atfork(3)`.
+//! The number of a process is stored in a page that the kernel fills with zeros in a child. A process that finds
+//! zero there gives itself the next number. Process ids are not enough: in separate namespaces parent and child may
+//! both be process 1. Where the kernel does not support such a page, a handler of the C library's `fork` zeroes the
+//! word, after handlers that the program registered earlier. Neighbours: `threads/presence.rs` checks which process
+//! has a pool's threads, `memory/not_copied.rs` does other work in a new child. Source: Linux `madvise(2)`
+//! (`MADV_WIPEONFORK`), `pthread_atfork(3)`.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
@@ -16,12 +17,12 @@ use super::page_sizes::os_page_bytes;
 pub(crate) struct Origin(u64);
 
 impl Origin {
-    /// This process.
+    /// Returns this process.
     pub(crate) fn here() -> Self {
         Self(number())
     }
 
-    /// Its number, which is not zero.
+    /// Returns its number, which is not zero.
     pub(super) const fn number(self) -> u64 {
         self.0
     }
@@ -32,17 +33,17 @@ impl Origin {
     }
 }
 
-/// Where the number stands if no page could be had; a child's is then zeroed by hand.
+/// Holds the number if no such page is available; a handler zeroes it in a child.
 static WITHOUT_PAGE: AtomicU64 = AtomicU64::new(0);
-/// The word that is zero in a new child.
+/// Points to the word that is zero in a new child.
 static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
-/// The last number given, by this process or those it is a child of.
+/// Last number assigned, by this process or its ancestors.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// The number of this process: other than that of any process it is a child of.
+/// Returns the number of this process, which differs from that of every ancestor.
 fn number() -> u64 {
     let word = word();
-    // Relaxed throughout: a process changes its number once, before it can ask for it twice.
+    // Relaxed throughout: a process changes its number once, before it can read it twice.
     let number = word.load(Ordering::Relaxed);
     if number != 0 {
         return number;
@@ -63,30 +64,32 @@ fn word() -> &'static AtomicU64 {
     unsafe { &*word }
 }
 
-/// Makes the word, and sees to the children.
+/// Creates the word, and registers the handlers for children.
 #[cold]
 fn first_word() -> &'static AtomicU64 {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
-    // SAFETY: they read and write atomics.
+    // SAFETY: the handlers read and write atomics.
     unsafe { around_forks(Some(note_the_number), forget_the_number, &IS_DONE) };
     let page = wiped_page();
     let ours = page.unwrap_or((&raw const WITHOUT_PAGE).cast_mut());
-    // Release: the page is mapped. Acquire: another thread's page may be mapped before.
+    // Release: pairs with the acquire loads of `WORD`, so the page is seen mapped. Acquire: pairs with the release
+    // of another thread that mapped its page first.
     match WORD.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: a static, or a page that stays mapped from now on.
         Ok(_) => unsafe { &*ours },
         Err(others) => {
             if let Some(page) = page {
-                // SAFETY: mapped by this call, and shown to nobody.
+                // SAFETY: mapped by this call, and not published.
                 unsafe { libc::munmap(page.cast(), os_page_bytes()) };
             }
-            // SAFETY: as above, for the thread that was faster.
+            // SAFETY: as above, for the page of the thread that was faster.
             unsafe { &*others }
         }
     }
 }
 
-/// A page of zeros that is one of zeros again in each child; `None` where the kernel has none (before 4.14).
+/// Maps a page of zeros that becomes zero again in each child; `None` where the kernel does not support it (before
+/// 4.14).
 fn wiped_page() -> Option<*mut AtomicU64> {
     let (bytes, access) = (os_page_bytes(), libc::PROT_READ | libc::PROT_WRITE);
     // SAFETY: a new mapping.
@@ -99,52 +102,54 @@ fn wiped_page() -> Option<*mut AtomicU64> {
     if unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } == 0 {
         return Some(page.cast());
     }
-    // SAFETY: as above, and nobody knows of it.
+    // SAFETY: as above, and not published.
     unsafe { libc::munmap(page, bytes) };
     None
 }
 
-/// What the C library calls around each fork.
+/// A function that the C library calls around each fork.
 type Handler = unsafe extern "C" fn();
 
-/// Has `before` called ahead of each fork of the C library from now on, and `first` in the child; `is_done`
-/// remembers that it was asked for. Twice does no harm, and a lock that a child finds locked would.
+/// Registers `before` to be called before each later fork of the C library, and `first` in the child; `is_done`
+/// records that they are registered. Registering twice is harmless, whereas a lock might be held when a child is
+/// made.
 ///
 /// # Safety
-/// Both do only what a signal handler may, any number of times.
+/// Both handlers do only what is async-signal-safe, and may run any number of times.
 pub(super) unsafe fn around_forks(before: Option<Handler>, first: Handler, is_done: &AtomicBool) {
     if !is_done.load(Ordering::Acquire) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the same.
         let failed = unsafe { libc::pthread_atfork(before, None, Some(first)) };
         assert!(failed == 0, "no memory to note what a child has to do: error {failed}");
         is_done.store(true, Ordering::Release); // pairs with the acquire above
     }
 }
 
-/// The number of the process that made the fork under way, or made this process by one; zero if it had none.
+/// Number of the process that makes the current fork, or that made this process by one; zero if it had none.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 
-/// In a child, within its handlers: the process that made it.
+/// Returns, in the handlers of a child, the process that made it.
 pub(super) fn noted_parent() -> Option<Origin> {
     // Relaxed: stored by the thread that made the fork.
     Some(NOTED.load(Ordering::Relaxed)).filter(|&number| number != 0).map(Origin)
 }
 
 extern "C" fn note_the_number() {
-    // Where there is a word, a child that has not asked yet asks for its number now: it could be asked for while the
-    // fork is under way, and its child would not know of whom it is.
+    // If there is a word, a child that has not read its number yet does so now. Otherwise another thread could
+    // assign the number during the fork, and the new child would not know its parent.
     let number = if WORD.load(Ordering::Acquire).is_null() { 0 } else { number() };
     NOTED.store(number, Ordering::Relaxed); // relaxed: forks of two threads at once note the same
 }
 
-/// Where the kernel did not, as emulators of it do not. A number that an earlier handler of the child asked for is
-/// the child's own, unless there is no page: it was its parent's then, and earlier handlers must not ask.
+/// Zeroes the word where the kernel did not, as under some emulators. A number that an earlier handler assigned in
+/// the child belongs to the child. The exception is a kernel without such pages: the number is the parent's then,
+/// so earlier handlers must not read it.
 extern "C" fn forget_the_number() {
     WITHOUT_PAGE.store(0, Ordering::Relaxed);
     let noted = NOTED.load(Ordering::Relaxed);
-    // SAFETY: null before the first number was asked for, and since then a word that stays.
+    // SAFETY: null before the first number was assigned, and since then a word that is never unmapped.
     if let Some(word) = unsafe { WORD.load(Ordering::Acquire).as_ref() } {
-        // An error: it is not the parent's.
+        // If this fails, the number is not the parent's.
         word.compare_exchange(noted, 0, Ordering::Relaxed, Ordering::Relaxed).ok();
     }
 }
@@ -153,16 +158,17 @@ extern "C" fn forget_the_number() {
 pub(super) mod tests {
     use super::*;
 
-    /// How a child ends that was made by `fork`, or by the system call `alone`: 0 when `child` holds.
+    /// Returns the wait status of a child made by `fork`, or by the bare system call if `alone`: 0 when `child`
+    /// returns true.
     pub(crate) fn in_a_child(alone: bool, child: impl FnOnce() -> bool) -> i32 {
         let fork = || match alone {
-            // SAFETY: in the child only `child` runs, which touches atomics alone, and then `_exit`.
+            // SAFETY: the child runs only `child`, which accesses only atomics, and then `_exit`.
             true => unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 },
             // SAFETY: as above.
             false => unsafe { libc::fork() },
         };
         match fork() {
-            // SAFETY: ends this process.
+            // SAFETY: ends this process, the child.
             0 => unsafe { libc::_exit(i32::from(!child())) },
             id => {
                 let mut status = -1;

@@ -1,9 +1,9 @@
 //! The sizes of the pages that the kernel maps.
 
-/// Bytes of the huge pages that are asked for.
+/// Bytes of a huge page that pools use.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Bytes of an ordinary page of the running kernel.
+/// Returns the bytes of an ordinary page of the running kernel.
 pub(crate) fn os_page_bytes() -> usize {
     // SAFETY: no preconditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

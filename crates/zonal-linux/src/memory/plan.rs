@@ -1,7 +1,8 @@
 //! How much of a pool each zone gets.
 //!
-//! Nodes share in whole 2 MiB pieces, so that huge pages fit, or in pieces of 64 frames where there
-//! are fewer of those than nodes; the zones of a node share its part in frames. Neighbours: `split.rs` cuts, `zones.rs` maps what is planned here.
+//! Nodes share the pool in units of 2 MiB, so that huge pages fit, or in units of 64 frames if there are fewer 2
+//! MiB units than nodes. The zones of a node share its part frame by frame. Neighbours: `memory/split.rs` computes
+//! shares, `memory/zones.rs` maps what is planned here.
 
 use zonal::units::{NodeId, PageCount, ZoneKind};
 
@@ -10,10 +11,10 @@ use super::split::split;
 use crate::error::PoolError;
 use crate::topology::{Topology, ZoneShare};
 
-/// Frames of the smallest part of a node: its zones must share them.
+/// Frames of the smallest unit that a node gets; its zones must share it.
 const SMALL_PIECE: u64 = 64;
 
-/// One zone's part of a pool; never empty.
+/// One zone's share of a pool; never empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ZonePlan {
     pub(crate) node: NodeId,
@@ -21,8 +22,8 @@ pub(crate) struct ZonePlan {
     pub(crate) frames: PageCount,
 }
 
-/// Cuts `asked` bytes, rounded down to whole pieces, into frames of `page_bytes` for each zone of
-/// `topology` that has a weight; ascending as the topology's.
+/// Splits `asked` bytes, rounded down to whole units, into frames of `page_bytes` for each zone of `topology` that
+/// has a weight, in the topology's order.
 pub(crate) fn plan(topology: &Topology, asked: u64, page_bytes: u32) -> Result<Vec<ZonePlan>, PoolError> {
     let page_bytes = u64::from(page_bytes);
     let small = page_bytes * SMALL_PIECE;

@@ -1,7 +1,8 @@
-//! What all pools of this process may come to use together.
+//! How much memory all pools of this process together may come to use.
 //!
-//! The kernel promises nobody ordinary memory before it is touched, so that each pool alone may fit while all
-//! of them do not. Neighbours: `zones.rs` counts its pool in, `pool/builder.rs` compares and warns.
+//! The kernel does not reserve ordinary memory before it is touched, so each pool may fit alone although all of
+//! them together do not. Neighbours: `memory/zones.rs` adds its pool's memory, `pool/builder.rs` compares and
+//! warns.
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
@@ -10,10 +11,10 @@ use super::mapping::resident_bytes;
 use super::range_list::{Entered, RangeList};
 use crate::topology::limits::Available;
 
-/// Addresses of all pools that live, those of a parent included of which a child has copies.
+/// Address ranges of all existing pools, including a parent's pools of which a child has copies.
 static RANGES: RangeList<()> = RangeList::new();
 
-/// Memory that a pool may use, counted while this lives.
+/// Memory that a pool may use, counted while this value exists.
 #[derive(Debug)]
 pub(super) struct Promised {
     _ranges: Box<[Entered<()>]>,
@@ -23,23 +24,23 @@ impl Promised {
     pub(super) fn count(ranges: impl Iterator<Item = Range<usize>>) -> Self {
         let ranges = ranges.filter(|range| !range.is_empty());
         let _ranges = ranges.map(|range| RANGES.enter(range, |()| ())).collect();
-        // Of two pools built at the same time, the one whose fence comes later finds the other's ranges.
+        // Of two pools built at the same time, the one whose fence (SeqCst) comes later finds the other's ranges.
         fence(Ordering::SeqCst);
         Self { _ranges }
     }
 }
 
-/// What all pools together may use, and what they can have in all, if that is less. The pool that asks has been
-/// counted.
+/// Returns what all pools together may use, and what they can have in total, if that is less. The calling pool is
+/// already counted.
 ///
-/// `now` is what is available: less than `before`, where other pools have taken memory since.
+/// `now` returns what is available now; that is less than `before` if other pools have used memory since.
 pub(crate) fn excess(before: Available, now: impl FnOnce() -> Available) -> Option<(u64, u64)> {
     let all: Vec<Range<usize>> = RANGES.ranges().map(|(range, ())| range).collect();
     let total: usize = all.iter().map(Range::len).sum();
     if total as u64 <= before.bytes {
         return None;
     }
-    // What pools have already is not among what is available.
+    // The memory that pools already use is not part of what is available.
     let resident: usize = all.into_iter().map(resident_bytes).sum();
     let most = now().bytes.saturating_add(resident as u64);
     (total as u64 > most).then_some((total as u64, most))
@@ -58,12 +59,12 @@ mod tests {
     const THREADS: usize = 3;
     const ROUNDS: usize = 3000;
 
-    /// Bytes promised, with those of other tests' pools.
+    /// Returns the bytes that all pools may use, including those of other tests.
     fn total() -> u64 {
         RANGES.ranges().map(|(range, ())| range.len() as u64).sum()
     }
 
-    /// Of ranges counted by threads at the same time, each is in the sum until it goes.
+    /// Whether ranges counted by concurrent threads are each in the sum until they are dropped.
     fn threads_count_at_once() -> bool {
         let before = total();
         let counts = |thread: usize| {
@@ -95,9 +96,9 @@ mod tests {
 
     #[test]
     fn threads_of_a_child_are_all_counted() {
-        let _of_parent = Origin::here(); // as pools do
+        let _of_parent = Origin::here(); // // as pools do
         let own = Promised::count(once(1 << 12..2 << 12));
-        // Its parent's pools are the child's too, until it lets go of its copy.
+        // The parent's pools are also the child's, until it drops its copies.
         let of_parent = || {
             let before = total();
             // SAFETY: the child ends without using it again.

@@ -1,13 +1,13 @@
-//! Lists of address ranges that a child made by `fork` can walk, whatever other threads of its parent did.
+//! Lists of address ranges that a child made by `fork` can walk, whatever other threads of its parent were doing.
 //!
-//! Entries are claimed and freed by single stores and are never given back to the heap, so there is no lock that
-//! a child could find locked. Neighbours: `not_copied.rs` and `promised.rs` have a list each.
+//! Entries are acquired and released by single stores and are never freed to the heap, so a child cannot find a
+//! held lock. Neighbours: `memory/not_copied.rs` and `memory/promised.rs` have one list each.
 
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Ranges that are in use, each with a note.
+/// Ranges in use, each with a note.
 #[derive(Debug)]
 pub(super) struct RangeList<T: 'static> {
     first: AtomicPtr<Entry<T>>,
@@ -26,19 +26,19 @@ struct Entry<T: 'static> {
 #[derive(Debug)]
 pub(super) struct Entered<T: 'static>(&'static Entry<T>);
 
-// SAFETY: `next` never changes once others know of the entry, and what it points to is never freed.
+// SAFETY: `next` never changes once the entry is published, and what it points to is never freed.
 unsafe impl<T: Sync> Sync for Entry<T> {}
 
 impl<T: Default + Sync> RangeList<T> {
-    /// A list without ranges.
+    /// Makes an empty list.
     pub(super) const fn new() -> Self {
         Self { first: AtomicPtr::new(null_mut()) }
     }
 
-    /// Notes a range that does not begin at address zero; `prepare` sets what is noted of it.
+    /// Enters a range that does not begin at address zero; `prepare` sets its note.
     pub(super) fn enter(&self, range: Range<usize>, prepare: impl FnOnce(&T)) -> Entered<T> {
         assert!(range.start != 0 && !range.is_empty(), "no range to note");
-        // Acquire pairs with the release of the one that freed the entry: its stores come before ours.
+        // Acquire: pairs with the release in `drop`, so the stores of the previous user come before ours.
         let claim = |entry: &Entry<T>| {
             entry.start.compare_exchange(0, range.start, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
@@ -48,7 +48,8 @@ impl<T: Default + Sync> RangeList<T> {
         Entered(entry)
     }
 
-    /// The ranges that are in use. One that comes or goes meanwhile may appear with the start of another.
+    /// Returns the ranges in use. A range that is entered or dropped meanwhile may appear with the start of
+    /// another.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, &'static T)> {
         self.entries().filter_map(|entry| {
             let bytes = entry.bytes.load(Ordering::Acquire);
@@ -58,13 +59,13 @@ impl<T: Default + Sync> RangeList<T> {
     }
 
     fn entries(&self) -> impl Iterator<Item = &'static Entry<T>> + use<T> {
-        // Acquire pairs with the exchange in `push`. SAFETY: entries are never freed.
+        // Acquire: pairs with the exchange in `push`. SAFETY: entries are never freed.
         let first = unsafe { self.first.load(Ordering::Acquire).as_ref() };
         // SAFETY: as above.
         std::iter::successors(first, |entry| unsafe { entry.next.as_ref() })
     }
 
-    /// A new entry, claimed for the range from `start`.
+    /// Adds a new entry, already in use for the range from `start`.
     fn push(&self, start: usize) -> &'static Entry<T> {
         let entry = Box::into_raw(Box::new(Entry {
             start: AtomicUsize::new(start),
@@ -72,7 +73,7 @@ impl<T: Default + Sync> RangeList<T> {
             note: T::default(),
             next: self.first.load(Ordering::Acquire),
         }));
-        // SAFETY: just made, never freed, and nobody else knows of it yet.
+        // SAFETY: just made, never freed, and not published yet.
         let next = |first| unsafe { (*entry).next = first };
         loop {
             // SAFETY: as above.
@@ -87,7 +88,7 @@ impl<T: Default + Sync> RangeList<T> {
 }
 
 impl<T> Entered<T> {
-    /// What is noted of the range.
+    /// Returns the note of the range.
     pub(super) const fn note(&self) -> &'static T {
         &self.0.note
     }
@@ -95,7 +96,7 @@ impl<T> Entered<T> {
 
 impl<T> Drop for Entered<T> {
     fn drop(&mut self) {
-        self.0.bytes.store(0, Ordering::Relaxed); // seen by the next to claim it, by the release below
+        self.0.bytes.store(0, Ordering::Relaxed); // // relaxed: published by the release store below
         self.0.start.store(0, Ordering::Release);
     }
 }

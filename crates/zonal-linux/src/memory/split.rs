@@ -1,8 +1,8 @@
-//! Cuts a pool into shares: in proportion, exact in sum, and nothing for nobody.
+//! Splits a pool into shares: proportional, exact in sum, and at least one unit for every positive weight.
 
-/// Splits `total` units in proportion to `weights`: floors, then the largest remainders get one
-/// more, ties to the first. A positive weight gets at least one unit, at the cost of the largest
-/// share. Gives `None` when there are fewer units than positive weights, or no weight at all.
+/// Splits `total` units in proportion to `weights`. Each part is rounded down, then the largest remainders get one
+/// unit more, with ties going to the first. A positive weight gets at least one unit, taken from the largest part.
+/// Returns `None` when there are fewer units than positive weights, or no positive weight.
 ///
 /// Equation: the parts add up to `total`, and a part is zero exactly where its weight is.
 pub(super) fn split(total: u64, weights: &[u64]) -> Option<Vec<u64>> {

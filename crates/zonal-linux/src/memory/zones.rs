@@ -1,8 +1,8 @@
-//! The memory of a pool: one mapping for each zone, and the way between frames and addresses.
+//! The memory of a pool: one mapping for each zone, and the conversion between frames and addresses.
 //!
-//! A frame's number is its address divided by the page size: both ways are arithmetic, and frames
-//! of different pools never look alike. Neighbours: `mapping.rs` talks to the kernel, `plan.rs`
-//! says how large zones are, `pool/platform.rs` shows frame contents to the allocator.
+//! A frame's number is its address divided by the page size, so both conversions are arithmetic, and frames of
+//! different pools have different numbers. Neighbours: `memory/mapping.rs` makes the system calls, `memory/plan.rs`
+//! decides how large zones are, `pool/platform.rs` passes frame contents to the allocator.
 
 use std::io;
 use std::ptr::NonNull;
@@ -17,40 +17,41 @@ use super::plan::ZonePlan;
 use super::promised::Promised;
 use crate::error::{PoolError, Warning, Warnings};
 
-/// Zones start aligned for blocks of at least this order: the core's metadata of a zone begins there.
+/// Zones are aligned to blocks of at least this order, because the core's metadata of a zone begins at such a
+/// boundary.
 const ALIGN_ORDER: u8 = 12;
 
-/// Which huge pages back a pool.
+/// The kind of huge pages that back a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HugePages {
-    /// None, not even where the kernel would use them unasked.
+    /// None, not even where the kernel would use them without a request.
     Never,
-    /// Those that the kernel puts together by itself.
+    /// Transparent huge pages, which the kernel assembles by itself.
     #[default]
     Transparent,
-    /// Those of the kernel's reserve (`vm.nr_hugepages`), taken at once; transparent ones where the
-    /// reserve does not suffice, with a [`Warning`].
+    /// Pages of the kernel's reserve (`vm.nr_hugepages`), populated at once. Where the reserve is too small,
+    /// transparent ones are used, with a [`Warning`].
     ///
-    /// A child made by `fork` gets no copy of them: the reserve is promised to its parent alone. Any access there
-    /// ends the child by `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) gives `None`, and taking frames as
-    /// memory panics. Handles may be dropped. In children made past the C library's `fork`, by `_Fork` or the
-    /// bare system call, and in those that may have no more addresses (`RLIMIT_AS` was lowered), the addresses of
-    /// frames that are held already may come to be of other memory. A handler for
-    /// children that the program set up (`pthread_atfork`) before its first such pool must not map memory that it
-    /// keeps: where that takes the place of the pool's, the child is ended.
+    /// A child made by `fork` gets no copy of them, because the reserve covers only its parent. Any access in the
+    /// child kills it with `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) returns `None`, and allocating
+    /// [`Frames`](crate::Frames) panics. Handles may be dropped. In children not made by the C library's `fork`
+    /// (made by `_Fork` or the bare system call), and in those that the kernel refuses more addresses (`RLIMIT_AS`
+    /// was lowered), other memory may later be mapped at the addresses of frames that the child already holds. A
+    /// handler for children that the program registered (`pthread_atfork`) before its first such pool must not map
+    /// memory that it keeps: if that memory is at the pool's addresses, the child is aborted.
     Explicit,
 }
 
 /// Whether memory is bound to its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Binding {
-    /// Zones lie on the nodes they belong to.
+    /// Each zone to the node it belongs to.
     ToNodes,
-    /// There is nothing to choose: one node, or emulated ones.
+    /// Nothing, because there is only one node, or nodes are emulated.
     None,
 }
 
-/// How zones are to be mapped.
+/// How zones are mapped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) page_bytes: u32,
@@ -66,11 +67,11 @@ pub(crate) struct ZoneMemory {
     pub(crate) kind: ZoneKind,
     pub(crate) range: FrameRange,
     pub(crate) mapping: Mapping,
-    /// Whether the mapping has been backed already.
+    /// Whether the mapping is already populated.
     pub(crate) populated: bool,
 }
 
-/// Where a range begins and ends, in whole pieces of the kernel's memory within its zone.
+/// The first and the last unit of the kernel's memory, within the zone, that a range overlaps.
 struct Parts {
     first: FrameRange,
     last: FrameRange,
@@ -80,18 +81,18 @@ struct Parts {
 #[derive(Debug)]
 pub(crate) struct PoolMemory {
     page_bytes: usize,
-    /// As planned: ascending by node and kind.
+    /// In the planned order: ascending by node and kind.
     zones: Box<[ZoneMemory]>,
-    /// Places in `zones`, ascending by address.
+    /// Indices into `zones`, ascending by address.
     by_address: Box<[u16]>,
-    /// Whether all was backed before use, and what comes back is to be, too.
+    /// Whether all memory was populated before use, and memory coming online must be populated too.
     pub(crate) is_prefaulted: bool,
-    /// Of what is not backed from the start.
+    /// Counts the memory that is not populated from the start.
     _promised: Promised,
 }
 
 impl PoolMemory {
-    /// Address of a frame of this pool; `None` in a child made by `fork` that has no copy of it.
+    /// Returns the address of a frame of this pool; `None` in a child made by `fork` that has no copy of it.
     #[inline]
     pub(crate) fn pointer(&self, frame: Pfn) -> Option<NonNull<u8>> {
         let zone = self.zone_of(frame).filter(|zone| !zone.mapping.is_gap())?;
@@ -100,7 +101,7 @@ impl PoolMemory {
         Some(unsafe { zone.mapping.base().add(offset) })
     }
 
-    /// The frame that holds `address`.
+    /// Returns the frame that contains `address`.
     pub(crate) fn frame(&self, address: *const u8) -> Option<Pfn> {
         let frame = Pfn::new((address as usize / self.page_bytes) as u64);
         self.zone_of(frame).map(|_| frame)
@@ -114,7 +115,7 @@ impl PoolMemory {
         (frame < zone.range.end()).then_some(zone)
     }
 
-    /// Maps what is planned.
+    /// Maps the planned zones.
     pub(crate) fn map(
         plans: &[ZonePlan],
         manner: Manner,
@@ -133,28 +134,28 @@ impl PoolMemory {
         Ok(Self { page_bytes, zones, by_address, is_prefaulted: false, _promised })
     }
 
-    /// The zones, as planned.
+    /// Returns the zones, in the planned order.
     pub(crate) fn zones(&self) -> &[ZoneMemory] {
         &self.zones
     }
 
-    /// Bytes of a frame.
+    /// Returns the size of a frame in bytes.
     pub(crate) const fn page_bytes(&self) -> usize {
         self.page_bytes
     }
 
-    /// Length of `frames` in bytes.
+    /// Returns the length of `frames` in bytes.
     pub(crate) const fn bytes(&self, frames: PageCount) -> usize {
         frames.get() as usize * self.page_bytes
     }
 
-    /// Gives the memory behind `range` to the kernel: it lies in one zone, and all of it is offline.
+    /// Returns the memory of `range` to the kernel. The range is in one zone, and all of it is offline.
     ///
-    /// Explicit huge pages go as a whole, once nothing in them is online: `online` says how many frames of a
-    /// range are. What goes may so be more than `range`.
+    /// Explicit huge pages are returned as a whole, once no frame in them is online: `online` returns how many
+    /// frames of a range are. More than `range` may therefore be returned.
     ///
     /// # Errors
-    /// How many frames the kernel keeps, and why.
+    /// The number of frames whose memory the kernel keeps, and why.
     pub(crate) fn discard(
         &self,
         range: FrameRange,
@@ -169,7 +170,7 @@ impl PoolMemory {
         if start < end {
             let offset = start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
             let count = end.offset_from(start).unwrap_or(PageCount::ZERO);
-            // The last huge page may be larger than what is left of the zone.
+            // The last huge page may extend past the end of the zone.
             let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
             zone.mapping.discard(self.bytes(offset), bytes).map_err(|why| (range.count, why))?;
         }
@@ -184,9 +185,9 @@ impl PoolMemory {
         }
     }
 
-    /// Takes memory for `range`, which lies in one zone, from the kernel, where it would not come by itself, or too
-    /// late: a reserve of huge pages that has run out would end the process at the first access. Does nothing
-    /// for a range that cannot come online.
+    /// Populates `range`, which is in one zone, where memory would not come on first use, or where a failure must
+    /// be found now: with explicit huge pages, the first access would kill the process if the reserve has run out.
+    /// Does nothing for a range that cannot come online.
     pub(crate) fn mark_allocated_again(
         &self,
         range: FrameRange,
@@ -202,7 +203,7 @@ impl PoolMemory {
         let count = parts.last.end().offset_from(parts.first.start).unwrap_or(PageCount::ZERO);
         let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
         let populated = zone.mapping.populate_or_touch(self.bytes(offset), bytes);
-        // All or nothing; should this fail too, memory that nobody uses stays.
+        // All or nothing; if the discard fails too, unused memory stays populated.
         populated.inspect_err(|_| _ = self.discard(range, online))
     }
 
@@ -211,7 +212,7 @@ impl PoolMemory {
         Ok(zone.filter(|_| range.count > PageCount::ZERO).ok_or(io::ErrorKind::InvalidInput)?)
     }
 
-    /// The first and the last piece of the kernel's memory that `range` has a part of.
+    /// Returns the first and the last unit of the kernel's memory that `range` overlaps.
     fn parts(&self, zone: &ZoneMemory, range: FrameRange) -> Parts {
         let frames = (zone.mapping.unit() / self.page_bytes).max(1) as u64;
         let part = |frame: Pfn| {
@@ -223,10 +224,10 @@ impl PoolMemory {
         Parts { first: part(range.start), last: part(Pfn::new(range.end().get() - 1)) }
     }
 
-    /// Addresses of the eight-byte words of `count` frames from `first`.
+    /// Returns the addresses of the eight-byte words of `count` frames from `first`.
     fn words(&self, first: Pfn, count: PageCount) -> impl Iterator<Item = NonNull<u64>> {
         let zone = self.zone_of(first).expect("the allocator only names frames it manages");
-        // What a child has no copy of nobody can see, and is never handed out as memory.
+        // A child without a copy cannot read these frames, and they are never returned as memory there.
         let there = if zone.mapping.is_gap() { 0 } else { count.get() };
         let frames = (0..there).map(move |at| first.plus(PageCount::new(at)));
         frames.flat_map(|frame| {
@@ -238,8 +239,8 @@ impl PoolMemory {
     }
 }
 
-// The allocator asks only about frames that it holds itself. Accesses are volatile all the same:
-// finding somebody's store after free is what the poison is for.
+// The allocator reads and writes only frames that it holds itself. The accesses are volatile all the same, because
+// the poison exists to detect stores after free by other code.
 impl FrameContents for PoolMemory {
     fn fill(&self, first: Pfn, count: PageCount, pattern: u64) {
         for word in self.words(first, count) {
@@ -277,7 +278,7 @@ impl ZoneMemory {
     }
 }
 
-/// Taken at once: a reserve that runs out under a page fault would kill the process.
+/// Maps and populates explicit huge pages; if the reserve ran out at a page fault, the process would be killed.
 fn explicit_mapping(bytes: usize, align: usize, plan: &ZonePlan, manner: Manner) -> io::Result<Mapping> {
     let mapping = Mapping::new(bytes, align, Backing::Huge)?;
     if manner.binding == Binding::ToNodes {
@@ -304,7 +305,7 @@ fn ordinary_mapping(
         bind_or_warn(&mapping, plan.node, warnings);
     }
     match manner.huge_pages {
-        // A kernel without huge pages also refuses to be told not to use them.
+        // A kernel without huge pages also refuses advice not to use them.
         HugePages::Never => mapping.advise(Transparent::Unwanted).unwrap_or(()),
         HugePages::Transparent | HugePages::Explicit => {
             if let Some(reason) = transparent_refused(mapping.advise(Transparent::Wanted)) {
@@ -315,14 +316,14 @@ fn ordinary_mapping(
     Ok(mapping)
 }
 
-/// Binds `mapping` to `node`, or says that it is not.
+/// Binds `mapping` to `node`, or adds a warning that it is not bound.
 pub(super) fn bind_or_warn(mapping: &Mapping, node: NodeId, warnings: &mut Warnings) {
     if let Err(why) = mapping.bind(node) {
         warnings.add(Warning::NotBound { nodes: vec![node], reason: why.to_string() });
     }
 }
 
-/// Why advice for transparent huge pages has no effect, if so: refused, or switched off.
+/// Returns why advice for transparent huge pages has no effect, if it has none: refused, or switched off.
 fn transparent_refused(advised: io::Result<()>) -> Option<String> {
     if let Err(why) = advised {
         return Some(why.to_string());
@@ -342,7 +343,8 @@ fn no_huge_pages(plan: &ZonePlan, bytes: usize, manner: Manner, why: &io::Error)
     }
 }
 
-/// Huge pages of the kernel's reserve that are free, on a node or on all; `None` where the kernel does not say.
+/// Returns the free huge pages of the kernel's reserve, on one node or on all; `None` where the kernel does not
+/// report them.
 pub(crate) fn free_huge_pages(node: Option<NodeId>) -> Option<u64> {
     let dir = node.map_or("/sys/kernel/mm".into(), |node| format!("/sys/devices/system/node/node{node}"));
     let free = std::fs::read_to_string(format!("{dir}/hugepages/hugepages-2048kB/free_hugepages"));
@@ -416,7 +418,7 @@ mod tests {
         memory.fill(memory.zones()[0].range.start, PageCount::new(1), 1);
     }
 
-    /// A node that this machine does not have is refused by the kernel itself.
+    /// Uses a node that this machine does not have, which the kernel itself refuses.
     #[test]
     fn memory_that_cannot_be_bound_is_a_warning_and_works() {
         let plan = ZonePlan {

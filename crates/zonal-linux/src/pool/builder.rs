@@ -1,7 +1,7 @@
-//! Building a pool: what can be chosen, and the steps from there to running.
+//! Building a pool: the options, and the steps from options to a running pool.
 //!
-//! Neighbours: `topology`, `topology/limits.rs`, `memory/plan.rs`, `memory/zones.rs`, `prefault.rs` and `core.rs`
-//! are the steps, in this order.
+//! Neighbours: `topology`, `topology/limits.rs`, `memory/plan.rs`, `memory/zones.rs`, `pool/prefault.rs` and
+//! `pool/core.rs` are the steps, in this order.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -22,27 +22,27 @@ use crate::sequences::Sequences;
 use crate::topology::Topology;
 use crate::topology::limits;
 
-/// Size of a pool when nothing is said, where the machine has twice as much.
+/// Default size of a pool, on machines with at least twice as much memory available.
 const SIZE_DEFAULT: u64 = 1 << 30;
 
 impl Pool {
-    /// Choices for a pool.
+    /// Returns a builder with the default options.
     pub fn builder() -> PoolBuilder<'static> {
         PoolBuilder::default()
     }
 }
 
-/// When a pool's memory is taken from the kernel.
+/// When a pool obtains its memory from the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Prefault {
-    /// Frame by frame, when they are first used.
+    /// Frame by frame, on first use.
     #[default]
     OnUse,
-    /// All of it, before the pool can be used; and what was offline, before it comes back.
+    /// All of it, before the pool can be used; offline memory is backed again before it comes online.
     AtOnce,
 }
 
-/// Which machine the pool is built over.
+/// The machine a pool is built over.
 #[derive(Clone, Debug, Default)]
 enum Source {
     #[default]
@@ -51,7 +51,7 @@ enum Source {
     Given(Topology),
 }
 
-/// The choices for a [`Pool`]; each can be left at its default.
+/// Options for a [`Pool`]; each has a default.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct PoolBuilder<'a> {
@@ -81,13 +81,13 @@ impl Default for PoolBuilder<'_> {
 }
 
 impl<'a> PoolBuilder<'a> {
-    /// Bytes of memory, rounded down to whole pieces of 2 MiB for each node, or of 64 frames where that
-    /// leaves a node without. Default: 1 GiB, or half of what is available where that is less.
+    /// Sets the size of the pool in bytes, rounded down to a multiple of 2 MiB on each node, or of 64 frames where
+    /// that would leave a node without memory. Default: 1 GiB, or half of the available memory if that is less.
     pub fn size(self, bytes: u64) -> Self {
         Self { size: Some(bytes), ..self }
     }
 
-    /// Takes memory from these nodes alone. Default: all.
+    /// Uses memory of these nodes only. Default: all nodes.
     pub fn nodes(self, nodes: impl IntoIterator<Item = NodeId>) -> Self {
         Self { nodes: nodes.into_iter().collect(), ..self }
     }
@@ -97,13 +97,12 @@ impl<'a> PoolBuilder<'a> {
         Self { source: Source::Fake(count), ..self }
     }
 
-    /// Builds over this machine. Default: the live one.
+    /// Builds the pool over this topology. Default: the live one.
     pub fn topology(self, topology: Topology) -> Self {
         Self { source: Source::Given(topology), ..self }
     }
 
-    /// Emulates a machine that was read, captured or taken from a preset; see
-    /// [`Topology::of_machine`].
+    /// Emulates a machine that was read, captured or loaded from a preset; see [`Topology::of_machine`].
     ///
     /// # Errors
     /// When the machine has no CPU.
@@ -111,22 +110,22 @@ impl<'a> PoolBuilder<'a> {
         Ok(self.topology(Topology::of_machine(model)?))
     }
 
-    /// The allocator's own settings.
+    /// Sets the allocator's own settings.
     pub fn config(self, config: Config) -> Self {
         Self { config, ..self }
     }
 
-    /// Which huge pages back the pool. Default: [`HugePages::Transparent`].
+    /// Sets which huge pages back the pool. Default: [`HugePages::Transparent`].
     pub fn huge_pages(self, huge_pages: HugePages) -> Self {
         Self { huge_pages, ..self }
     }
 
-    /// When memory is taken from the kernel. Default: [`Prefault::OnUse`].
+    /// Sets when memory is obtained from the kernel. Default: [`Prefault::OnUse`].
     pub fn prefault(self, prefault: Prefault) -> Self {
         Self { prefault, ..self }
     }
 
-    /// Told how prefaulting goes on; can stop it.
+    /// Sets a callback that receives the progress of prefaulting and can stop it.
     pub fn on_progress<'b>(self, on_progress: OnProgress<'b>) -> PoolBuilder<'b>
     where
         'a: 'b,
@@ -134,28 +133,28 @@ impl<'a> PoolBuilder<'a> {
         PoolBuilder { on_progress, ..self }
     }
 
-    /// Reaches pagesets by locks that are tried, as where the system offers no restartable sequences:
-    /// for debuggers, whose single steps restart a sequence each time, and for comparisons.
+    /// Accesses pagesets with try-locks, as on systems without restartable sequences. This is for debuggers, where
+    /// each single step restarts a sequence, and for comparisons.
     pub fn without_sequences(self) -> Self {
         Self { sequences: Some(Sequences::none()), ..self }
     }
 
-    /// Uses restartable sequences with an area that no kernel looks after, `offset` bytes from the
-    /// thread pointer: for counting instructions in simulators that know of no such areas.
+    /// Uses restartable sequences with an area `offset` bytes from the thread pointer that the kernel does not
+    /// maintain. This is for counting instructions in simulators that do not implement such areas.
     ///
     /// # Safety
-    /// Only the calling thread uses the pool, and at `offset` it has 32 bytes for it alone that
-    /// are laid out as `struct rseq` and say CPU 0.
+    /// Only the calling thread uses the pool, and at `offset` it owns 32 bytes that are laid out as `struct rseq`
+    /// and contain CPU 0.
     #[doc(hidden)]
     pub unsafe fn assume_area(self, offset: isize) -> Self {
         Self { sequences: Some(Sequences::at(offset)), ..self }
     }
 
-    /// Maps the memory, starts the allocator and its threads.
+    /// Maps the memory, and starts the allocator and the pool's threads.
     ///
     /// # Errors
-    /// When more is asked for than there is, when nodes do not exist, when the kernel refuses, or
-    /// when the configuration cannot be used. Nothing stays behind.
+    /// When more memory is requested than is available, when nodes do not exist, when the kernel refuses, or when
+    /// the configuration is invalid. Everything mapped or started so far is released.
     pub fn build(self) -> Result<Pool, PoolError> {
         let mut warnings = Warnings::default();
         let topology = self.resolve_topology()?;
@@ -210,8 +209,8 @@ impl<'a> PoolBuilder<'a> {
         Ok(asked)
     }
 
-    /// Bytes that this pool can have of the reserve of huge pages, on a node or on all: the kernel does not count
-    /// them as available.
+    /// Returns the bytes of the reserve of huge pages that this pool can use, on one node or on all: the kernel
+    /// does not count them as available.
     fn reserve(&self, node: Option<NodeId>) -> u64 {
         match self.huge_pages {
             HugePages::Explicit => free_huge_pages(node).unwrap_or(0) * HUGE_PAGE_BYTES as u64,
@@ -219,7 +218,7 @@ impl<'a> PoolBuilder<'a> {
         }
     }
 
-    /// Memory that is bound to a node must be there.
+    /// Checks that each node has enough available memory for what will be bound to it.
     fn check_rooms(&self, topology: &Topology, plans: &[ZonePlan]) -> Result<(), PoolError> {
         if !topology.can_be_bound() {
             return Ok(());

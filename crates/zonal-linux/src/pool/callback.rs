@@ -1,22 +1,22 @@
-//! Calling the user's code from threads that must live on.
+//! Calls user code from threads that must survive its panics.
 
 use std::any::Any;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A panic of a callback. What it carried is dropped already, or lost if that panicked too.
+/// A panic of a callback. Its payload is already dropped, or leaked if dropping it panicked too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Panicked;
 
-/// Calls the user's code, and keeps its panics from the caller.
+/// Calls user code and catches its panics.
 pub(super) fn contained<R>(call: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(call)).map_err(end)
 }
 
-/// Drops what a panic carried: code of the user's, too.
+/// Drops the payload of a panic, which also runs user code.
 fn end(payload: Box<dyn Any + Send>) -> Panicked {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        mem::forget(another); // this could go on for ever
+        mem::forget(another); // // its destructor may panic again, without end
     }
     Panicked
 }

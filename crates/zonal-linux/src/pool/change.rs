@@ -1,7 +1,7 @@
-//! What can be changed while a pool is in use: CPUs, memory, settings; and acting as a CPU.
+//! Changes to a running pool: CPUs, memory and settings; and acting as a CPU.
 //!
-//! Neighbours: the rules are the core's; this room adds that memory taken offline goes back to the
-//! kernel, and that threads can stand for CPUs of an emulated machine.
+//! Neighbours: the `zonal` crate implements the rules. This file returns the memory of offline frames to the
+//! kernel, and lets threads act as CPUs of an emulated machine (`pool/cpu_map.rs`).
 
 use std::io;
 
@@ -22,43 +22,43 @@ use super::request::PoolPolicy;
 /// Why a thread cannot act as a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ActError {
-    /// Threads of a real machine are where they run.
+    /// The machine is real, and its threads are on the CPUs they run on.
     #[error("the pool is over the real machine; only on an emulated one can a thread act as a CPU")]
     NotEmulated,
-    /// The machine has no such CPU.
+    /// A CPU that the machine does not have.
     #[error("the emulated machine has no CPU {0}")]
     UnknownCpu(CpuId),
 }
 
-/// Why memory did not leave, or not wholly.
+/// Why memory was not taken offline, or not returned to the kernel completely.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
-    /// The range stays online.
+    /// A refusal by the allocator: the range stays online.
     #[error(transparent)]
     Refused(#[from] OnlineError),
-    /// The range is offline, but not all of its memory went back to the kernel.
+    /// A range that is offline, but whose memory was not completely returned to the kernel.
     #[error("the range is offline, but {kept} of its frames keep their memory: {why}")]
     NotReturned {
-        /// How many.
+        /// Number of frames that keep their memory.
         kept: PageCount,
-        /// The reason.
+        /// The kernel's reason.
         why: io::Error,
     },
 }
 
-/// Why memory did not come back.
+/// Why memory did not come online.
 #[derive(Debug, thiserror::Error)]
 pub enum OnlineMemoryError {
-    /// The range is not offline, or not memory of one zone.
+    /// A refusal by the allocator: the range is not offline, or not within one zone.
     #[error(transparent)]
     Refused(#[from] OnlineError),
-    /// The kernel has no memory for it any more; the range stays offline.
+    /// A lack of memory in the kernel; the range stays offline.
     #[error("the range stays offline: the kernel has no memory for it: {0}")]
     NoMemory(io::Error),
 }
 
 impl Pool {
-    /// Lets the calling thread be `cpu` of the emulated machine while the result lives.
+    /// Makes the calling thread act as `cpu` of the emulated machine until the returned guard is dropped.
     ///
     /// # Errors
     /// When the machine is real, or has no such CPU.
@@ -73,27 +73,27 @@ impl Pool {
         Ok(ActingCpu::begin(self.core.platform().key, cpu))
     }
 
-    /// Brings a CPU back.
+    /// Brings a CPU online.
     ///
     /// # Errors
-    /// When there is no such CPU, or it is online.
+    /// When there is no such CPU, or it is already online.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         self.core.allocator().online_cpu(cpu)
     }
 
-    /// Takes a CPU out: its pagesets are drained.
+    /// Takes a CPU offline and drains its pagesets.
     ///
     /// # Errors
-    /// When there is no such CPU, it is offline, or it is the last.
+    /// When there is no such CPU, it is already offline, or it is the last one online.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         self.core.allocator().offline_cpu(cpu)
     }
 
-    /// Brings frames back.
+    /// Brings frames online.
     ///
     /// # Errors
-    /// When the range is not within one zone, or not all of it is offline; or when it lies in explicit huge pages, or
-    /// the pool is prefaulted, and the kernel has no memory for it.
+    /// When the range is not within one zone, or not all of it is offline. Also when the kernel has no memory for
+    /// it, if it is backed by explicit huge pages or the pool is prefaulted.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
         let _alone = self.core.hotplug.lock();
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
@@ -103,14 +103,14 @@ impl Pool {
         Ok(allocator.online_memory(range)?)
     }
 
-    /// Takes frames out and gives their memory back to the kernel. Reclaimers are asked for frames of the
-    /// range that are in use, as long as fewer are after each time.
+    /// Takes frames offline and returns their memory to the kernel. While frames of the range are in use,
+    /// reclaimers are called for them, as long as each call frees some.
     ///
     /// # Errors
-    /// When the range is not within one zone, not all online, or still in use; or, with the range offline, when the
-    /// kernel does not take all of the memory: of an explicit huge page it takes all or nothing, once no frame
-    /// of it is online. Where the kernel puts transparent huge pages together by itself, it may back a part of one
-    /// again that is offline.
+    /// When the range is not within one zone, not all online, or still in use. Also, with the range offline, when
+    /// the kernel does not take back all of its memory: the memory of an explicit huge page is returned only as a
+    /// whole, once no frame of it is online. Where the kernel collapses pages into transparent huge pages by
+    /// itself, it may back an offline part of such a page again.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OfflineError> {
         let mut fewest = PageCount::new(u64::MAX);
         loop {
@@ -118,7 +118,7 @@ impl Pool {
             match gone {
                 Err(OfflineError::Refused(OnlineError::InUse { in_use, .. })) if in_use < fewest => {
                     fewest = in_use;
-                    // With no lock held: a reclaimer may itself change the pool.
+                    // No lock is held here, because a reclaimer may itself change the pool.
                     if self.core.allocator().reclaim_range(range)? == PageCount::ZERO {
                         return gone;
                     }
@@ -128,8 +128,8 @@ impl Pool {
         }
     }
 
-    /// Asks the reclaimers to give up `target` frames of `node` although no request lacks them. Returns
-    /// the frames freed; zero when the pool has no such node.
+    /// Calls the reclaimers for `target` frames of `node` although no request needs them, and returns the number of
+    /// frames freed; zero when the pool has no such node.
     pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
         self.core.allocator().shrink_caches(node, target)
     }
@@ -142,7 +142,7 @@ impl Pool {
         discarded.map_err(|(kept, why)| OfflineError::NotReturned { kept, why })
     }
 
-    /// Empties all pagesets of all CPUs into their zones.
+    /// Drains the pagesets of all CPUs into their zones.
     pub fn drain_pagesets(&self) {
         self.core.allocator().drain_pagesets();
     }
@@ -150,12 +150,12 @@ impl Pool {
     /// Changes watermarks and lowmem reserves.
     ///
     /// # Errors
-    /// When the minimum exceeds what is managed.
+    /// When the minimum exceeds the managed frames.
     pub fn set_watermarks(&self, settings: WatermarkSettings) -> Result<(), ConfigError> {
         self.core.allocator().set_watermarks(settings)
     }
 
-    /// Fixes `pageset.high` at a fraction of each zone, or tunes it (0).
+    /// Sets `pageset.high` to a fraction of each zone, or tunes it automatically if `fraction` is 0.
     pub fn set_high_fraction(&self, fraction: u32) {
         self.core.allocator().set_high_fraction(fraction);
     }
@@ -163,7 +163,7 @@ impl Pool {
     /// Changes how `pageset.high` is tuned.
     ///
     /// # Errors
-    /// For [`PagesetTuning::DepthPublished`], unless the pool was built with it: see
+    /// For [`PagesetTuning::DepthPublished`], unless the pool was built with it; see
     /// [`Allocator::set_tuning`](zonal::Allocator::set_tuning).
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         self.core.allocator().set_tuning(tuning)
@@ -174,17 +174,17 @@ impl Pool {
         self.core.allocator().set_zonelist_cache(cache);
     }
 
-    /// Changes whether node reclaim comes before fallback, and what it may do.
+    /// Changes whether node reclaim runs before fallback to other nodes, and what it may do.
     pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
         self.core.allocator().set_node_reclaim(node_reclaim);
     }
 
-    /// Changes how far node reclaim may go, as a distance of the topology.
+    /// Changes the largest distance in the topology at which node reclaim is used.
     pub fn set_reclaim_distance(&self, distance: u8) {
         self.core.allocator().set_reclaim_distance(distance);
     }
 
-    /// Changes how much of a node must be reclaimable before node reclaim tries, in percent.
+    /// Changes how much of a node must be reclaimable before node reclaim runs, in percent.
     ///
     /// # Errors
     /// When `percent` is above 100.
@@ -192,18 +192,18 @@ impl Pool {
         self.core.allocator().set_min_unmapped_percent(percent)
     }
 
-    /// Changes how often the pool's clock adds what CPUs have counted for themselves to the totals.
+    /// Changes how often the pool's tick folds per-CPU counter differences into the totals.
     pub fn set_stat_interval(&self, interval: StatInterval) {
         self.core.allocator().set_stat_interval(interval);
     }
 
-    /// Adds what CPUs have counted for themselves to the totals now, as
-    /// [`Allocator::stat_refresh`](zonal::Allocator::stat_refresh). Not to be called by a reclaimer.
+    /// Folds per-CPU counter differences into the totals now, as
+    /// [`Allocator::stat_refresh`](zonal::Allocator::stat_refresh). A reclaimer must not call this.
     pub fn stat_refresh(&self) {
         self.core.allocator().stat_refresh();
     }
 
-    /// See [`Policy::preferred`].
+    /// Returns a policy that prefers one node; see [`Policy::preferred`].
     ///
     /// # Errors
     /// When the machine has no such node, or the node has no memory.
@@ -211,15 +211,15 @@ impl Pool {
         Policy::preferred(self.core.allocator(), node)
     }
 
-    /// See [`Policy::bind`].
+    /// Returns a policy that allocates only from `nodes`; see [`Policy::bind`].
     ///
     /// # Errors
-    /// When a node is not of this machine, or none of them has memory.
+    /// When a node does not belong to this machine, or none of them has memory.
     pub fn bind(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
         Policy::bind(self.core.allocator(), nodes)
     }
 
-    /// See [`Policy::interleave`].
+    /// Returns a policy that interleaves over `nodes`; see [`Policy::interleave`].
     ///
     /// # Errors
     /// As [`Pool::bind`].
@@ -227,7 +227,7 @@ impl Pool {
         Policy::interleave(self.core.allocator(), nodes)
     }
 
-    /// See [`Policy::weighted_interleave`].
+    /// Returns a policy that interleaves over `nodes` by weight; see [`Policy::weighted_interleave`].
     ///
     /// # Errors
     /// As [`Pool::bind`], and when all weights are 0.

@@ -1,6 +1,7 @@
 //! The part of a pool that frames keep alive: allocator, metadata and memory, but no threads.
 //!
-//! Neighbours: `handle.rs` is the handle that programs hold and owns the threads; `frames.rs` holds on to this.
+//! Neighbours: `pool/handle.rs` is the handle that programs hold and owns the threads; `pool/frames.rs` keeps this
+//! alive.
 
 use std::sync::Arc;
 
@@ -18,14 +19,14 @@ use crate::memory::zones::{Manner, PoolMemory};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
 
-/// A pool without its threads: what [`Frames`](crate::Frames) keep alive. Opaque.
+/// A pool without its threads, kept alive by [`Frames`](crate::Frames). Opaque.
 pub struct PoolCore {
-    /// First: fields drop in this order, and the allocator lives in `_metadata`.
+    /// Stands first, because fields are dropped in this order and the allocator is stored in `_metadata`.
     allocator: Allocator<'static, LinuxPlatform>,
     _metadata: Metadata,
     pub(super) topology: Topology,
     pub(super) warnings: Vec<Warning>,
-    /// Held while memory comes or goes: it must not be discarded while coming back.
+    /// Held while memory goes offline or comes online, so that memory coming online is not discarded.
     pub(super) hotplug: Mutex<()>,
 }
 
@@ -82,8 +83,8 @@ impl PoolCore {
         let platform = LinuxPlatform::new(key, CpuMap::new(topology.serves_for(), acts), sequences, memory);
         let mut metadata = Metadata::new(manner);
         let allocator = Allocator::new(platform, &machine, config, |request| {
-            // SAFETY: the allocator is dropped before `metadata`, here if it fails and later as a
-            // field before its field, and hands no reference to its buffers out.
+            // SAFETY: the allocator is dropped before `metadata`, both here on failure and later by the order of
+            // the fields, and it returns no reference to its buffers.
             unsafe { metadata.supply(request, &topology, &mut warnings) }
         });
         let allocator = allocator.map_err(|error| refused(error, &mut metadata))?;
@@ -97,7 +98,7 @@ impl PoolCore {
     }
 }
 
-/// A buffer that is missing is better explained by the kernel's refusal.
+/// Returns the kernel's refusal if there is one, because it explains a missing buffer better.
 fn refused(error: ConfigError, metadata: &mut Metadata) -> PoolError {
     match (error, metadata.failure()) {
         (ConfigError::Buffer { .. }, Some(failure)) => failure,

@@ -1,9 +1,8 @@
-//! From the CPU that runs the caller to a CPU of the pool's machine.
+//! Maps the CPU that the caller runs on to a CPU of the pool's machine.
 //!
-//! On a pool over the live topology the two are the same. On an *emulated* machine each real CPU
-//! stands for one of its CPUs, and a thread may *act as* any of them: so threads of a small machine
-//! can be CPUs of different nodes. Neighbours: `sequences/current_cpu.rs` reads the real CPU,
-//! `topology` makes the map.
+//! On a pool over the live topology the two are the same. On an *emulated* machine each real CPU is mapped to one
+//! of its CPUs, and a thread may *act as* any of them, so that threads on a small machine can be on CPUs of
+//! different nodes. Neighbours: `sequences/current_cpu.rs` reads the real CPU, `topology` makes the map.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -13,37 +12,37 @@ use zonal::units::CpuId;
 use super::key::PoolKey;
 use crate::sequences::current_cpu::CurrentCpu;
 
-/// The CPU a thread acts as, and in which pool.
+/// CPU that a thread acts as, and the pool in which it does.
 type Acting = Option<(PoolKey, CpuId)>;
 
 thread_local! {
     static ACTING: Cell<Acting> = const { Cell::new(None) };
 }
 
-/// Whether threads may act as CPUs other than their own.
+/// Whether threads may act as CPUs other than the one they run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Acts {
-    /// The machine is the real one.
+    /// Never, because the machine is real.
     Never,
-    /// The machine is emulated, for this pool.
+    /// In this pool, because its machine is emulated.
     In(PoolKey),
 }
 
-/// The current CPU as the pool's machine numbers it.
+/// Returns the current CPU in the numbering of the pool's machine.
 #[derive(Debug)]
 pub(super) struct CpuMap {
     source: CurrentCpu,
     acts: Acts,
-    /// By real CPU; never empty.
+    /// CPU of the pool's machine, by real CPU; never empty.
     serves_for: Box<[CpuId]>,
 }
 
 impl CpuMap {
-    /// The CPU that the caller is, or acts as.
+    /// Returns the CPU that the caller runs on, or acts as.
     #[inline]
     pub(super) fn current(&self) -> CpuId {
         if let Acts::In(key) = self.acts {
-            // After the thread's locals are gone it is again what it really runs on.
+            // Once the thread's locals are destroyed, it is on the CPU it really runs on.
             let acting = ACTING.try_with(Cell::get).ok().flatten();
             if let Some((_, cpu)) = acting.filter(|(of, _)| *of == key) {
                 return cpu;
@@ -56,26 +55,26 @@ impl CpuMap {
         }
     }
 
-    /// A map where real CPU `i` stands for `serves_for[i]`.
+    /// Makes a map from real CPU `i` to `serves_for[i]`.
     pub(super) fn new(serves_for: Vec<CpuId>, acts: Acts) -> Self {
         assert!(!serves_for.is_empty(), "a machine without CPUs still runs on one");
         Self { source: CurrentCpu::detect(), acts, serves_for: serves_for.into() }
     }
 
-    /// A CPU that did not exist when the pool was built shares with one that did.
+    /// Returns the CPU for a real CPU that did not exist when the pool was built: it shares one that did.
     #[cold]
     fn came_later(&self, real: usize) -> CpuId {
         self.serves_for[real % self.serves_for.len()]
     }
 }
 
-/// While this lives, its thread is the given CPU of an emulated machine. Guards of one thread end
-/// in the reverse order of their beginning; the innermost counts.
+/// Guard that makes its thread act as a CPU of an emulated machine. Guards of one thread must be dropped in the
+/// reverse order of their creation; the innermost is in effect.
 #[derive(Debug)]
 #[must_use = "the thread acts as the CPU only while this lives"]
 pub struct ActingCpu {
     before: Acting,
-    /// Belongs to its thread: neither `Send` nor `Sync`.
+    /// Makes this neither `Send` nor `Sync`: it belongs to its thread.
     _of_thread: PhantomData<*const ()>,
 }
 
@@ -87,7 +86,7 @@ impl ActingCpu {
 
 impl Drop for ActingCpu {
     fn drop(&mut self) {
-        // A thread whose locals are gone acts as nothing already.
+        // A thread whose locals are destroyed no longer acts as any CPU.
         ACTING.try_with(|acting| acting.set(self.before)).ok();
     }
 }

@@ -1,4 +1,4 @@
-//! A failed allocation with the state of every zone it could have come from.
+//! A failed allocation with the state of every zone that could have served it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use zonal::error::{AllocError, ZoneShortage};
 use super::platform::LinuxPlatform;
 use super::request::PoolRequest;
 
-/// Why a request failed, and how each zone in its reach stood at that moment.
+/// Why a request failed, and the state of each allowed zone at that moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllocFailure {
     error: AllocError,
@@ -24,19 +24,19 @@ impl AllocFailure {
     ) -> Self {
         let mut zones = Vec::new();
         if let AllocError::OutOfMemory(_) = error {
-            // It named zones a moment ago; should its nodes be gone since, the list stays empty.
+            // The request was resolved a moment ago; if its nodes have gone since, the list stays empty.
             allocator.shortage(request, |zone| zones.push(zone)).ok();
         }
         Self { error, zones: zones.into() }
     }
 
-    /// The allocator's reason.
+    /// Returns the allocator's reason.
     #[must_use]
     pub const fn error(&self) -> AllocError {
         self.error
     }
 
-    /// The zones in reach, when memory ran out.
+    /// Returns the allowed zones if memory ran out; otherwise the list is empty.
     #[must_use]
     pub fn zones(&self) -> &[ZoneShortage] {
         &self.zones

@@ -1,6 +1,6 @@
-//! Frames as memory: a block that is a byte slice while it is held, and freed when dropped.
+//! Frames as memory: a block that is a byte slice while it is owned, and freed when dropped.
 //!
-//! Neighbours: `handle.rs` hands these out; `core.rs` is what they keep alive.
+//! Neighbours: `pool/handle.rs` creates these; `pool/core.rs` is what they keep alive.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -14,29 +14,29 @@ use zonal::units::{NodeId, Order, PageCount, Pfn};
 
 use super::core::PoolCore;
 
-/// A block of frames of a pool, readable and writable as bytes. New frames hold what was last in
-/// them, unless the request asked for zeroed ones.
+/// A block of frames of a pool, readable and writable as bytes. New frames contain the previous data of the frames,
+/// unless the request asked for zeroed ones.
 ///
-/// Invariant: the block is allocated, and this value alone may use or free it.
+/// Invariant: the block is allocated, and only this value may use or free it.
 pub struct Frames<K: Deref<Target = PoolCore> = Arc<PoolCore>> {
     keeper: K,
     block: Block,
     start: NonNull<u8>,
 }
 
-/// [`Frames`] that borrow their pool: cheaper to take and to give back by the count of references.
+/// [`Frames`] that borrow their pool: cheaper to allocate and free, because no reference count changes.
 pub type Lease<'p> = Frames<&'p PoolCore>;
 
-// SAFETY: the block belongs to this value alone, as the bytes of a box do.
+// SAFETY: only this value owns the block, as a box owns its bytes.
 unsafe impl<K: Deref<Target = PoolCore> + Send> Send for Frames<K> {}
 // SAFETY: shared access only reads the bytes.
 unsafe impl<K: Deref<Target = PoolCore> + Sync> Sync for Frames<K> {}
 
 impl<K: Deref<Target = PoolCore>> Frames<K> {
-    /// Takes over an allocated block.
+    /// Takes ownership of an allocated block.
     ///
     /// # Safety
-    /// `block` was allocated from the keeper's pool, and nobody else uses or frees it.
+    /// `block` was allocated from the keeper's pool, and nothing else uses or frees it.
     pub(super) unsafe fn own(keeper: K, block: Block) -> Self {
         let Some(start) = keeper.memory().pointer(block.first) else {
             keeper.allocator().free(block.first, block.order).ok();
@@ -45,50 +45,50 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
         Self { keeper, block, start }
     }
 
-    /// First frame.
+    /// Returns the first frame.
     #[must_use]
     pub const fn first(&self) -> Pfn {
         self.block.first
     }
 
-    /// Order of the block.
+    /// Returns the order of the block.
     #[must_use]
     pub const fn order(&self) -> Order {
         self.block.order
     }
 
-    /// Number of frames.
+    /// Returns the number of frames.
     #[must_use]
     pub const fn count(&self) -> PageCount {
         self.block.order.pages()
     }
 
-    /// Node whose memory this is.
+    /// Returns the node of the memory.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.block.node
     }
 
-    /// The block as the allocator knows it.
+    /// Returns the block as the allocator returned it.
     #[must_use]
     pub const fn block(&self) -> Block {
         self.block
     }
 
-    /// Address of the first byte, valid while this is held.
+    /// Returns the address of the first byte, valid while this value exists.
     #[must_use]
     pub const fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// Address of the first byte for writing, valid while this is held.
+    /// Returns the address of the first byte for writing, valid while this value exists.
     #[must_use]
     pub const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Gives up ownership: the block stays allocated until it is freed by
-    /// [`Pool::free_raw`](crate::Pool::free_raw) or taken over again.
+    /// Releases ownership: the block stays allocated until it is freed by [`Pool::free_raw`](crate::Pool::free_raw)
+    /// or [`Pool::from_raw`](crate::Pool::from_raw) takes ownership again.
     #[must_use = "the block is lost when its number is"]
     pub fn into_raw(self) -> Block {
         let frames = ManuallyDrop::new(self);
@@ -112,7 +112,7 @@ impl<K: Deref<Target = PoolCore>> Deref for Frames<K> {
 
     fn deref(&self) -> &[u8] {
         let bytes = self.keeper.memory().bytes(self.count());
-        // SAFETY: the block is mapped and initialised by the kernel, and `self` is borrowed.
+        // SAFETY: the block is mapped, the kernel initialized it, and `self` is borrowed.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), bytes) }
     }
 }
@@ -129,7 +129,7 @@ impl<K: Deref<Target = PoolCore>> Drop for Frames<K> {
     fn drop(&mut self) {
         let freed = self.keeper.allocator().free(self.block.first, self.block.order);
         if let Err(error) = freed {
-            // Only a broken promise of somebody's unsafe code leads here.
+            // Only unsafe code that breaks its contract gets here.
             assert!(std::thread::panicking(), "freeing frames that were held: {error}");
         }
     }

@@ -1,9 +1,9 @@
-//! Pools: the handle that programs hold, the steps that make one, and its threads.
+//! Pools: the handle that programs hold, the steps that build a pool, and its threads.
 //!
-//! `handle.rs` allocates and frees; `observe.rs` is what a pool tells of itself, `change.rs` what can be changed while
-//! it runs. `builder.rs` goes through the steps that make a pool; `core.rs` is the result, which `frames.rs` keep alive;
-//! `workers.rs` are its threads. `platform.rs` is what the allocator sees of the process: `cpu_map.rs`, `reclaimers.rs`,
-//! and the folders below this one.
+//! `pool/handle.rs` allocates and frees; `pool/observe.rs` reports a pool's state; `pool/change.rs` changes a
+//! running pool. `pool/builder.rs` runs the steps that build a pool; `pool/core.rs` is the result, which
+//! `pool/frames.rs` keeps alive; `pool/workers.rs` runs its threads. `pool/platform.rs` implements the allocator's
+//! platform, using `pool/cpu_map.rs`, `pool/reclaimers.rs` and the crate's other folders.
 
 mod builder;
 mod callback;

@@ -1,6 +1,6 @@
-//! What a pool tells of itself: how it was built, and how it stands.
+//! Reports about a pool: how it was built, and its current state.
 //!
-//! Neighbours: the core's snapshot is passed on as it is; front ends render it.
+//! Neighbours: state comes unchanged from the `zonal` crate's snapshot; front ends render it.
 
 use std::fmt;
 
@@ -18,14 +18,14 @@ use crate::error::Warning;
 use crate::sequences::stranded_threads;
 use crate::topology::Topology;
 
-/// Where a pool's memory lies.
+/// Placement of a pool's memory on nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Each node's memory is on that node.
+    /// On each node, the memory of that node.
     OnNodes,
-    /// The kernel did not let memory be bound; frames lie where they were first used.
+    /// Wherever frames were first used, because the kernel did not allow binding memory to nodes.
     NotBound,
-    /// Nodes are emulated: their memory lies anywhere.
+    /// Anywhere, because nodes are emulated.
     Emulated,
 }
 
@@ -46,24 +46,24 @@ pub struct ZoneRange {
     pub node: NodeId,
     /// Kind of the zone.
     pub kind: ZoneKind,
-    /// Its frames, offline ones included.
+    /// Frames of the zone, including offline ones.
     pub frames: FrameRange,
 }
 
 impl Pool {
-    /// What is not as it was asked for.
+    /// Returns the ways in which the pool differs from what was requested.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.core.warnings
     }
 
-    /// The machine the pool is built over.
+    /// Returns the machine the pool is built over.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.core.topology
     }
 
-    /// Where the pool's memory lies.
+    /// Returns where the pool's memory is placed.
     #[must_use]
     pub fn placement(&self) -> Placement {
         let not_bound = |warning: &Warning| matches!(warning, Warning::NotBound { .. });
@@ -74,83 +74,83 @@ impl Pool {
         }
     }
 
-    /// Bytes of a frame.
+    /// Returns the size of a frame in bytes.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
         self.core.memory().page_bytes()
     }
 
-    /// The frames of each zone, in the order of the zones' ids.
+    /// Returns the frames of each zone, in the order of the zones' ids.
     pub fn ranges(&self) -> impl Iterator<Item = ZoneRange> + '_ {
         let zones = self.core.memory().zones().iter();
         zones.map(|zone| ZoneRange { node: zone.node, kind: zone.kind, frames: zone.range })
     }
 
-    /// Nodes whose memory the pool has, offline or not: what policies over the whole pool name.
+    /// Returns the nodes with memory in the pool, offline or not, for policies over the whole pool.
     #[must_use]
     pub fn memory_nodes(&self) -> NodeMask {
         self.ranges().map(|zone| zone.node).collect()
     }
 
-    /// Frames of the pool, offline ones included.
+    /// Returns the number of frames of the pool, including offline ones.
     #[must_use]
     pub fn frames(&self) -> PageCount {
         self.ranges().map(|zone| zone.frames.count).sum()
     }
 
-    /// The equation of the whole pool: `managed = free + in_pagesets + allocated`.
+    /// Returns the accounting of the whole pool: `managed = free + in_pagesets + allocated`.
     #[must_use]
     pub fn accounting(&self) -> Accounting {
         self.core.allocator().accounting()
     }
 
-    /// All zones, by node and kind.
+    /// Returns all zones, by node and kind.
     pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + '_ {
         self.core.allocator().zones()
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + '_ {
         self.core.allocator().nodes()
     }
 
-    /// All pagesets that are or were in use.
+    /// Returns all pagesets that are or were in use.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + '_ {
         self.core.allocator().pagesets()
     }
 
-    /// The settings in force.
+    /// Returns the current settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.core.allocator().settings()
     }
 
-    /// Frames in use by kind (user, cache, kernel), without what CPUs have counted for themselves since
-    /// counters were last folded.
+    /// Returns the frames in use by kind (user, cache, kernel), not counting per-CPU differences that have not been
+    /// folded.
     #[must_use]
     pub fn allocated_approximate(&self) -> [PageCount; 3] {
         self.core.allocator().allocated_approximate()
     }
 
-    /// The pool's state in the formats of Linux's `/proc` and `/sys`.
+    /// Returns the pool's state, which can be written in the formats of Linux's `/proc` and `/sys`.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_, '_, LinuxPlatform> {
         self.core.allocator().snapshot()
     }
 
-    /// What happened so far.
+    /// Returns the counts of events so far.
     #[must_use]
     pub fn events(&self) -> Events {
         self.core.allocator().events()
     }
 
-    /// Where blocks came from, over all zones.
+    /// Returns where blocks were allocated from, summed over all zones.
     #[must_use]
     pub fn locality(&self) -> Locality {
         self.core.allocator().locality()
     }
 
-    /// The nodes that requests of `node` try, in this order.
+    /// Returns the nodes that requests preferring `node` try, in order.
     #[must_use]
     pub fn fallback_order(&self, node: NodeId) -> Vec<NodeId> {
         let mut order = Vec::new();
@@ -158,21 +158,21 @@ impl Pool {
         order
     }
 
-    /// Bytes of metadata, most of them touched only when their frames are used.
+    /// Returns the bytes of metadata, most of which is touched only when its frames are used.
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {
         self.core.allocator().metadata_bytes()
     }
 
-    /// Walks everything and gives the books. The pool's own threads are kept still, after those in a reclaimer
-    /// have come back: the caller must not hold a lock that a reclaimer takes. Nobody else may use the pool
-    /// meanwhile, or differences are found that are none.
+    /// Walks all metadata, checks its invariants and returns the accounting. The pool's own threads are stopped
+    /// meanwhile, after those in a reclaimer have returned: the caller must not hold a lock that a reclaimer takes.
+    /// No other thread may use the pool meanwhile, or false differences are reported.
     ///
     /// # Errors
-    /// The first thing that does not hold.
+    /// The first invariant that does not hold.
     ///
     /// # Panics
-    /// When called by a reclaimer: the pool cannot be still then.
+    /// When called by a reclaimer, because the pool cannot be stopped then.
     pub fn verify(&self) -> Result<Accounting, VerifyError> {
         let platform = self.core.platform();
         assert!(!platform.is_reclaiming(), "a pool cannot be verified while it reclaims");
@@ -180,26 +180,26 @@ impl Pool {
         self.core.allocator().verify()
     }
 
-    /// How often a reclaimer panicked, which counts as having freed nothing.
+    /// Returns how often a reclaimer panicked; such a call counts as no frames freed.
     #[must_use]
     pub fn reclaimer_panics(&self) -> u64 {
         self.core.platform().reclaimers.panics()
     }
 
-    /// Threads of this process, of whatever pool, that the kernel keeps on a CPU which they only visited: where
-    /// `membarrier` is denied, a thread that empties the pagesets of another CPU goes there for a moment. It was
-    /// let go there, but not back.
+    /// Returns the number of threads of this process, for all pools, that are stuck on a CPU that they only
+    /// visited. Where `membarrier` is denied, a thread that drains the pagesets of another CPU briefly moves to
+    /// that CPU. The kernel allowed these threads to move there, but not back.
     #[must_use]
     pub fn stranded_threads(&self) -> u64 {
         stranded_threads()
     }
 
-    /// Whether pagesets are used through restartable sequences, without atomic instructions, rather
-    /// than through a lock each.
+    /// Whether pagesets are accessed through restartable sequences, without atomic instructions, instead of a lock
+    /// each.
     ///
-    /// A program that denies itself the system call `membarrier` after it has built such a pool must be let onto every
-    /// CPU that uses the pool: [`verify`](Self::verify), changes of settings, and memory and CPUs that come and go
-    /// otherwise wait for the pageset of a CPU that they may not run on, until they may.
+    /// A program that denies itself the system call `membarrier` after it has built such a pool must be allowed to
+    /// run on every CPU that uses the pool. Otherwise [`verify`](Self::verify), changes of settings, and hotplug of
+    /// memory and CPUs wait for the pagesets of a CPU on which they may not run until they may.
     #[must_use]
     pub fn uses_sequences(&self) -> bool {
         self.core.platform().sequences.are_used()

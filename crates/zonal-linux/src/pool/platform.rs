@@ -1,8 +1,8 @@
-//! The world of a pool, as the allocator sees it: this process, this kernel, real memory.
+//! The platform of a pool: this process, this kernel, and real memory, as the allocator uses them.
 //!
-//! The clock is a number that a thread of the pool pushes on, so that reading it is one load.
-//! Neighbours: `threads`, `sequences`, `memory/zones.rs`, `cpu_map.rs` and `reclaimers.rs` hold what is
-//! gathered here; `workers.rs` drives the clock and answers wake-ups.
+//! The clock is a number that a thread of the pool advances, so reading it is one load. Neighbours: `threads`,
+//! `sequences`, `memory/zones.rs`, `pool/cpu_map.rs` and `pool/reclaimers.rs` implement the parts;
+//! `pool/workers.rs` advances the clock and handles wake-ups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -22,23 +22,23 @@ use crate::threads::presence::Presence;
 use crate::threads::reentrancy::{self, Inside};
 use crate::threads::wake::WakeBoard;
 
-/// How often the clock moves; the core wants 10 ms at most.
+/// Period at which the clock advances; the core requires 10 ms or less.
 pub(super) const CLOCK_PERIOD: Duration = Duration::from_millis(4);
 
-/// Rounds of waiting that only spin, and those that only give way to other threads; later ones sleep.
+/// Rounds of waiting that spin, and last round that yields to other threads; later rounds sleep.
 const ROUNDS_SPINNING: u32 = 32;
 const ROUNDS_YIELDING: u32 = 64;
 
-/// Zeroed buffers hold valid cells of this platform.
-// SAFETY: the cells are `core` atomics, documented to have the representation of their integer and
-// to need no drop; the lock is one such atomic, zero when free.
+/// Asserts that zeroed buffers are valid cells of this platform.
+// SAFETY: the cells are `core` atomics, which are documented to have the representation of their integer and need
+// no drop; the lock is one such atomic, zero when free.
 const ZEROED_CELLS: ZeroedCells<LinuxPlatform> = unsafe { ZeroedCells::promise() };
 
 /// The platform of a [`Pool`](crate::Pool).
 pub struct LinuxPlatform {
     /// Nanoseconds since `start`.
     now: AtomicU64,
-    /// Sequences, unless threads stand for other CPUs than their own.
+    /// Restartable sequences, unless threads may act as CPUs other than their own.
     pub(super) sequences: Sequences,
     cpus: CpuMap,
     pub(super) memory: PoolMemory,
@@ -46,7 +46,7 @@ pub struct LinuxPlatform {
     pub(super) key: PoolKey,
     pub(super) reclaimers: Arc<Reclaimers>,
     pub(super) wakes: WakeBoard,
-    /// Where the pool's threads are, in the process that has them.
+    /// Tracks where the pool's threads are, in the process that has them.
     pub(super) presence: Arc<Presence>,
 }
 
@@ -80,7 +80,7 @@ impl Platform for LinuxPlatform {
 
     #[inline]
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now.load(Ordering::Relaxed)) // a time orders nothing
+        Moment::from_ns(self.now.load(Ordering::Relaxed)) // // relaxed: a time orders nothing
     }
 
     fn relax(&self, round: u32) {
@@ -105,7 +105,7 @@ impl Platform for LinuxPlatform {
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {
-        // A child has none of the threads; one may have held the lock they wait by.
+        // A forked child has none of the threads, and one of them may have held the lock that guards the wake-ups.
         if self.presence.is_here() {
             let _inside = Inside::enter();
             self.wakes.wake(node);
@@ -122,7 +122,7 @@ impl Platform for LinuxPlatform {
 }
 
 impl LinuxPlatform {
-    /// A platform over `memory` whose clock stands still until it is pushed on.
+    /// Makes a platform over `memory` whose clock stands still until it is advanced.
     pub(super) fn new(key: PoolKey, cpus: CpuMap, sequences: Sequences, memory: PoolMemory) -> Self {
         let presence = Arc::new(Presence::new());
         let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
@@ -140,9 +140,9 @@ impl LinuxPlatform {
         }
     }
 
-    /// Sets the clock to the time.
+    /// Sets the clock to the current time.
     pub(super) fn push_clock(&self) {
         let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.now.store(ns, Ordering::Relaxed); // one thread writes, and a time orders nothing
+        self.now.store(ns, Ordering::Relaxed); // // relaxed: one thread writes, and a time orders nothing
     }
 }

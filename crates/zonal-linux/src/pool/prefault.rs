@@ -1,7 +1,7 @@
-//! Backs a pool with memory before it is used: in pieces, by several threads, with progress.
+//! Backs a pool with memory before it is used: in pieces, with several threads, and with progress reports.
 //!
-//! Pieces of different nodes alternate, so that all nodes' memory is zeroed at the same time.
-//! Neighbours: `builder.rs` calls this once; `memory/mapping.rs` does the populating.
+//! Pieces of different nodes alternate, so that the memory of all nodes is zeroed at the same time. Neighbours:
+//! `pool/builder.rs` calls this once; `memory/mapping.rs` populates a piece.
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -15,22 +15,22 @@ use crate::error::PoolError;
 use crate::memory::zones::{PoolMemory, ZoneMemory};
 use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 
-/// Bytes populated by one call to the kernel: progress is told, and stopping heeded, in between.
+/// Bytes populated by one system call; between calls, progress is reported and a stop takes effect.
 const PIECE_BYTES: usize = 32 << 20;
-/// Most threads; beyond these the kernel's own locks are in the way.
+/// Largest number of threads; with more, contention on the kernel's own locks dominates.
 const THREADS_MAX: usize = 16;
 
-/// How far building a pool has come.
+/// Progress of building a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Bytes backed so far.
     pub done: u64,
-    /// Bytes to back in all.
+    /// Total bytes to back.
     pub total: u64,
 }
 
-/// Told now and then from any thread; [`ControlFlow::Break`] ends the building, and so does a panic, which goes
-/// on in whoever builds.
+/// Callback that receives progress reports, from any of the prefault threads. [`ControlFlow::Break`] stops the
+/// build, and so does a panic, which is resumed in the thread that builds the pool.
 pub type OnProgress<'a> = &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync);
 
 struct Piece<'a> {
@@ -39,10 +39,10 @@ struct Piece<'a> {
     bytes: usize,
 }
 
-/// Why not all was backed.
+/// Why prefaulting stopped early.
 enum Stop {
     Failed(PoolError),
-    /// The callback did.
+    /// A panic of the callback, with its payload.
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -52,14 +52,14 @@ impl From<PoolError> for Stop {
     }
 }
 
-/// Backs all of `memory`. Contents may be lost: only for memory that nobody uses yet.
+/// Backs all of `memory`. Contents may be lost, so the memory must not be in use yet.
 pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Result<(), PoolError> {
     let pieces = pieces(memory);
     let total = pieces.iter().map(|piece| piece.bytes as u64).sum();
     let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
     let (stop, failure) = (AtomicBool::new(false), Mutex::new(None));
     let work = || {
-        // Relaxed throughout: numbers are only handed out and summed; the scope's end orders.
+        // Relaxed throughout: the counters only assign and sum pieces; the end of the scope orders the rest.
         while !stop.load(Ordering::Relaxed) {
             let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
             let outcome = populate(piece).map_err(Stop::from).and_then(|()| {
@@ -75,7 +75,7 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
                 let mut failure = failure.lock();
                 let late = if failure.is_none() { failure.replace(why) } else { Some(why) };
                 drop(failure);
-                // Of what several panics carried one goes on; the end of another may panic itself.
+                // Only one of several panics is resumed; dropping the payload of another may panic itself.
                 contained(|| drop(late)).ok();
             }
         }
@@ -83,7 +83,7 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         let blocked = SignalsBlocked::begin();
-        // Helpers that would take the program's signals are not started.
+        // No helper is started if signals cannot be blocked, because it would receive the program's signals.
         let helpers = if blocked.is_ok() { threads.min(THREADS_MAX).min(pieces.len()) } else { 1 };
         for _ in 1..helpers {
             let help = || {
@@ -94,7 +94,7 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
             std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, help).ok();
         }
         drop(blocked);
-        // This thread works too, so that a helper that cannot be started is no failure.
+        // This thread works too, so failing to start a helper is not an error.
         work();
     });
     match failure.into_inner() {
@@ -104,7 +104,8 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
     }
 }
 
-/// All pieces of zones not backed yet: first those at the start of each zone, then the next.
+/// Returns all pieces of zones that are not backed yet: first the first piece of each zone, then the second, and so
+/// on.
 fn pieces(memory: &PoolMemory) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     for zone in memory.zones().iter().filter(|zone| !zone.populated) {

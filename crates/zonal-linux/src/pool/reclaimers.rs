@@ -1,9 +1,9 @@
-//! The reclaimers of a pool: asked in turn, held weakly, and kept from harming the pool.
+//! The reclaimers of a pool: called in turn, held weakly, and prevented from harming the pool.
 //!
-//! A cache usually owns its pool's frames, so the pool only holds it weakly: both can name each
-//! other and still be dropped. What keeps a reclaimer is its [`Registration`]. A reclaimer that panics
-//! counts as having freed nothing.
-//! Neighbours: `platform.rs` shows the registry to the allocator as its one reclaimer.
+//! A cache usually owns frames of its pool, so the pool holds only a weak reference to it: each can refer to the
+//! other and still be dropped. A [`Registration`] keeps its reclaimer alive. A reclaimer that panics counts as
+//! having freed nothing. Neighbours: `pool/platform.rs` presents this registry to the allocator as its only
+//! reclaimer.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,11 +22,11 @@ use crate::threads::sync::held;
 
 type Shrinker = dyn Reclaimer + Send;
 
-/// A reclaimer that a pool asks for frames, until this is dropped: see
+/// A reclaimer's registration with a pool, which ends when this is dropped; see
 /// [`Pool::register_reclaimer`](crate::Pool::register_reclaimer).
 ///
-/// It keeps the reclaimer alive, but not the pool. A call under way may still finish after it was dropped. A
-/// reclaimer that holds its own registration is never dropped.
+/// It keeps the reclaimer alive, but not the pool. A call already running may still finish after the drop. A
+/// reclaimer that owns its own registration is never dropped.
 #[must_use = "a reclaimer is no longer asked for frames once its registration is dropped"]
 pub struct Registration {
     id: ReclaimerId,
@@ -46,7 +46,7 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// Names a registered reclaimer, to unregister it.
+/// Identifies a registered reclaimer, to unregister it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ReclaimerId(u64);
 
@@ -59,12 +59,12 @@ struct Entry {
 /// All reclaimers of one pool. Invariant: `entries` have distinct ids, in order of registration.
 pub(super) struct Reclaimers {
     key: PoolKey,
-    /// Told when a thread of the pool goes into a reclaimer.
+    /// Updated when a thread of the pool enters a reclaimer.
     presence: Arc<Presence>,
-    /// Replaced as a whole, so that nobody holds the lock while a reclaimer runs.
+    /// Replaced as a whole, so that no lock is held while a reclaimer runs.
     entries: Mutex<Arc<[Entry]>>,
     next_id: AtomicU64,
-    /// Where the next round begins, so that all are asked alike.
+    /// Index of the reclaimer called first in the next round, so that all are called equally often.
     first: AtomicUsize,
     panics: AtomicU64,
 }
@@ -83,7 +83,7 @@ impl Reclaimers {
 
     /// Adds a reclaimer until its registration is dropped.
     pub(super) fn register(self: &Arc<Self>, reclaimer: Arc<Shrinker>) -> Registration {
-        // Relaxed: only the numbers' being different matters.
+        // Relaxed: only uniqueness of the numbers matters.
         let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let entry = Entry { id, reclaimer: Arc::downgrade(&reclaimer) };
         self.replace(|entries| entries.iter().chain([&entry]).cloned().collect());
@@ -94,8 +94,8 @@ impl Reclaimers {
         self.replace(|entries| entries.iter().filter(|entry| entry.id != id).cloned().collect());
     }
 
-    /// Replaces the list by what `change` makes of it. The heap is left alone under the lock: handlers of signals
-    /// must not find their thread in both.
+    /// Replaces the list with the result of `change`. The heap is not used under the lock: a signal handler must
+    /// not interrupt a thread that is in both.
     fn replace(&self, change: impl Fn(&[Entry]) -> Arc<[Entry]>) {
         loop {
             let Some(before) = self.entries() else { return };
@@ -103,7 +103,7 @@ impl Reclaimers {
             let _inside = Inside::enter();
             let Some(mut entries) = self.lock() else { return };
             if Arc::ptr_eq(&entries, &before) {
-                // What was there is dropped after the lock is free.
+                // The old list is dropped after the lock is released.
                 let _before = mem::replace(&mut *entries, changed);
                 drop(entries);
                 return;
@@ -111,8 +111,9 @@ impl Reclaimers {
         }
     }
 
-    /// The list, or `None` in a child made by `fork` where a thread that it does not have holds the lock: there the
-    /// list stays as it is, and whose registration is dropped is not asked once nobody else keeps it.
+    /// Returns the list, or `None` in a child made by `fork` if a thread that the child does not have holds the
+    /// lock. In that case the list cannot change; a reclaimer whose registration is dropped is no longer called
+    /// once its last reference is dropped.
     fn lock(&self) -> Option<MutexGuard<'_, Arc<[Entry]>>> {
         if self.presence.is_here() {
             return Some(held(self.entries.lock()));
@@ -129,24 +130,24 @@ impl Reclaimers {
         self.lock().map(|entries| Arc::clone(&entries))
     }
 
-    /// How often a reclaimer panicked.
+    /// Returns how often a reclaimer panicked.
     pub(super) fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed) // a count for people
+        self.panics.load(Ordering::Relaxed) // // a statistic
     }
 
-    /// Calls a reclaimer if it is alive; one that panics has freed nothing.
+    /// Calls a reclaimer if it still exists; one that panics counts as having freed nothing.
     fn guarded(&self, entry: &Entry, call: impl FnOnce(&Shrinker) -> PageCount) -> PageCount {
         let is_ours = works_for(self.key);
         let away = if is_ours { self.presence.go_into_reclaimer() } else { None };
         if is_ours && away.is_none() {
-            return PageCount::ZERO; // the pool is ending
+            return PageCount::ZERO; // // the pool is being dropped
         }
         let Some(reclaimer) = entry.reclaimer.upgrade() else { return PageCount::ZERO };
         let called = contained(|| call(&*reclaimer));
-        // It may be the last reference, and the reclaimer's own end may panic too.
+        // This may be the last reference, and the reclaimer's destructor may panic too.
         let dropped = contained(|| drop(reclaimer));
         let panics = u64::from(called.is_err()) + u64::from(dropped.is_err());
-        self.panics.fetch_add(panics, Ordering::Relaxed); // a count for people
+        self.panics.fetch_add(panics, Ordering::Relaxed); // // a statistic
         called.unwrap_or(PageCount::ZERO)
     }
 }
@@ -160,7 +161,7 @@ impl Reclaimer for Reclaimers {
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let entries = self.entries().unwrap_or_default();
-        // Relaxed: any start will do.
+        // Relaxed: any start is correct.
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let mut freed = 0_u64;
         for turn in 0..entries.len() {
@@ -177,34 +178,34 @@ impl Reclaimer for Reclaimers {
     }
 }
 
-/// Pools that a thread can reclaim for at once: a reclaimer of one may use another, and so on.
+/// Largest number of pools that a thread can reclaim for at once: a reclaimer of one may use another, and so on.
 const NESTED_MOST: usize = 8;
 
-// No destructors, and no heap: signal handlers ask, and ends of other thread locals, when these have none to lose.
+// No destructors and no heap: signal handlers read these, and so do destructors of other thread locals.
 thread_local! {
-    /// The pools that this thread reclaims for: rarely more than one.
+    /// Pools that this thread reclaims for; rarely more than one.
     static RECLAIMING: Cell<[Option<PoolKey>; NESTED_MOST]> = const { Cell::new([None; NESTED_MOST]) };
-    /// The pool that this thread belongs to.
+    /// Pool that this thread belongs to.
     static WORKS_FOR: Cell<Option<PoolKey>> = const { Cell::new(None) };
 }
 
-/// Notes that the calling thread is one of pool `key`, for good.
+/// Records permanently that the calling thread belongs to pool `key`.
 pub(super) fn work_for(key: PoolKey) {
     WORKS_FOR.set(Some(key));
 }
 
-/// Whether the calling thread is one of pool `key`.
+/// Whether the calling thread belongs to pool `key`.
 pub(super) fn works_for(key: PoolKey) -> bool {
     WORKS_FOR.get() == Some(key)
 }
 
-/// Whether the calling thread reclaims for pool `key`, or for so many that it must not for one more.
+/// Whether the calling thread reclaims for pool `key`, or for so many pools that it cannot reclaim for another.
 pub(super) fn is_reclaiming(key: PoolKey) -> bool {
     let pools = RECLAIMING.get();
     pools.contains(&Some(key)) || !pools.contains(&None)
 }
 
-/// Notes that the calling thread begins or ends reclaiming for pool `key`.
+/// Records that the calling thread begins or ends reclaiming for pool `key`.
 pub(super) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
     let (from, to) = if reclaiming { (None, Some(key)) } else { (Some(key), None) };
     let mut pools = RECLAIMING.get();
@@ -246,7 +247,7 @@ mod tests {
         Reclaimers::new(PoolKey::fresh(), Arc::new(Presence::new()))
     }
 
-    /// A request for `target` frames.
+    /// Returns a request for `target` frames.
     fn wanted(target: u64) -> ReclaimRequest {
         let node = NodeId::new(0).expect("it is small");
         ReclaimRequest::new(ReclaimReason::Direct, node, PageCount::new(target))
@@ -267,7 +268,7 @@ mod tests {
         let all = Arc::new(reclaimers());
         let (first, second) = (Arc::new(Gives(AtomicU64::new(3))), Arc::new(Gives(AtomicU64::new(4))));
         let [kept, gone, twice] = [&first, &second, &first].map(|one| all.register(one.clone()));
-        // No handle but the registration's.
+        // Only the registration keeps the second reclaimer alive.
         let seen = Arc::downgrade(&second);
         drop(second);
         assert_eq!(all.count(&wanted(1)), PageCount::new(3 + 4 + 3));
@@ -296,7 +297,7 @@ mod tests {
         assert!(all.panics() >= 3);
     }
 
-    /// A payload of a panic that panics with another one when it is dropped, so many times.
+    /// A panic payload that panics with another one when dropped, as often as its number says.
     struct Payload(u32);
     impl Drop for Payload {
         fn drop(&mut self) {

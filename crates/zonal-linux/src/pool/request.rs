@@ -1,4 +1,4 @@
-//! The core's requests and policies, as those of a [`Pool`](crate::Pool).
+//! The core's requests and policies, named for a [`Pool`](crate::Pool).
 
 use zonal::mempolicy::Policy;
 use zonal::request::Request;

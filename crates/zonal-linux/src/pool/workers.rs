@@ -1,9 +1,9 @@
-//! The threads of a pool: its clock, its tick, and background reclaim of its nodes.
+//! The threads of a pool: its clock, its tick, and background reclaim for its nodes.
 //!
-//! They hold the pool's core, not the pool. The last [`Pool`](crate::Pool) handle tells them to end, and
-//! waits for those that are not in a reclaimer; the others let go of the core when they come back.
-//! Neighbours: `threads/wake.rs` is what reclaim workers wait on, `threads/presence.rs` knows where each is,
-//! `threads/attributes.rs` is how they run.
+//! They hold the pool's core, not the pool. Dropping the last [`Pool`](crate::Pool) handle stops them and waits for
+//! those that are not in a reclaimer; the others drop the core when the reclaimer returns. Neighbours: reclaim
+//! workers wait on `threads/wake.rs`, `threads/presence.rs` tracks where each thread is, and
+//! `threads/attributes.rs` sets their signals and scheduling.
 
 use std::mem;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::sequences::resident::stays_in_memory;
 use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 use crate::threads::presence::Presence;
 
-/// How often the allocator's tick runs; part of the tuning's rules. The allocator itself knows at which ticks
-/// counters are to be folded (`Config::stat_interval`).
+/// Period of the allocator's tick, which the pageset tuning rules depend on. The allocator itself decides at which
+/// ticks counters are folded (`Config::stat_interval`).
 const TICK_PERIOD: Duration = Duration::from_secs(1);
-/// Rest after a round of reclaim that freed nothing, so that futile wake-ups do not eat a CPU.
+/// Pause after a round of reclaim that freed nothing, so that futile wake-ups do not use up a CPU.
 const FUTILE_REST: Duration = Duration::from_millis(4);
 
 /// The running threads of one pool.
@@ -32,11 +32,11 @@ const FUTILE_REST: Duration = Duration::from_millis(4);
 pub(super) struct Workers {
     core: Arc<PoolCore>,
     threads: Vec<JoinHandle<()>>,
-    /// References to the core that threads hold.
+    /// Number of references to the core that threads hold.
     held: Arc<AtomicU32>,
 }
 
-/// What a thread holds, given up in this order.
+/// What a thread holds, dropped in this order.
 struct Worker {
     _held: Held,
     core: Arc<PoolCore>,
@@ -52,23 +52,23 @@ impl Worker {
     }
 }
 
-/// Counts a reference to the core.
+/// Counts one reference to the core.
 struct Held(Arc<AtomicU32>);
 
 impl Held {
     fn count(held: &Arc<AtomicU32>) -> Self {
-        held.fetch_add(1, Ordering::Relaxed); // read after the end, or in a child
+        held.fetch_add(1, Ordering::Relaxed); // // read after the thread ended, or in a child (relaxed)
         Self(Arc::clone(held))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed); // as above
+        self.0.fetch_sub(1, Ordering::Relaxed); // // relaxed: as above
     }
 }
 
-/// Counts a thread.
+/// Counts one running thread.
 struct Present(Arc<Presence>);
 
 impl Present {
@@ -85,9 +85,9 @@ impl Drop for Present {
 }
 
 impl Workers {
-    /// Starts all threads; those already started are stopped again if one cannot be.
+    /// Starts all threads; if one cannot be started, stops those already started.
     pub(super) fn start(core: Arc<PoolCore>) -> Result<Self, PoolError> {
-        // Threads that nobody joins run this code to their last instruction.
+        // A thread that is not joined executes this library's code until it exits.
         stays_in_memory();
         let mut workers = Self { core, threads: Vec::new(), held: Arc::default() };
         workers.spawn("zonal-clock".into(), run_clock)?;
@@ -106,7 +106,7 @@ impl Workers {
             core: Arc::clone(&self.core),
             _present: Present::count(&self.core.platform().presence),
         };
-        // Threads begin with the signals of the one that starts them.
+        // A new thread inherits the blocked signals of the thread that starts it.
         let _blocked = SignalsBlocked::begin().map_err(PoolError::Thread)?;
         let thread = thread::Builder::new().name(name).spawn(move || worker.live(run));
         self.threads.push(thread.map_err(PoolError::Thread)?);
@@ -119,22 +119,23 @@ impl Drop for Workers {
         let platform = self.core.platform();
         if platform.presence.is_here() {
             platform.wakes.stop();
-            // What is left of a thread is the end of its stack, and destructors of thread locals that reclaimers
-            // made, which may wait for the caller: without any, nothing of the threads stays.
+            // The threads have finished their work. What remains is the end of their stacks, and destructors of
+            // thread locals that reclaimers created, which may wait for the caller: if there were none, join the
+            // threads so that nothing of them remains.
             if !platform.presence.wait_for_the_end() {
                 self.threads.drain(..).for_each(|thread| _ = thread.join());
             }
             return;
         }
         mem::take(&mut self.threads).into_iter().for_each(mem::forget);
-        // A child made by `fork` has copies of the threads' references, but no threads to give them up; but for this
-        // one, if a reclaimer made the child, which gives up its own.
+        // A child made by `fork` has copies of the threads' references, but no threads to drop them. The exception
+        // is this thread, if a reclaimer made the child on it: it drops its own reference.
         let own = u32::from(reclaimers::works_for(platform.key));
         let held = self.held.load(Ordering::Relaxed);
         self.held.store(own, Ordering::Relaxed);
         for _ in own..held {
-            // SAFETY: each was counted while its thread held it; the thread is not in this process, so nothing
-            // here uses it or gives it up. The references of `self` and of this thread are other ones.
+            // SAFETY: each was counted while its thread held it; the thread is not in this process, so nothing here
+            // uses or drops it. The references of `self` and of this thread are not among them.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.core)) };
         }
     }
@@ -161,7 +162,7 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
     let wakes = &core.platform().wakes;
     while let Some(nodes) = wakes.take(worker) {
         let freed: PageCount = nodes.into_iter().map(|node| reclaim(core, node)).sum();
-        // A reclaimer may have made a child, in which this is the only thread, and come back.
+        // A reclaimer may have forked and returned in the child, where this is the only thread.
         if !core.platform().presence.is_here() {
             return;
         }

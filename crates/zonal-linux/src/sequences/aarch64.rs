@@ -1,12 +1,11 @@
-//! The sequences of aarch64. The thread pointer is in `tpidr_el0`.
+//! The sequences for aarch64. The thread pointer is in `tpidr_el0`.
 //!
-//! In each: the descriptor is named in the area, then the CPU is looked at, and from there on all is
-//! undone by not coming to the store before `30:`. `50:` is where the kernel lets an aborted
-//! sequence go on, after the signature that it asks for. The address of the descriptor stays in the area
-//! afterwards (`resident.rs`).
-//! `Head` says why the gate is loaded first; the load must acquire here. Area: descriptor at 8, CPU at 4.
-//! Home: head at 0, slots at 8. Head: gate at 0, word 8, limits 16 and 24. The room is the lowest 27 bits
-//! of the word.
+//! Each sequence stores the address of its descriptor in the area, then checks the CPU. From there on it takes
+//! effect only with the last store, just before `30:`. `50:` is where the kernel continues an aborted sequence,
+//! after the signature that it requires. The address of the descriptor stays in the area afterwards
+//! (`sequences/resident.rs`). `Head` explains why the lock word is loaded first; the load must acquire here. Area:
+//! descriptor at 8, CPU at 4. Pageset slot: head at 0, slots at 8. Head: lock word at 0, word 8, limits 16 and 24.
+//! The free slots are the lowest 27 bits of the word.
 
 use std::arch::asm;
 use std::num::NonZeroIsize;
@@ -42,12 +41,12 @@ macro_rules! sequence {
     };
 }
 
-/// Takes the frame on top of the stack at home; gives the place of that home and the frame, or of any
-/// home and `NO_FRAME`.
+/// Pops the top frame of the stack in the current pageset slot. Returns the address of that pageset slot and the
+/// frame, or the address of any pageset slot and `NO_FRAME`.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `slots` are the places of `count` homes by CPU, one at
-/// least.
+/// `area` is the offset of the registered area; `slots` are the addresses of `count` pageset slots by CPU, at least
+/// one.
 #[inline(always)]
 pub(super) unsafe fn take(
     area: NonZeroIsize,
@@ -56,7 +55,7 @@ pub(super) unsafe fn take(
     step: u64,
 ) -> (*const u8, u64) {
     let (slot, frame);
-    // SAFETY: the caller's promise; a committed take has moved the word by a step within limits.
+    // SAFETY: the caller guarantees it; a committed pop has moved the word by one step within the limits.
     unsafe {
         sequence!([
             "cmp {t}, {count}"
@@ -83,7 +82,7 @@ pub(super) unsafe fn take(
     (slot, frame)
 }
 
-/// Puts a frame on top of the stack of `cpu`, or says what `refused` says.
+/// Pushes a frame on the stack of `cpu` and returns true, or returns the result of `refused`.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
@@ -97,7 +96,7 @@ pub(super) unsafe fn give(
     frame: u32,
     refused: impl FnOnce() -> bool,
 ) -> bool {
-    // SAFETY: the caller's promise; the slot written lies beyond the stack until the word says so.
+    // SAFETY: the caller guarantees it; the slot written is outside the stack until the word includes it.
     unsafe {
         sequence!([
             "cmp {t:w}, {cpu:w}"
@@ -121,14 +120,14 @@ pub(super) unsafe fn give(
     true
 }
 
-/// Locks a head of `cpu` that is not locked; gives its gate as it was, or `NO_FRAME`.
+/// Locks an unlocked head of `cpu` and returns its previous lock word, or `NO_FRAME`.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is a head.
 #[inline(always)]
 pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 {
     let lock_word;
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe {
         sequence!([
             "cmp {t:w}, {cpu:w}"
@@ -146,14 +145,14 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
     lock_word
 }
 
-/// The CPU that the kernel keeps in the area, of 32 bits: extended by the load, which costs nothing.
+/// Returns the CPU number in the area, which the kernel maintains; the 32-bit load also zero-extends it.
 ///
 /// # Safety
 /// `area` is the offset of the registered area.
 #[inline(always)]
 pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u64 {
     let cpu: u64;
-    // SAFETY: the caller's promise. Not `pure`: the kernel changes the field under us.
+    // SAFETY: the caller guarantees it. Not `pure`: the kernel changes the field at any time.
     unsafe {
         asm!("mrs {tp}, tpidr_el0", "add {tp}, {tp}, {area}", "ldr {cpu:w}, [{tp}, #4]",
             tp = out(reg) _, cpu = out(reg) cpu, area = in(reg) area.get(),

@@ -1,27 +1,27 @@
-//! Which CPU runs the caller: one load from the area that the C library shares with the kernel.
+//! The CPU that runs the caller: one load from the area that the C library shares with the kernel.
 //!
-//! Since 2.35 glibc registers a restartable-sequence area for each thread; the kernel keeps the
-//! thread's CPU there. Without it (other C libraries, tunables, old kernels) `sched_getcpu` answers.
-//! Neighbours: `pool/cpu_map.rs` turns the real CPU into one of the pool's machine.
+//! Since 2.35 glibc registers a restartable-sequence area for each thread, in which the kernel maintains the
+//! thread's CPU. Without it (other C libraries, tunables, old kernels) `sched_getcpu` is called. Neighbours:
+//! `pool/cpu_map.rs` maps the real CPU to one of the pool's machine.
 
 use std::ffi::{CStr, c_uint};
 
-/// Place of `cpu_id` in the area.
+/// Offset of `cpu_id` in the area.
 const CPU_ID_OFFSET: isize = 4;
 
-/// How much of the area is used; Linux `rseq(2)`.
+/// Which fields of the area are used; Linux `rseq(2)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AreaUse {
-    /// `cpu_id` is read.
+    /// `cpu_id`, which is read.
     CpuId = 8,
-    /// `rseq_cs` is written too.
+    /// Also `rseq_cs`, which is written.
     Sequences = 16,
 }
 
-/// How to ask for the current CPU.
+/// How the current CPU is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CurrentCpu {
-    /// Distance of the field from the thread pointer, where the C library registers areas.
+    /// Offset of the field from the thread pointer, where the C library registers areas.
     field: Option<isize>,
 }
 
@@ -30,7 +30,7 @@ impl CurrentCpu {
     #[inline]
     pub(crate) fn read(self) -> u32 {
         if let Some(offset) = self.field {
-            // Negative: this thread was started behind the C library's back and has no area.
+            // Negative: this thread was not started by the C library and has no area.
             if let Ok(cpu) = u32::try_from(load_cpu_id(offset)) {
                 return cpu;
             }
@@ -38,7 +38,7 @@ impl CurrentCpu {
         ask_the_kernel()
     }
 
-    /// Finds out what this process offers.
+    /// Determines what this process supports.
     pub(crate) fn detect() -> Self {
         Self { field: area_offset(AreaUse::CpuId).map(|area| area + CPU_ID_OFFSET) }
     }
@@ -48,8 +48,8 @@ impl CurrentCpu {
 #[inline]
 fn load_cpu_id(offset: isize) -> i32 {
     let cpu: i32;
-    // SAFETY: `offset` comes from `area_offset`: each thread's area lies there for the thread's
-    // life. Not `pure`: the kernel changes the field under us.
+    // SAFETY: `offset` comes from `area_offset`: each thread's area is there for the thread's lifetime. Not `pure`:
+    // the kernel changes the field at any time.
     unsafe {
         std::arch::asm!("mov {cpu:e}, fs:[{offset}]", cpu = out(reg) cpu, offset = in(reg) offset,
             options(nostack, preserves_flags, readonly));
@@ -71,10 +71,10 @@ fn load_cpu_id(offset: isize) -> i32 {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn load_cpu_id(_offset: isize) -> i32 {
-    -1 // the thread pointer's place is not known here
+    -1 // // the thread pointer of this architecture is not supported
 }
 
-/// Distance of each thread's area from its thread pointer, where the C library registers areas that are
+/// Returns the offset of each thread's area from its thread pointer, where the C library registers areas that are
 /// large enough.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) fn area_offset(area_use: AreaUse) -> Option<isize> {
@@ -90,19 +90,19 @@ pub(super) fn area_offset(_area_use: AreaUse) -> Option<isize> {
     None
 }
 
-/// The value of a variable of the C library, if it has it.
+/// Returns the value of a variable of the C library, if it exists.
 ///
 /// # Safety
-/// If the symbol exists it must be a `T` that nobody writes any more.
+/// If the symbol exists it must be a `T` that is no longer written.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
     // SAFETY: a look-up by a valid name.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: the caller promised the type.
+    // SAFETY: the caller guarantees the type.
     (!found.is_null()).then(|| unsafe { found.cast::<T>().read() })
 }
 
-/// The CPU that runs the caller, by a system call; 0 where there is none.
+/// Returns the CPU that runs the caller, using a system call; 0 where it is missing.
 #[cold]
 pub(super) fn ask_the_kernel() -> u32 {
     // SAFETY: no preconditions. It fails only where the system call is missing.
@@ -110,7 +110,7 @@ pub(super) fn ask_the_kernel() -> u32 {
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Keeps the calling thread on CPU `cpu`; for tests.
+/// Binds the calling thread to CPU `cpu`, for tests.
 #[cfg(test)]
 fn pin_to(cpu: usize) -> std::io::Result<()> {
     // SAFETY: an all-zero set is the empty set.
@@ -145,7 +145,7 @@ mod tests {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn a_thread_without_an_area_asks_the_kernel() {
         let unregistered = -1_i32;
-        // The field is looked for where a negative number stands.
+        // The offset is that of a negative number.
         let at = std::ptr::from_ref(&unregistered) as isize;
         let way = CurrentCpu { field: Some(at.wrapping_sub(thread_pointer())) };
         let cpus = std::thread::available_parallelism().unwrap().get() as u32;

@@ -1,14 +1,14 @@
 //! The pagesets of a CPU without atomic instructions: restartable sequences.
 //!
-//! A sequence is a few instructions that end in one store. When the kernel takes the thread off its
-//! CPU or sends it a signal before that store, it lets the thread go on at the sequence's *abort*
-//! instead: nothing was done, and the caller goes the long way. Another CPU keeps sequences out by the
-//! head's gate and a memory barrier that restarts those under way (`membarrier`). The order of accesses is
-//! that of the contract of [`Head`]. No descriptor stays behind in the area of a thread: a library that is
-//! unloaded takes its descriptors with it, and the kernel would read one at the next preemption. Where the C
-//! library registers no area, the kernel lacks the barrier, or threads stand for other CPUs than
-//! their own, all is done by [`TryLock`]. `x86_64.rs` and `aarch64.rs` have the instructions,
-//! `current_cpu.rs` finds the area, `resident.rs` keeps the code in memory. Source: Linux `rseq(2)`, `membarrier(2)`.
+//! A sequence is a few instructions that end in one store. If the kernel preempts or migrates the thread or sends
+//! it a signal before that store, the thread continues at the sequence's *abort* address instead: nothing was
+//! changed, and the caller falls back to the slow path. Another CPU excludes sequences with the head's lock word
+//! and a memory barrier that restarts running ones (`membarrier`). Accesses are ordered by the contract of
+//! [`Head`]. The address of a sequence's descriptor stays in the thread's area afterwards, so the library must
+//! never be unloaded. Where the C library registers no area, the kernel lacks the barrier, the library cannot be
+//! kept, or threads may act as other CPUs than their own, [`TryLock`] is used. `sequences/x86_64.rs` and
+//! `sequences/aarch64.rs` contain the instructions, `sequences/current_cpu.rs` finds the area,
+//! `sequences/resident.rs` keeps the code in memory. Source: Linux `rseq(2)`, `membarrier(2)`.
 
 pub(crate) mod current_cpu;
 mod once;
@@ -40,18 +40,18 @@ use current_cpu::{AreaUse, area_offset, ask_the_kernel};
 use once::Once;
 use resident::stays_in_memory;
 
-/// The way to the pagesets of the current CPU, on every platform whose cells are the processor's.
+/// Access to the pagesets of the current CPU, on every platform whose cells are plain atomics.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequences {
-    /// Where each thread's area lies from its thread pointer, if sequences can be used.
+    /// Offset of each thread's area from its thread pointer, if sequences can be used.
     area: Option<NonZeroIsize>,
 }
 
-/// The numbers that instructions compare with.
+/// Values that the instructions compare with.
 const _: () =
     assert!(NO_FRAME == u64::MAX && UNINIT == 0 && LOCKED == u64::MAX && LOCKED_REMOTELY == u64::MAX - 1);
 
-/// Stops the build where the instructions name other places than those of the structures.
+/// Stops the build if the offsets in the instructions differ from those of the structures.
 const fn assert_layout<P: Platform>() {
     use std::mem::offset_of;
     assert!(size_of::<PagesetSlot<P>>() == 64);
@@ -63,7 +63,7 @@ const fn assert_layout<P: Platform>() {
     assert!(offset_of!(Head<P>, push_limit) == 24);
 }
 
-// Instructions know no cells but the processor's own.
+// The instructions access plain atomics only.
 impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     #[inline(always)]
     fn pop_current<'m>(
@@ -75,9 +75,9 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return take_by_lock(platform, slots, step) };
         let current = slots.current();
-        // SAFETY: `area` is that of all threads; limits keep the room below the number of slots.
+        // SAFETY: `area` is valid for all threads; the limits keep the free slots below the number of slots.
         let (slot, frame) = unsafe { instructions::take(area, current.as_ptr(), current.len(), step) };
-        // SAFETY: a sequence gives one of `current`, which are addresses of homes.
+        // SAFETY: a sequence returns one of `current`, which are addresses of pageset slots.
         (unsafe { &*slot.cast() }, frame)
     }
 
@@ -91,12 +91,13 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     ) -> bool {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return give_by_lock(platform, slots, prepare, refused) };
-        // SAFETY: `area` is that of all threads.
+        // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
-        // Relaxed: it is this CPU's own; and every home is ready before others are told of it.
+        // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before its address is
+        // published.
         let Some(address) = slots.current().get(cpu as usize) else { return false };
         let address = address.load(Relaxed) as usize;
-        // SAFETY: the addresses are of homes that live as long as these.
+        // SAFETY: the addresses are of pageset slots that live as long as `slots`.
         let slot: &'m PagesetSlot<'m, P> = unsafe { &*std::ptr::with_exposed_provenance(address) };
         let Some((step, frame)) = prepare(slot) else { return false };
         let head = std::ptr::from_ref(slot.head).cast();
@@ -109,7 +110,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return TryLock.lock(cpu, head) };
-        // SAFETY: `area` is that of all threads.
+        // SAFETY: `area` is valid for all threads.
         let lock_word = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
         (lock_word != NO_FRAME).then_some(lock_word)
     }
@@ -122,7 +123,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     }
 }
 
-// Apart, so that each caller has the instructions of one way only.
+// Separate functions, so that each caller contains the instructions of only one implementation.
 
 #[inline(never)]
 fn take_by_lock<'m, P: Platform>(
@@ -144,40 +145,40 @@ fn give_by_lock<'m, P: Platform>(
 }
 
 impl Sequences {
-    /// Sequences, where this process has them.
+    /// Uses sequences where this process supports them.
     pub(crate) fn detect() -> Self {
         let area = area_offset(AreaUse::Sequences).and_then(NonZeroIsize::new);
         Self { area: area.filter(|_| has_barrier() && stays_in_memory()) }
     }
 
-    /// Sequences with areas so far from each thread's thread pointer.
+    /// Uses sequences with areas at this offset from each thread's thread pointer.
     pub(crate) const fn at(area: isize) -> Self {
         Self { area: NonZeroIsize::new(area) }
     }
 
-    /// No sequences.
+    /// Uses no sequences.
     pub(crate) const fn none() -> Self {
         Self { area: None }
     }
 
-    /// Whether there are sequences.
+    /// Whether sequences are used.
     pub(crate) const fn are_used(self) -> bool {
         self.area.is_some()
     }
 
-    /// The CPU of the caller where sequences are used; one that no machine has when the thread has no area
-    /// of its own, because it was started without the C library.
+    /// Returns the CPU of the caller where sequences are used. If the thread has no area, because it was not
+    /// started by the C library, returns a CPU that no machine has.
     #[inline]
     pub(crate) fn current_cpu(self) -> Option<CpuId> {
-        // SAFETY: `area` is that of all threads.
+        // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(self.area?) } as u32;
-        // Negative where the kernel keeps no number.
+        // Negative where the kernel does not maintain the number.
         Some(CpuId::new(if cpu.cast_signed() >= 0 { cpu } else { beyond_all_cpus() }))
     }
 }
 
-/// A number that no machine has, and of each CPU another one: the allocator spreads CPUs that it does not know
-/// by their numbers.
+/// Returns a number that no machine has, and a different one for each CPU: the allocator spreads unknown CPUs by
+/// their numbers.
 #[cold]
 fn beyond_all_cpus() -> u32 {
     u32::MAX - ask_the_kernel()
@@ -189,49 +190,49 @@ const REGISTER_RSEQ: libc::c_int = 1 << 8;
 const ON_CPU: libc::c_int = 1;
 
 fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> bool {
-    // SAFETY: the call reads and writes no memory of ours.
+    // SAFETY: the call neither reads nor writes memory of this process.
     unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) == 0 }
 }
 
-/// Whether the kernel has the barrier, for which a process registers once.
+/// Whether the kernel has the barrier; the process registers for it once.
 fn has_barrier() -> bool {
     static REGISTERED: Once = Once::new();
     REGISTERED.is(|| membarrier(REGISTER_RSEQ, 0, 0) && membarrier(BARRIER_RSEQ, ON_CPU, 0))
 }
 
-/// Restarts what is under way on `cpu`; whether it could. A CPU that is not there has nothing under way.
+/// Restarts the sequences running on `cpu`, and returns whether it could. A missing CPU runs none.
 fn restart_sequences(cpu: CpuId) -> bool {
     let number = libc::c_int::try_from(cpu.get()).unwrap_or(libc::c_int::MAX);
     membarrier(BARRIER_RSEQ, ON_CPU, number)
-        // Older than the flag, or out of range: all CPUs then.
+        // The kernel is older than the flag, or the number is out of range: restart on all CPUs.
         || membarrier(BARRIER_RSEQ, 0, 0)
-        // Denied, by a filter that came after the first barrier.
+        // Denied by a filter installed after the first barrier.
         || visit(cpu)
 }
 
-/// Runs on `cpu` for a moment, which takes whatever was under way off it: a sequence restarts then.
-/// Whether it came there.
+/// Runs on `cpu` for a moment, which preempts the thread running there and so restarts its sequence. Returns
+/// whether it ran there.
 #[cold]
 fn visit(cpu: CpuId) -> bool {
     let Some(there) = CpuSet::one(cpu) else { return false };
-    // Where the kernel does not tell, because a filter denies it, it goes back to anywhere.
+    // If a filter hides the usual CPUs, the thread may run on any CPU afterwards.
     let usual = CpuSet::of_this_thread().unwrap_or(CpuSet::all());
     visit_by(&usual, &there, CpuSet::apply)
 }
 
-/// Goes there and back. Where the usual CPUs are gone meanwhile, anywhere is as good; a thread that may not go
-/// back at all is counted.
+/// Moves there and back. If the usual CPUs have gone meanwhile, any CPU is allowed; a thread that cannot move back
+/// at all is counted.
 fn visit_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool {
     let came = go(there);
     if came && !go(usual) && !go(&CpuSet::all()) {
-        STRANDED.fetch_add(1, Relaxed); // a count for people
+        STRANDED.fetch_add(1, Relaxed); // // a statistic
     }
     came
 }
 
 static STRANDED: AtomicU64 = AtomicU64::new(0);
 
-/// Threads of this process that stayed on a CPU they only visited.
+/// Returns the number of threads of this process that are stuck on a CPU they only visited.
 pub(crate) fn stranded_threads() -> u64 {
     STRANDED.load(Relaxed)
 }

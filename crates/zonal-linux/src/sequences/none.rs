@@ -1,4 +1,4 @@
-//! No sequences for this architecture: no area is ever found, so nothing here is called.
+//! Stub for other architectures: no area is ever found there, so nothing here is called.
 
 use std::num::NonZeroIsize;
 use std::sync::atomic::AtomicU64;
@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zonal::platform::cpu_local::NO_FRAME;
 
-/// Fails; gives the first of `slots`.
+/// Fails, and returns the first of `slots`.
 ///
 /// # Safety
-/// There is one.
+/// `slots` must have at least one entry.
 pub(super) unsafe fn take(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
-    // SAFETY: the caller's promise.
-    let first = unsafe { &*slots }.load(Relaxed); // relaxed: any will do
+    // SAFETY: the caller guarantees an entry.
+    let first = unsafe { &*slots }.load(Relaxed); // // relaxed: any entry is correct
     (std::ptr::with_exposed_provenance(first as usize), NO_FRAME)
 }
 
@@ -40,7 +40,7 @@ pub(super) unsafe fn lock(_: NonZeroIsize, _: u32, _: *const u8) -> u64 {
     NO_FRAME
 }
 
-/// No CPU.
+/// Returns 0.
 ///
 /// # Safety
 /// None needed.

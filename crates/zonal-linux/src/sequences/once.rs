@@ -1,12 +1,12 @@
-//! Answers that are found once, without a lock: a child made by `fork` would find it held by a thread that it does
-//! not have, and wait for ever.
+//! Facts that are determined once, without a lock: a child made by `fork` could find a lock held by a thread that
+//! it does not have, and wait forever.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// A question with a lasting answer. Invariant: 0 while unknown, else `NO` or `YES`.
+/// A fact that never changes. Invariant: 0 while unknown, else `NO` or `YES`.
 pub(super) struct Once(AtomicU8);
 
 impl Once {
@@ -14,9 +14,10 @@ impl Once {
         Self(AtomicU8::new(0))
     }
 
-    /// The answer; `find` is called until there is one, perhaps by several threads at once, whose answers are alike.
+    /// Returns the fact. `find` is called until it is known, perhaps by several threads at once, which find the
+    /// same.
     pub(super) fn is(&self, find: impl FnOnce() -> bool) -> bool {
-        // Relaxed: the answer is all there is.
+        // Relaxed: no other data depends on it.
         match self.0.load(Relaxed) {
             0 => {
                 let found = find();

@@ -1,36 +1,36 @@
-//! Keeps the library that holds this code in memory until the process ends.
+//! Keeps the library that contains this code in memory until the process ends.
 //!
-//! A restartable sequence leaves the address of its descriptor in the thread's area, where the kernel reads it
-//! when it next takes the thread off its CPU, perhaps long after the sequence. A library that was
-//! unloaded meanwhile would leave an address of nothing, and the thread would be killed. To clear the address
-//! after each sequence costs two stores a pair, so the library stays instead. Neighbours: `mod.rs`
-//! uses no sequences where it cannot be kept. Source: Linux `rseq(2)`, `dlopen(3)`.
+//! A restartable sequence leaves the address of its descriptor in the thread's area, where the kernel reads it at
+//! the next preemption, perhaps long after the sequence. If the library were unloaded meanwhile, the address would
+//! be invalid and the kernel would kill the thread. Clearing the address after each sequence would cost two stores
+//! a pair, so the library is kept instead. Neighbours: `sequences/mod.rs` uses no sequences where it cannot be
+//! kept. Source: Linux `rseq(2)`, `dlopen(3)`.
 
 use std::ffi::{c_int, c_void};
 
 use super::once::Once;
 
-/// Whether this code stays in memory: it is part of the program itself, or of a library that was marked never
-/// to be unloaded.
+/// Whether this code stays in memory: it is part of the program itself, or of a library that was marked as never to
+/// be unloaded.
 pub(crate) fn stays_in_memory() -> bool {
     static STAYS: Once = Once::new();
     STAYS.is(|| is_in_the_program() || mark_never_unloaded())
 }
 
-/// An address within this code.
+/// Returns an address within this code.
 fn here() -> usize {
     stays_in_memory as *const () as usize
 }
 
-/// Whether this code was linked into the program, which nothing unloads.
+/// Whether this code was linked into the program, which is never unloaded.
 fn is_in_the_program() -> bool {
     let mut found = false;
-    // SAFETY: the callback gets objects that stay valid while it runs, and a pointer to `found`.
+    // SAFETY: the callback receives objects that stay valid while it runs, and a pointer to `found`.
     unsafe { libc::dl_iterate_phdr(Some(first_object_has_us), (&raw mut found).cast()) };
     found
 }
 
-/// Looks at the first loaded object, which is the program, and ends the walk.
+/// Checks the first loaded object, which is the program, and ends the walk.
 ///
 /// # Safety
 /// `object` describes a loaded object and `found` points to a `bool`.
@@ -39,7 +39,7 @@ unsafe extern "C" fn first_object_has_us(
     _size: usize,
     found: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let object = unsafe { &*object };
     // SAFETY: the loader describes its headers by address and number.
     let headers = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
@@ -47,12 +47,12 @@ unsafe extern "C" fn first_object_has_us(
         let start = object.dlpi_addr.wrapping_add(header.p_vaddr) as usize;
         header.p_type == libc::PT_LOAD && (start..start + header.p_memsz as usize).contains(&here())
     });
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { found.cast::<bool>().write(has_us) };
     1
 }
 
-/// Marks the library that holds this code as never to be unloaded; whether it could.
+/// Marks the library that contains this code as never to be unloaded, and returns whether it could.
 fn mark_never_unloaded() -> bool {
     // SAFETY: a structure of pointers, for which zeros are valid.
     let mut library: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -62,9 +62,9 @@ fn mark_never_unloaded() -> bool {
         return false;
     }
     let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-    // SAFETY: the name is the loader's own, of a library that is loaded; no code of it is run.
+    // SAFETY: the name comes from the loader and is that of a loaded library, so no code of it runs.
     let handle = unsafe { libc::dlopen(library.dli_fname, flags) };
-    // The handle is kept: one more reason for the library to stay.
+    // The handle is leaked, which also keeps the library loaded.
     !handle.is_null()
 }
 

@@ -1,8 +1,8 @@
-//! The lock of user space: spins briefly, then sleeps, since its holder may be preempted.
+//! The lock for user space: it spins briefly, then sleeps, because its holder may be preempted.
 //!
-//! Taking it is one exchange and freeing it one plain store, which is what regions of zones pay
-//! on each visit. A lock that wakes its waiters (futex, parking lot) needs a second exchange to
-//! learn of them; here those who wait long look again by themselves after a short sleep.
+//! Locking is one exchange and unlocking one plain store, which every operation on a zone's free areas pays. A lock
+//! that wakes its waiters (futex, parking lot) needs a second exchange to detect them; here waiters check again
+//! after a short sleep.
 
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,17 +11,17 @@ use zonal::platform::RawLock;
 
 use super::reentrancy;
 
-/// Looks at a held lock that only spin: longer than zones are held, shorter than a time slice.
+/// Checks of a held lock that spin: longer than zones are locked, shorter than a time slice.
 const LOOKS_SPINNING: u32 = 100;
-/// Looks after which the processor was offered to others and the holder is off its own.
+/// Checks after which waiters no longer yield the processor but sleep, because the holder is not running.
 const LOOKS_YIELDING: u32 = 110;
-/// Sleep between all further looks, in nanoseconds.
+/// Sleep between all further checks, in nanoseconds.
 const NAP_NS: c_long = 50_000;
 
-/// A lock for short sections whose holder may lose its processor at any time. For pools alone: while a thread holds
-/// any, its requests do not wait, as if they came from a signal handler.
+/// A lock for short sections whose holder may be preempted at any time. Only for pools: while a thread holds any
+/// such lock, its requests do not wait, as if they came from a signal handler.
 ///
-/// Invariant: 1 while held, else 0. Zero bytes are a free lock: the platform promises it to the core.
+/// Invariant: 1 while held, else 0. Zero bytes are a free lock, as the platform guarantees to the core.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SleepingLock(AtomicU32);
@@ -67,7 +67,7 @@ impl SleepingLock {
     fn wait(&self) {
         let mut looks = 0_u32;
         loop {
-            // Relaxed: a look only; the exchange acquires.
+            // Relaxed: only a check; the exchange acquires.
             if self.0.load(Ordering::Relaxed) == 0 && self.take() {
                 return;
             }
@@ -81,11 +81,11 @@ impl SleepingLock {
     }
 }
 
-/// Sleeps for a moment, or until a signal: to sleep for what is left then, as `std` does, adds the kernel's
-/// slack again each time, and never ends under signals that come faster.
+/// Sleeps for a moment, or until a signal. It does not resume the sleep after a signal as `std` does, because that
+/// adds the kernel's timer slack each time, and never ends if signals come faster.
 pub(crate) fn nap() {
     let moment = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
-    // SAFETY: the time is lawful and outlives the call; what is left of it is not asked for.
+    // SAFETY: the time is valid and outlives the call; the remaining time is not requested.
     unsafe { libc::nanosleep(&moment, std::ptr::null_mut()) };
 }
 
@@ -139,7 +139,7 @@ mod tests {
                 lock.lock();
                 lock.unlock();
             });
-            // Long enough for the waiter to go through all ways of waiting; nothing depends on it.
+            // Long enough for the waiter to go through all ways of waiting; no check depends on it.
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiter.is_finished());
             lock.unlock();

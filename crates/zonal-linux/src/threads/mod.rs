@@ -1,8 +1,9 @@
-//! Threads, whichever pool they are of: what they wait by, and what signals and children made by `fork` find.
+//! Threads, independent of any one pool: locks and waiting, also in signal handlers and in children made by `fork`.
 //!
-//! `lock.rs` is the lock of zones and `reentrancy.rs` keeps signal handlers from waiting for it; `sync.rs` is what a
-//! pool's own threads wait by, in `presence.rs` (where each of them is) and `wake.rs` (what there is to do);
-//! `attributes.rs` is how they run. The threads themselves are in `pool/workers.rs`.
+//! `threads/lock.rs` is the lock of zones, and `threads/reentrancy.rs` prevents signal handlers from waiting for
+//! it. A pool's own threads wait with `threads/sync.rs`: in `threads/presence.rs` (where each of them is) and
+//! `threads/wake.rs` (wake-ups). `threads/attributes.rs` sets their signals and scheduling. The threads themselves
+//! are in `pool/workers.rs`.
 
 pub(crate) mod attributes;
 pub(crate) mod lock;

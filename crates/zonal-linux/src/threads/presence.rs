@@ -1,9 +1,9 @@
-//! Where the threads of a pool are: resting, at work in the pool, or in a reclaimer.
+//! Where the threads of a pool are: idle, at work in the pool, or in a reclaimer.
 //!
-//! Others wait for threads that are at work, which end their work by themselves. Nobody needs to wait for one
-//! that is in a reclaimer: that is the user's code, and may itself wait for a lock of whoever would wait.
-//! Neighbours: `pool/workers.rs` are the threads, `pool/reclaimers.rs` tells when one goes into a reclaimer and
-//! comes back, `sync.rs` is what all wait by.
+//! Other threads wait for those at work, which always finish. They need not wait for a thread in a reclaimer: that
+//! runs user code, which may itself wait for a lock that the waiting thread holds. Neighbours: `pool/workers.rs`
+//! runs the threads, `pool/reclaimers.rs` reports when one enters and leaves a reclaimer, `threads/sync.rs` is what
+//! all wait with.
 
 use super::sync::{Condvar, Mutex, held};
 use crate::memory::origin::Origin;
@@ -11,7 +11,7 @@ use crate::memory::origin::Origin;
 /// Counts a pool's threads by where they are.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    /// The process that has the threads. In its children nobody is waited for, and the lock is left alone: a
+    /// The process that has the threads. Its children do not wait for threads and do not use the lock, because a
     /// thread that they do not have may have held it.
     origin: Origin,
     state: Mutex<State>,
@@ -21,13 +21,13 @@ pub(crate) struct Presence {
 /// Invariant: `at_work + in_reclaimers <= threads`.
 #[derive(Default, Debug)]
 struct State {
-    /// Threads that have not ended.
+    /// Threads that have not exited.
     threads: usize,
     at_work: usize,
     in_reclaimers: usize,
-    /// [`Rest`]s that live: while there are any, no thread begins to work.
+    /// Number of live [`Rest`]s: while there are any, no thread begins to work.
     rests: usize,
-    /// Whether any thread was in a reclaimer, which may have left destructors of its own on it.
+    /// Whether any thread was in a reclaimer, which may have left destructors of thread locals on it.
     ran_reclaimers: bool,
     is_ending: bool,
 }
@@ -43,7 +43,7 @@ impl Presence {
         self.origin.is_here()
     }
 
-    /// Changes the state, first for those who look at it, then once it is as waited for.
+    /// Applies `first` and notifies waiters, waits until `is_time` holds, then applies `then`.
     fn change<R: Default>(
         &self,
         first: impl FnOnce(&mut State),
@@ -59,7 +59,7 @@ impl Presence {
         while !is_time(&state) {
             state = held(self.changed.wait(state));
         }
-        // Nobody waits for what changes here after a wait: a thread at work more.
+        // No thread waits for a change made after a wait: it only adds a thread at work.
         then(&mut state)
     }
 
@@ -67,18 +67,18 @@ impl Presence {
         self.change(change, |_| true, |_| ());
     }
 
-    /// Counts one more thread; [`Presence::leave`] is its end.
+    /// Counts one more thread; [`Presence::leave`] is the counterpart.
     pub(crate) fn join(&self) {
         self.change_now(|state| state.threads += 1);
     }
 
-    /// The end of a thread that neither works nor is in a reclaimer.
+    /// Uncounts a thread that neither works nor is in a reclaimer.
     pub(crate) fn leave(&self) {
         self.change_now(|state| state.threads -= 1);
     }
 
-    /// The calling thread, one of the pool's, works in the pool until the result is dropped. Waits while the
-    /// pool's threads are to rest.
+    /// Marks the calling thread, one of the pool's, as at work until the result is dropped. Waits while there is a
+    /// [`Rest`].
     pub(crate) fn work(&self) -> AtWork<'_> {
         self.begin_work();
         AtWork(self)
@@ -88,8 +88,8 @@ impl Presence {
         self.change(|_| (), |state| state.rests == 0, |state| state.at_work += 1);
     }
 
-    /// The calling thread, which is at work, goes into a reclaimer until the result is dropped, after which it
-    /// is at work again. `None` when the pool is ending: no reclaimer is to be asked any more.
+    /// Marks the calling thread, which is at work, as in a reclaimer until the result is dropped, after which it is
+    /// at work again. Returns `None` when the pool is being dropped: no reclaimer may be called any more.
     pub(crate) fn go_into_reclaimer(&self) -> Option<InReclaimer<'_>> {
         let goes = self.change(
             |_| (),
@@ -105,12 +105,13 @@ impl Presence {
         goes.then(|| InReclaimer(self))
     }
 
-    /// No thread works while the result lives. Those in a reclaimer stay there, and are counted.
+    /// Waits until no thread is at work, and prevents work while the result exists. Threads in a reclaimer stay
+    /// there, and are counted.
     pub(crate) fn rest(&self) -> Rest<'_> {
         self.rest_when(|state| state.at_work == 0)
     }
 
-    /// As [`Presence::rest`], when no thread is in a reclaimer either.
+    /// Waits as [`Presence::rest`] does, and also until no thread is in a reclaimer.
     pub(crate) fn rest_outside_reclaimers(&self) -> Rest<'_> {
         self.rest_when(|state| state.at_work == 0 && state.in_reclaimers == 0)
     }
@@ -120,15 +121,15 @@ impl Presence {
         Rest { presence: self, in_reclaimers }
     }
 
-    /// Waits until all threads have ended but those in a reclaimer, which end when they come back. They have
-    /// been told to end. Returns whether any of them ever ran a reclaimer.
+    /// Waits until all threads have exited except those in a reclaimer, which exit when it returns. They were
+    /// already told to stop. Returns whether any of them ever ran a reclaimer.
     pub(crate) fn wait_for_the_end(&self) -> bool {
         let all_away = |state: &State| state.threads == state.in_reclaimers;
         self.change(|state| state.is_ending = true, all_away, |state| state.ran_reclaimers)
     }
 }
 
-/// A thread at work.
+/// Guard of a thread at work.
 #[must_use]
 pub(crate) struct AtWork<'a>(&'a Presence);
 
@@ -138,23 +139,24 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// A thread in a reclaimer.
+/// Guard of a thread in a reclaimer.
 #[must_use]
 pub(crate) struct InReclaimer<'a>(&'a Presence);
 
 impl Drop for InReclaimer<'_> {
     fn drop(&mut self) {
-        // Out at once, although it may have to wait: those who wait for all to be out keep it from working.
+        // It leaves at once, although it may have to wait to work: a waiter for all threads to leave holds a
+        // `Rest`.
         self.0.change_now(|state| state.in_reclaimers -= 1);
         self.0.begin_work();
     }
 }
 
-/// The pool's threads do not work while this lives.
+/// Guard that prevents the pool's threads from working.
 #[must_use]
 pub(crate) struct Rest<'a> {
     presence: &'a Presence,
-    /// Threads that were in a reclaimer when the rest began.
+    /// Number of threads that were in a reclaimer when the rest began.
     pub(crate) in_reclaimers: usize,
 }
 

@@ -1,41 +1,42 @@
-//! Whether the calling thread is where a signal handler of its own must not wait for it.
+//! Detects whether the calling thread is inside a section that its own signal handlers must not wait for.
 //!
-//! A handler that runs while its thread holds a lock of a pool, or waits for one, would wait for itself if it
-//! took the lock too. So each thread counts the locks that it holds or waits for; what finds the count above zero
-//! before it has taken any itself is such a handler. Neighbours: `lock.rs` counts, `pool/platform.rs` asks.
+//! A handler that interrupts its thread while that holds or waits for a lock of a pool would deadlock if it waited
+//! for the lock too. Each thread therefore counts the locks that it holds or waits for. Code that finds a positive
+//! count before it has locked anything itself runs in such a handler. Neighbours: `threads/lock.rs` counts,
+//! `pool/platform.rs` checks.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, compiler_fence};
 
 thread_local! {
-    // Atomic for the handlers of the same thread alone: loads and stores that are not torn.
+    // Atomic only for handlers on the same thread, so that loads and stores do not tear.
     static LOCKS: AtomicU32 = const { AtomicU32::new(0) };
 }
 
-/// The calling thread holds one lock more, or is about to wait for it.
+/// Records that the calling thread holds one more lock, or is about to wait for it.
 #[inline]
 pub(super) fn enter() {
     LOCKS.with(|locks| locks.store(locks.load(Relaxed) + 1, Relaxed));
-    compiler_fence(SeqCst); // not after the lock
+    compiler_fence(SeqCst); // // not after the lock
 }
 
-/// It holds one less.
+/// Records that the calling thread holds one lock less.
 #[inline]
 pub(super) fn leave() {
-    compiler_fence(SeqCst); // not before the lock is free
+    compiler_fence(SeqCst); // // not before the unlock
     LOCKS.with(|locks| locks.store(locks.load(Relaxed).saturating_sub(1), Relaxed));
 }
 
-/// Whether it holds or waits for any.
+/// Whether the calling thread holds or waits for any lock.
 #[inline]
 pub(crate) fn is_inside() -> bool {
     LOCKS.with(|locks| locks.load(Relaxed) != 0)
 }
 
-/// A section in which the calling thread is inside, unwinding included.
+/// Guard of a section in which the calling thread counts as inside, also while unwinding.
 pub(crate) struct Inside {
-    /// Belongs to its thread: neither `Send` nor `Sync`.
+    /// Makes this neither `Send` nor `Sync`: it belongs to its thread.
     _of_thread: PhantomData<*const ()>,
 }
 

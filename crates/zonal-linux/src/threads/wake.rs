@@ -1,8 +1,8 @@
 //! Wake-ups of the background workers: level-triggered, so that none is lost.
 //!
-//! A node's *flag* stays up until a worker takes it down, and the worker looks only afterwards at
-//! what there is to do. Nodes share a *signal* when there are more nodes than workers.
-//! Neighbours: `pool/platform.rs` raises flags, `pool/workers.rs` takes them down; `sync.rs` is what both wait by.
+//! A node's *flag* stays set until a worker clears it, and the worker checks for work only afterwards. Nodes share
+//! a *signal* when there are more nodes than workers. Neighbours: `pool/platform.rs` sets flags, `pool/workers.rs`
+//! clears them; both use `threads/sync.rs`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use zonal::units::NodeId;
 
 use super::sync::{AtomicBool, Condvar, Mutex, Ordering, held};
 
-/// Most worker threads of a pool; with more nodes than this, a worker serves several.
+/// Largest number of worker threads of a pool; with more nodes than this, a worker serves several.
 pub(super) const WORKERS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ struct Flag {
     up: AtomicBool,
 }
 
-/// The flags of all nodes and the workers' stop sign.
+/// Flags of all nodes, signals of the workers, and the request to stop.
 #[derive(Debug)]
 pub(crate) struct WakeBoard {
     /// Ascending by node. Flag `i` belongs to signal `i % signals.len()`.
@@ -36,19 +36,19 @@ pub(crate) struct WakeBoard {
 }
 
 impl WakeBoard {
-    /// A board for `nodes`, which ascend.
+    /// Makes a board for `nodes`, which must ascend.
     pub(crate) fn new(nodes: impl Iterator<Item = NodeId>) -> Self {
         let flags: Box<[_]> = nodes.map(|node| Flag { node, up: AtomicBool::new(false) }).collect();
         let signals = (0..flags.len().min(WORKERS_MAX)).map(|_| Signal::new()).collect();
         Self { flags, signals, stopping: Mutex::new(false), stop: Condvar::new() }
     }
 
-    /// Number of workers that wait on this board: they are `0..workers()`.
+    /// Returns the number of workers that wait on this board; they are `0..workers()`.
     pub(crate) fn workers(&self) -> usize {
         self.signals.len()
     }
 
-    /// The nodes that `worker` serves.
+    /// Returns the nodes that `worker` serves.
     pub(crate) fn nodes_of(&self, worker: usize) -> impl Iterator<Item = NodeId> + '_ {
         self.flags_of(worker).map(|flag| flag.node)
     }
@@ -57,18 +57,17 @@ impl WakeBoard {
         self.flags.iter().skip(worker).step_by(self.signals.len())
     }
 
-    /// Asks `node`'s worker to look at the node. Does nothing for a node that has none.
+    /// Wakes the worker of `node`. Does nothing for a node without a worker.
     pub(crate) fn wake(&self, node: NodeId) {
         let Ok(at) = self.flags.binary_search_by_key(&node, |flag| flag.node) else { return };
-        // A swap even when the flag is up: its release makes what the caller did visible to the
-        // worker, whose swap in `take` acquires. A plain load could pass the caller's stores.
+        // Swaps even when the flag is set: the release makes the caller's stores visible to the worker, whose swap
+        // in `take` acquires. A plain load could be reordered before the caller's stores.
         if !self.flags[at].up.swap(true, Ordering::AcqRel) {
             self.signals[at % self.signals.len()].notify();
         }
     }
 
-    /// Waits until flags of `worker` are up, takes them all down and gives their nodes; `None` when
-    /// stopped.
+    /// Waits until flags of `worker` are set, clears them all and returns their nodes; `None` when stopped.
     pub(crate) fn take(&self, worker: usize) -> Option<Vec<NodeId>> {
         let signal = &self.signals[worker];
         let mut waiting = held(signal.lock.lock());
@@ -76,20 +75,21 @@ impl WakeBoard {
             if *held(self.stopping.lock()) {
                 return None;
             }
-            // Relaxed: a look only; the swaps acquire. A flag that is raised later is notified under the lock.
+            // Relaxed: only a check; the swaps acquire. A flag that is set later is notified under the lock.
             if self.flags_of(worker).any(|flag| flag.up.load(Ordering::Relaxed)) {
                 break;
             }
             waiting = held(signal.raised.wait(waiting));
         }
-        // Without the lock: the heap's may be held by a thread whose handler is about to wake this worker.
+        // Not under the lock: the heap's lock may be held by a thread whose signal handler is about to wake this
+        // worker.
         drop(waiting);
         // Acquire pairs with the release in `wake`.
         let up = self.flags_of(worker).filter(|flag| flag.up.swap(false, Ordering::AcqRel));
         Some(up.map(|flag| flag.node).collect())
     }
 
-    /// Sleeps for `time`, or less when stopped; says whether it was stopped.
+    /// Sleeps for `time`, or less when stopped, and returns whether it was stopped.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let mut stopping = held(self.stopping.lock());
         if !*stopping {
@@ -98,7 +98,7 @@ impl WakeBoard {
         *stopping
     }
 
-    /// Ends all waits for good.
+    /// Ends all waits permanently.
     pub(crate) fn stop(&self) {
         *held(self.stopping.lock()) = true;
         self.stop.notify_all();
@@ -112,7 +112,7 @@ impl Signal {
     }
 
     fn notify(&self) {
-        // Under the lock: a worker between its look at the flags and its wait holds it.
+        // Under the lock, because a worker holds it between its check of the flags and its wait.
         let _waiting = held(self.lock.lock());
         self.raised.notify_all();
     }

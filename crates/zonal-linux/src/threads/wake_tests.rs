@@ -1,4 +1,4 @@
-//! The board of wake-ups with threads of this machine; `zonal-verify` goes through all interleavings.
+//! Tests the board of wake-ups with real threads; `zonal-verify` explores all interleavings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn no_wake_is_lost() {
         s.spawn(|| {
             while let Some(nodes) = board.take(1) {
                 assert_eq!(nodes, [node(5)]);
-                // Relaxed: the flag orders; release shows the other side what was seen.
+                // Relaxed: the flag orders; the release shows the other side what was seen.
                 seen.store(work.load(Ordering::Relaxed), Ordering::Release);
             }
         });

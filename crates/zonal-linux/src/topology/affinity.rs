@@ -1,8 +1,8 @@
-//! Where the calling thread may run. Source: Linux `sched_setaffinity(2)`.
+//! CPUs on which the calling thread may run. Source: Linux `sched_setaffinity(2)`.
 
 use zonal::units::CpuId;
 
-/// Words of a set of CPUs: 8192 CPUs, as many as Linux knows.
+/// Words of a set of CPUs: 8192 CPUs, the most that Linux supports.
 const WORDS: usize = 128;
 
 /// A set of CPUs.
@@ -10,32 +10,32 @@ const WORDS: usize = 128;
 pub(crate) struct CpuSet([u64; WORDS]);
 
 impl CpuSet {
-    /// The CPUs that the calling thread may run on, if the kernel tells.
+    /// Returns the CPUs that the calling thread may run on, if the kernel reports them.
     pub(crate) fn of_this_thread() -> Option<Self> {
         let mut set = Self([0; WORDS]);
-        // SAFETY: the call writes that many bytes at most.
+        // SAFETY: the call writes at most that many bytes.
         let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set.0), set.0.as_mut_ptr().cast()) };
         (failed == 0).then_some(set)
     }
 
-    /// Every CPU there may be.
+    /// Returns the set of all CPUs.
     pub(crate) const fn all() -> Self {
         Self([u64::MAX; WORDS])
     }
 
-    /// One CPU, if Linux can have it.
+    /// Returns the set of one CPU, if Linux supports its number.
     pub(crate) fn one(cpu: CpuId) -> Option<Self> {
         let mut set = Self([0; WORDS]);
         *set.0.get_mut(cpu.index() / 64)? = 1 << (cpu.index() % 64);
         Some(set)
     }
 
-    /// Number of CPUs.
+    /// Returns the number of CPUs.
     pub(crate) fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
-    /// Lets the calling thread run on these CPUs only; whether the kernel did.
+    /// Lets the calling thread run on these CPUs only, and returns whether the kernel allowed it.
     pub(crate) fn apply(&self) -> bool {
         // SAFETY: the call reads that many bytes.
         unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), self.0.as_ptr().cast()) == 0 }

@@ -1,8 +1,8 @@
 //! How much memory a pool can have: what the machine has available and what control groups allow.
 //!
-//! All files are looked for below a root, so that tests and captured trees can stand for the
-//! machine. Both generations of control groups are read, from the process's own group upwards.
-//! Neighbours: `pool/builder.rs` refuses pools beyond the limit.
+//! All paths are relative to a root, so that tests and captured trees can replace the machine. Both versions of
+//! control groups are read, from the process's own group upwards. Neighbours: `pool/builder.rs` refuses pools
+//! beyond the limit.
 
 use std::fs;
 use std::io;
@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Limit, PoolError};
 
-/// Memory to be had.
+/// Available memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Available {
     pub(crate) bytes: u64,
     pub(crate) limited_by: Limit,
 }
 
-/// Bytes that this machine and its control groups have to give now.
+/// Returns the bytes that this machine and its control groups can provide now.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system does not report it.
 pub fn available_bytes() -> Result<u64, PoolError> {
     available(Path::new("/")).map(|available| available.bytes)
 }
 
-/// Reads what is available below `root`, which is `/` for the running machine.
+/// Reads the available memory below `root`, which is `/` for the running machine.
 pub(crate) fn available(root: &Path) -> Result<Available, PoolError> {
     let machine = Available { bytes: machine_bytes(root)?, limited_by: Limit::Machine };
     Ok(match group_bytes(root) {
@@ -34,7 +34,7 @@ pub(crate) fn available(root: &Path) -> Result<Available, PoolError> {
     })
 }
 
-/// A field of a file in the manner of `/proc/meminfo`, in bytes.
+/// Returns a field of a file in the format of `/proc/meminfo`, in bytes.
 pub(super) fn meminfo_field(text: &str, field: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -54,11 +54,11 @@ fn machine_bytes(root: &Path) -> Result<u64, PoolError> {
     })
 }
 
-/// The generations of the memory controller differ in the names of their files.
+/// Names of files of the memory controller, which differ between the versions.
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// Field of `memory.stat` with file pages that could go at once.
+    /// Field of `memory.stat` with file pages that can be reclaimed at once.
     inactive: &'static str,
 }
 
@@ -66,14 +66,14 @@ const UNIFIED: Files = Files { limit: "memory.max", usage: "memory.current", ina
 const LEGACY: Files =
     Files { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", inactive: "total_inactive_file" };
 
-/// The least room of all groups that the process is in; `None` when none limits memory.
+/// Returns the least memory left in all groups that the process is in; `None` when none limits memory.
 fn group_bytes(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     groups.lines().filter_map(|line| least_room(root, line, &mounts)).min()
 }
 
-/// Room in the group that a line of `/proc/self/cgroup` names and in those above it.
+/// Returns the least memory left in the group named by a line of `/proc/self/cgroup` and in its ancestors.
 fn least_room(root: &Path, group: &str, mounts: &str) -> Option<u64> {
     let mut parts = group.splitn(3, ':').skip(1);
     let (controllers, group) = (parts.next()?, parts.next()?);
@@ -88,7 +88,7 @@ fn least_room(root: &Path, group: &str, mounts: &str) -> Option<u64> {
     own.ancestors().take_while(|dir| dir.starts_with(&top)).filter_map(|dir| room(dir, &files)).min()
 }
 
-/// Mount point of the hierarchy that holds `group`, and the group's place below it, if a line of
+/// Returns the mount point of the hierarchy that contains `group`, and the group's path below it, if a line of
 /// `/proc/self/mountinfo` mounts that hierarchy.
 fn mounted_at(mount: &str, group: &str, unified: bool) -> Option<(PathBuf, PathBuf)> {
     let (place, kind) = mount.split_once(" - ")?;
@@ -101,16 +101,16 @@ fn mounted_at(mount: &str, group: &str, unified: bool) -> Option<(PathBuf, PathB
     };
     let mut fields = place.split(' ').skip(3);
     let (mounted, point) = (fields.next()?, fields.next()?);
-    // In a container the group's path may lie outside what is mounted: then the top is its own.
+    // In a container the group's path may be outside what is mounted: then the mount point is its own group.
     let below = Path::new(group).strip_prefix(mounted).unwrap_or(Path::new(""));
     let outside = below.components().any(|part| part.as_os_str() == "..");
     fits.then(|| (point.into(), if outside { PathBuf::new() } else { below.into() }))
 }
 
-/// Bytes left in one group; `None` when it sets no limit.
+/// Returns the bytes left in one group; `None` when it sets no limit.
 fn room(dir: &Path, files: &Files) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
-    let limit = number(files.limit)?; // `max` is no number, and no limit
+    let limit = number(files.limit)?; // // `max` is not a number, and no limit
     let usage = number(files.usage)?;
     let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
     let inactive =
@@ -122,7 +122,7 @@ fn room(dir: &Path, files: &Files) -> Option<u64> {
 pub(super) mod tests {
     use super::*;
 
-    /// A directory tree that is removed at the end.
+    /// A directory tree that is removed when dropped.
     pub(crate) struct Tree(pub(crate) PathBuf);
 
     impl Tree {

@@ -1,8 +1,8 @@
-//! The running machine's topology: what `zonal-machine` captures, with the memory that is free now.
+//! The running machine's topology: what `zonal-machine` captures, and the memory that is available now.
 //!
-//! Paths hang below a root, so that captured trees can be read as well. Where the kernel has no
-//! notion of nodes, or hides it, the machine is one node and says why.
-//! Neighbours: `nodes.rs` is what it makes, `mod.rs` gives the result its meaning.
+//! Paths are relative to a root, so that captured trees can be read as well. Where the kernel does not support
+//! nodes, or hides them, the machine is one node with a reason. Neighbours: `topology/nodes.rs` defines the nodes,
+//! `topology/mod.rs` makes a topology of the result.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::nodes::{TopologyNode, ZoneShare, nodes_of};
 
 const NODES: &str = "sys/devices/system/node";
 
-/// What was read. `room` is empty where nodes' numbers do not add up to the machine's.
+/// What was read. `room` is empty where the nodes' memory does not add up to the machine's.
 pub(super) struct Found {
     pub(super) nodes: Vec<TopologyNode>,
     pub(super) room: Vec<(NodeId, u64)>,
@@ -32,7 +32,7 @@ pub(super) fn read(root: &Path) -> Found {
     }
 }
 
-/// The nodes of `model` with what each has available as the weight of one zone.
+/// Returns the nodes of `model`, each with one zone weighted by the memory available on the node.
 fn with_memory(root: &Path, model: &MachineModel) -> Found {
     let mut nodes = nodes_of(model);
     if nodes.iter().all(|node| node.cpus.is_empty()) {
@@ -57,7 +57,7 @@ fn with_memory(root: &Path, model: &MachineModel) -> Found {
     Found { nodes, room, missing: None }
 }
 
-/// A node's memory in bytes.
+/// Memory of a node in bytes.
 struct Memory {
     total: u64,
     available: u64,
@@ -66,20 +66,20 @@ struct Memory {
 impl Memory {
     fn parse(meminfo: &str) -> Self {
         let field = |name| meminfo_field(meminfo, name).unwrap_or(0);
-        // Free memory and file pages, which go when asked; shared memory counts as file pages but stays.
+        // Free memory, and file pages that can be reclaimed; shared memory is counted as file pages but cannot.
         let file_pages = field("FilePages").saturating_sub(field("Shmem") + field("Unevictable"));
         Self { total: field("MemTotal"), available: field("MemFree") + file_pages }
     }
 }
 
-/// Whether the nodes' memory adds up to the machine's: virtual machines whose memory grew can
-/// report nodes with less than they have.
+/// Whether the nodes' memory adds up to the machine's: virtual machines whose memory grew can report nodes with
+/// less memory than they have.
 fn covers_machine(root: &Path, nodes_total: u64) -> bool {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     meminfo_field(&text, "MemTotal").is_some_and(|total| nodes_total >= total - total / 16)
 }
 
-/// All CPUs and memory as one node.
+/// Returns all CPUs and memory as one node.
 fn one_node(why: &str) -> Found {
     // SAFETY: no preconditions.
     let possible = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };

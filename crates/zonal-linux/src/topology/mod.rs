@@ -1,9 +1,10 @@
 //! The machine a pool is built over: the real one, or one that is emulated on it.
 //!
-//! On the *live* topology memory is bound to the node it belongs to; an *emulated* one has nodes by name only,
-//! real CPUs stand for its CPUs, and a thread may act as any of them.
-//! `nodes.rs` is what a topology consists of, `live.rs` reads the real one, `limits.rs` how much memory there is to
-//! have, `affinity.rs` where threads may run. Nothing here knows of pools: `memory/plan.rs` cuts a pool by it.
+//! On the *live* topology memory is bound to the node it belongs to. An *emulated* topology has nodes by name only:
+//! real CPUs are mapped to its CPUs, and a thread may act as any of them. `topology/nodes.rs` defines nodes,
+//! `topology/live.rs` reads the real machine, `topology/limits.rs` reads how much memory is available, and
+//! `topology/affinity.rs` sets where threads may run. Nothing here depends on pools: `memory/plan.rs` divides a
+//! pool by a topology.
 
 pub(crate) mod affinity;
 pub(crate) mod limits;
@@ -19,9 +20,9 @@ use crate::error::{PoolError, node_list};
 use nodes::nodes_of;
 pub use nodes::{TopologyNode, ZoneShare};
 
-/// Largest distance that tables can hold for a node in reach.
+/// Largest distance in a table for a reachable node.
 const DISTANCE_MAX: u8 = 254;
-/// Step from neighbour to neighbour on the ring of emulated nodes, while the ring is short enough.
+/// Distance between neighbours on the ring of emulated nodes, while the ring is short enough.
 const RING_STEP: u16 = 10;
 
 /// Where a topology comes from.
@@ -29,7 +30,7 @@ const RING_STEP: u16 = 10;
 enum Origin {
     /// The running machine.
     Live,
-    /// A description; the real machine only lends memory and time.
+    /// A description; the real machine only provides memory and CPU time.
     Emulated,
 }
 
@@ -40,14 +41,14 @@ pub struct Topology {
     nodes: Vec<TopologyNode>,
     /// CPUs of the running machine, ascending.
     real_cpus: Vec<CpuId>,
-    /// Memory that a pool can have of each node where the kernel says so reliably, in bytes.
+    /// Memory that a pool can have on each node, in bytes, where the kernel reports it reliably.
     room: Vec<(NodeId, u64)>,
-    /// What could not be read.
+    /// Why the topology could not be read, if so.
     missing: Option<String>,
 }
 
 impl Topology {
-    /// The topology of the running machine. A machine that does not tell is one node.
+    /// Returns the topology of the running machine, as one node if it cannot be read.
     #[must_use]
     pub fn live() -> Self {
         let found = live::read(std::path::Path::new("/"));
@@ -58,11 +59,11 @@ impl Topology {
         Self { origin: Origin::Live, nodes, real_cpus, room, missing }
     }
 
-    /// The running machine's memory and CPUs as `count` nodes on a ring. CPUs are dealt round, so with
-    /// fewer CPUs than nodes the last nodes have none.
+    /// Returns the running machine's memory and CPUs as `count` nodes on a ring. CPUs are assigned round robin, so
+    /// with fewer CPUs than nodes the last nodes have none.
     ///
     /// # Errors
-    /// [`PoolError::FakeNodes`] for no node or more than there can be.
+    /// [`PoolError::FakeNodes`] for no nodes or more than the maximum.
     pub fn fake(count: usize) -> Result<Self, PoolError> {
         Self::live().faked(count)
     }
@@ -82,7 +83,7 @@ impl Topology {
         Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..self })
     }
 
-    /// A machine described by `nodes`, ascending by id, emulated on the running one. Real CPUs are
+    /// Returns a machine described by `nodes`, ascending by id, and emulated on the running one. Real CPUs are
     /// spread evenly over its CPUs.
     ///
     /// # Errors
@@ -94,8 +95,8 @@ impl Topology {
         Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..Self::live() })
     }
 
-    /// A machine that was read, captured or taken from a preset, emulated as by
-    /// [`Topology::emulated`]: its online nodes, and zones that share the pool as they share memory.
+    /// Returns a machine that was read, captured or loaded from a preset, emulated as by [`Topology::emulated`]:
+    /// its online nodes, and zones that share the pool in proportion to their managed memory.
     ///
     /// # Errors
     /// As [`Topology::emulated`].
@@ -103,10 +104,10 @@ impl Topology {
         Self::emulated(nodes_of(model))
     }
 
-    /// The same machine with memory only of `wanted` nodes. All CPUs stay.
+    /// Returns the same machine with memory on the `wanted` nodes only. All CPUs stay.
     ///
     /// # Errors
-    /// [`PoolError::UnknownNode`] and [`PoolError::NodeWithoutMemory`], naming the nodes there are.
+    /// [`PoolError::UnknownNode`] and [`PoolError::NodeWithoutMemory`], which list the nodes that would be valid.
     pub fn restricted_to(mut self, wanted: &[NodeId]) -> Result<Self, PoolError> {
         for &node in wanted {
             let Some(found) = self.nodes.iter().find(|one| one.id == node) else {
@@ -123,53 +124,53 @@ impl Topology {
         Ok(self)
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     #[must_use]
     pub fn nodes(&self) -> &[TopologyNode] {
         &self.nodes
     }
 
-    /// Whether nodes are nodes by name only.
+    /// Whether nodes exist by name only.
     #[must_use]
     pub fn is_emulated(&self) -> bool {
         self.origin == Origin::Emulated
     }
 
-    /// Whether memory of different nodes is in different places.
+    /// Whether memory can be bound to nodes: the machine is real and has more than one.
     pub(crate) fn can_be_bound(&self) -> bool {
         self.origin == Origin::Live && self.nodes.len() > 1
     }
 
-    /// Whether pools over this machine have memory of `node`.
+    /// Whether pools over this machine have memory on `node`.
     pub(crate) fn lends(&self, node: NodeId) -> bool {
         self.nodes.iter().any(|one| one.id == node && one.has_memory())
     }
 
-    /// The node nearest to `node` that pools have memory of, and the first of several.
+    /// Returns the node nearest to `node` on which pools have memory; the first if several are equally near.
     pub(crate) fn nearest_that_lends(&self, node: NodeId) -> Option<NodeId> {
         let from = self.nodes.iter().find(|one| one.id == node)?;
         let others = self.nodes.iter().zip(&from.distances).filter(|(one, _)| one.has_memory());
         others.min_by_key(|(_, distance)| **distance).map(|(one, _)| one.id)
     }
 
-    /// Bytes that a pool can have of `node`, where that is known.
+    /// Returns the bytes that a pool can have on `node`, where that is known.
     pub(crate) fn room_on(&self, node: NodeId) -> Option<u64> {
         self.room.iter().find(|(of, _)| *of == node).map(|&(_, bytes)| bytes)
     }
 
-    /// Why this is not what it should be, if so.
+    /// Returns why the topology could not be read, if so.
     pub(crate) fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Whether this machine's CPUs are the real ones, and no thread stands for another.
+    /// Whether this machine's CPUs are the real ones, and no thread acts as another.
     pub(crate) fn has_real_cpus(&self) -> bool {
         let mut own = self.nodes.iter().flat_map(|node| node.cpus.iter());
         !self.is_emulated() && own.all(|cpu| self.real_cpus.contains(cpu))
     }
 
-    /// By real CPU id: the CPU of this machine that it stands for. Spread evenly, and itself where
-    /// this machine's CPUs are just the real ones.
+    /// Returns, by real CPU id, the CPU of this machine that it is mapped to. Real CPUs are spread evenly, and
+    /// mapped to themselves where this machine's CPUs are exactly the real ones.
     pub(crate) fn serves_for(&self) -> Vec<CpuId> {
         let real = &self.real_cpus;
         let mut own: Vec<CpuId> = self.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
@@ -179,7 +180,7 @@ impl Topology {
         let ids = real.last().map_or(1, |last| last.index() + 1);
         let stand_in = |id: usize| match real.iter().position(|cpu| cpu.index() == id) {
             Some(at) => own[at * own.len() / real.len()],
-            None => own[id % own.len()], // should it come up later
+            None => own[id % own.len()], // // in case it comes online later
         };
         (0..ids).map(stand_in).collect()
     }
@@ -189,7 +190,8 @@ impl Topology {
     }
 }
 
-/// Distance on a ring of `count`: steps on the shorter way, of ten while they fit the table.
+/// Returns the distance on a ring of `count` nodes: steps on the shorter way, of ten each while that fits the
+/// table.
 fn ring_distance(from: usize, to: usize, count: usize) -> u8 {
     let apart = from.abs_diff(to);
     let hops = apart.min(count - apart) as u16;

@@ -1,30 +1,30 @@
 //! The nodes of a topology: their CPUs, distances, and the weights of their zones.
 //!
-//! A zone's *weight* is its part in the pool's memory, in any unit. Neighbours: `live.rs` makes nodes of what the
-//! kernel tells, `mod.rs` makes machines of nodes.
+//! A zone's *weight* is its share of the pool's memory, in any unit. Neighbours: `topology/live.rs` makes nodes
+//! from what the kernel reports, `topology/mod.rs` makes machines of nodes.
 
 use zonal::units::{CpuId, NodeId, ZoneKind};
 use zonal_machine::{MachineModel, Presence};
 
-/// A zone's part in a pool.
+/// A zone's share of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneShare {
     /// The zone's kind.
     pub kind: ZoneKind,
-    /// Its weight against all other zones of the topology.
+    /// Weight relative to all other zones of the topology.
     pub weight: u64,
 }
 
-/// One node.
+/// A node of a topology.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TopologyNode {
     /// The node's id.
     pub id: NodeId,
     /// The CPUs on it.
     pub cpus: Vec<CpuId>,
-    /// Distances to all nodes of the topology, in their order.
+    /// Distances to all nodes of the topology, in the order of the nodes.
     pub distances: Vec<u8>,
-    /// Its zones, most constrained first; none where it has no memory.
+    /// Zones of the node, most constrained first; empty if it has no memory.
     pub zones: Vec<ZoneShare>,
 }
 
@@ -34,7 +34,7 @@ impl TopologyNode {
     }
 }
 
-/// The online nodes of a machine, with zones that weigh what they manage.
+/// Returns the online nodes of a machine, with zones weighted by their managed frames.
 pub(super) fn nodes_of(model: &MachineModel) -> Vec<TopologyNode> {
     let online = |place: &usize| model.nodes[*place].presence == Presence::Online;
     let places: Vec<usize> = (0..model.nodes.len()).filter(online).collect();

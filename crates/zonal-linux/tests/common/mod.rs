@@ -1,5 +1,5 @@
-//! What tests of disturbed sequences share: the sequences of this program as the kernel knows them, and
-//! who owns which frame.
+//! Shared by tests of interrupted sequences: the sequences of this program as the kernel knows them, and a ledger
+//! of which thread owns which frame.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,7 +20,7 @@ pub struct Sequence {
     pub abort: u64,
 }
 
-/// All sequences of this program. The linker names begin and end of the section they lie in.
+/// Returns all sequences of this program. The linker defines the start and the end of their section.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub fn sequences() -> &'static [Sequence] {
     // SAFETY: the linker defines both wherever there is a sequence, and the pool has some.
@@ -36,58 +36,58 @@ pub fn sequences() -> &'static [Sequence] {
     unsafe { std::slice::from_raw_parts(start, count) }
 }
 
-/// None on machines without.
+/// Returns none: this architecture has no sequences.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn sequences() -> &'static [Sequence] {
     &[]
 }
 
-/// A ledger of all frames of a pool.
+/// Makes a ledger of all frames of a pool.
 pub fn ledger_of(pool: &Pool) -> Ledger {
     let first = pool.zones().map(|zone| zone.span.start.get()).min().unwrap();
     let end = pool.zones().map(|zone| zone.span.end().get()).max().unwrap();
     Ledger::new(first..end)
 }
 
-/// No frame has an owner, and the pool says the same.
+/// Checks that no frame has an owner, and that the pool's state agrees.
 pub fn check_all_free(ledger: &Ledger, pool: &Pool) {
     assert_eq!(ledger.owned().next(), None);
     let accounting = pool.verify().unwrap();
     assert!(accounting.balance() && accounting.allocated.get() == 0, "{accounting:?}");
-    // A frame that was put onto a stack twice would be found there, withheld, and counted right.
+    // A frame that was pushed twice would be found here, retired, and counted correctly.
     assert_eq!(pool.events().retired, 0, "frames were doubled");
 }
 
-/// Once, and again for the seconds that the environment asks for.
+/// Runs once, and again for the number of seconds that the environment sets.
 pub fn stress_rounds() -> impl Iterator<Item = u64> {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     (0..).take_while(move |&round| round == 0 || until.is_some_and(|until| Instant::now() < until))
 }
 
-/// Id of the calling thread.
+/// Returns the id of the calling thread.
 pub fn thread_id() -> libc::pid_t {
     // SAFETY: no preconditions.
     unsafe { libc::gettid() }
 }
 
-/// CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 pub fn allowed_cpus() -> Vec<usize> {
     // SAFETY: an all-zero set is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the call writes that many bytes at most.
     let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the CPUs looked for are within the set.
+    // SAFETY: the CPUs checked are within the set.
     (0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
 }
 
-/// Keeps the calling thread on a CPU; where that is not allowed, it stays where it is.
+/// Binds the calling thread to a CPU; where that is not allowed, it is not moved.
 pub fn pin_to(cpu: usize) {
     move_thread(0, cpu);
 }
 
-/// Keeps a thread that lives on a CPU; where that is not allowed, it stays where it is.
+/// Binds a running thread to a CPU; where that is not allowed, it is not moved.
 pub fn move_thread(thread: libc::pid_t, cpu: usize) {
     // SAFETY: an all-zero set is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -97,15 +97,15 @@ pub fn move_thread(thread: libc::pid_t, cpu: usize) {
     unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) };
 }
 
-/// Does `work`. The calling thread then stays until all senders of `disturbers` are gone: those who hold one
-/// act on this thread by its id, which must not have ended then, nor be another's.
+/// Does `work`. The calling thread then waits until all senders of `disturbers` are dropped: the threads that hold
+/// one signal or move this thread by its id, which must stay valid and not be reused.
 pub fn work_disturbed<R>(disturbers: &Receiver<()>, work: impl FnOnce() -> R) -> R {
     let worked = catch_unwind(AssertUnwindSafe(work));
     assert!(disturbers.recv().is_err(), "nothing is ever sent");
     worked.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Does `work` when the result is dropped, be it by a panic.
+/// Does `work` when the result is dropped, also by a panic.
 #[must_use]
 pub fn when_dropped(work: impl FnOnce()) -> impl Drop {
     struct WhenDropped<F: FnOnce()>(Option<F>);

@@ -1,12 +1,13 @@
 //! Huge pages of the kernel's reserve, for tests that may change it.
 //!
-//! The reserve belongs to the whole machine. Whoever raises it holds a lock on a file in `/run`, where
-//! only those who may raise it can write (`flock`, which ends with the process), and has written there what the reserve was and what it is to become.
-//! Where that stands although nobody holds the lock, its writer was killed: the next holder brings the reserve back.
+//! The reserve belongs to the whole machine. A process that raises it holds a lock (`flock`, which ends with the
+//! process) on a file in `/run`, which only processes that may raise the reserve can write. The file records the
+//! previous and the new size. A record without a lock means that its writer was killed: the next holder restores
+//! the reserve.
 //!
-//! What this does not cover: a reserve that nobody takes the lock for after such a death stays raised, as does one
-//! that somebody else has changed in between; programs that do not take the lock, or have another `/run`,
-//! are not kept out; and the reserve of a container's host is not asked for.
+//! Limits: after such a death the reserve stays raised if no process takes the lock again, or if other software
+//! changed it in between. Programs that do not take the lock, or have another `/run`, are not excluded. The reserve
+//! of a container's host is not considered.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
 use std::fs::{self, File, OpenOptions};
@@ -17,19 +18,19 @@ use std::path::{Path, PathBuf};
 
 use zonal_testing::eventually;
 
-/// Where the reserve is, and who has it.
+/// Files of the reserve and of its lock.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Its pages: read and written.
+    /// Number of pages, read and written.
     pub pages: PathBuf,
-    /// Those of them that are free.
+    /// Number of free pages.
     pub free: PathBuf,
-    /// The lock, which holds what the reserve was and what it is to become while it is raised.
+    /// Lock file, which records the previous and the new size of the reserve while it is raised.
     pub lock: PathBuf,
 }
 
 impl Files {
-    /// Those of this machine.
+    /// Returns the files of this machine.
     pub fn of_the_machine() -> Self {
         Self {
             pages: "/proc/sys/vm/nr_hugepages".into(),
@@ -47,36 +48,36 @@ fn needed(file: &Path) -> Result<u64, String> {
     number(file).ok_or_else(|| format!("{} cannot be read", file.display()))
 }
 
-/// Pages of the reserve that are free; none where there is no reserve.
+/// Returns the free pages of the reserve; 0 where there is no reserve.
 pub fn free_huge_pages() -> u64 {
     number(&Files::of_the_machine().free).unwrap_or(0)
 }
 
-/// The reserve of huge pages of 2 MiB, of this process alone until this is dropped; then it is what it was.
+/// Exclusive use of the reserve of 2 MiB huge pages; restores its size when dropped.
 pub struct Reserve {
     files: Files,
-    /// Locked.
+    /// Locked file.
     lock: File,
 }
 
 impl Reserve {
-    /// Makes sure that `free` pages are free. Waits for other processes that have the reserve.
+    /// Ensures that `free` pages are free. Waits for other processes that use the reserve.
     ///
     /// # Errors
-    /// Why they are not.
+    /// Why they are not free.
     ///
     /// # Panics
-    /// When another process has the reserve for longer than two minutes.
+    /// When another process uses the reserve for longer than two minutes.
     pub fn with_free(free: u64) -> Result<Self, String> {
         let mut reserve = Self::locked(Files::of_the_machine())?;
         reserve.raise(free)?;
         Ok(reserve)
     }
 
-    /// The reserve as it is, once no other process has it.
+    /// Locks the reserve, once no other process uses it, without changing its size.
     ///
     /// # Errors
-    /// When the lock cannot be had, or what a process that was killed has left cannot be undone.
+    /// When the file cannot be locked, or changes of a killed process cannot be undone.
     pub fn locked(files: Files) -> Result<Self, String> {
         let mut taken = None;
         eventually("another process has the reserve of huge pages", || {
@@ -86,7 +87,7 @@ impl Reserve {
         taken.expect("it was waited for")
     }
 
-    /// As [`Self::locked`]; `None` while another process has it.
+    /// Locks the reserve as [`Self::locked`] does; returns `None` while another process uses it.
     ///
     /// # Errors
     /// As [`Self::locked`].
@@ -94,7 +95,7 @@ impl Reserve {
         let told = |why: &dyn std::fmt::Display| format!("{}: {why}", files.lock.display());
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        // A link that somebody else has put there is not followed.
+        // A symbolic link created by another user is not followed.
         let lock = options.custom_flags(libc::O_NOFOLLOW).open(&files.lock).map_err(|why| told(&why))?;
         let status = lock.metadata().map_err(|why| told(&why))?;
         // SAFETY: no preconditions.
@@ -112,10 +113,10 @@ impl Reserve {
         Ok(Some(reserve))
     }
 
-    /// Makes sure that `free` pages are free.
+    /// Ensures that `free` pages are free.
     ///
     /// # Errors
-    /// Why they are not.
+    /// Why they are not free.
     pub fn raise(&mut self, free: u64) -> Result<(), String> {
         let there = needed(&self.files.free)?;
         if there >= free {
@@ -132,13 +133,13 @@ impl Reserve {
         }
     }
 
-    /// Makes the reserve what it was before it was raised, by this or by a process that was killed.
+    /// Restores the size that the reserve had before this or a killed process raised it.
     ///
     /// # Errors
     /// When it cannot be changed.
     pub fn lower(&mut self) -> Result<(), String> {
         let Some((before, raised)) = self.recorded() else { return Ok(()) };
-        // The kernel may have found less than was wanted.
+        // The kernel may have provided fewer pages than requested.
         if (before + 1..=raised).contains(&needed(&self.files.pages)?) {
             self.set(before)?;
         }
@@ -150,7 +151,7 @@ impl Reserve {
             .map_err(|why| format!("{}: {why}", self.files.pages.display()))
     }
 
-    /// What the reserve was, and what it was to become.
+    /// Returns the recorded previous and new size of the reserve.
     fn recorded(&mut self) -> Option<(u64, u64)> {
         let mut text = String::new();
         self.lock.rewind().and_then(|()| self.lock.read_to_string(&mut text)).ok()?;
@@ -158,7 +159,7 @@ impl Reserve {
         Some((numbers.next()??, numbers.next()??))
     }
 
-    /// In one write of one length, so that no death leaves half of it.
+    /// Writes the record with one write of fixed length, so that a killed process cannot leave half of it.
     fn record(&self, before: u64, wanted: u64) -> Result<(), String> {
         let written = self.lock.write_all_at(format!("{before:20} {wanted:20}\n").as_bytes(), 0);
         written.map_err(|why| format!("{}: {why}", self.files.lock.display()))
@@ -168,7 +169,7 @@ impl Reserve {
 impl Drop for Reserve {
     fn drop(&mut self) {
         self.lower().ok();
-        // Closing would leave it to children that were forked meanwhile.
+        // Closing the file would leave the lock with children that were forked meanwhile.
         // SAFETY: the descriptor is open.
         unsafe { libc::flock(self.lock.as_raw_fd(), libc::LOCK_UN) };
     }

@@ -1,7 +1,7 @@
-//! A thread of a child process under a tracer: stops, registers, breakpoints of its own.
+//! A thread of a child process under a tracer: stops, registers and hardware breakpoints.
 //!
-//! Breakpoints are those of the processor: the program's text is not changed, and no other thread of
-//! the child comes to a stop at them.
+//! Breakpoints are those of the processor: the program's text is not changed, and other threads of the child do not
+//! stop at them.
 #![allow(dead_code, unreachable_pub)] // each test file uses a part
 
 use std::io;
@@ -12,25 +12,25 @@ use libc::{c_int, c_long, c_ulonglong, c_void, pid_t, user_regs_struct};
 /// Why a thread has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// By a signal.
+    /// A signal.
     Signal(c_int),
-    /// It has ended.
+    /// The end of the thread.
     End,
 }
 
-/// A thread that has asked its parent to trace it, and is stopped.
+/// A thread that requested to be traced by its parent, and is stopped.
 pub struct Traced(pub pid_t);
 
 impl Traced {
     fn request(&self, request: libc::c_uint, address: u64, data: u64) -> io::Result<c_long> {
         let (address, data) = (address as *mut c_void, data as *mut c_void);
-        // SAFETY: the requests used here write nothing in this process but through `data`, which is a
-        // number then, or the address of registers in `registers`.
+        // SAFETY: the requests used here write in this process only through `data`, which is either a number or the
+        // address of registers in `registers`.
         let result = unsafe { libc::ptrace(request, self.0, address, data) };
         if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
     }
 
-    /// Waits until it stops.
+    /// Waits until the thread stops.
     pub fn wait(&self) -> Stop {
         let mut status = 0;
         // SAFETY: the status outlives the call.
@@ -39,19 +39,19 @@ impl Traced {
         if libc::WIFSTOPPED(status) { Stop::Signal(libc::WSTOPSIG(status)) } else { Stop::End }
     }
 
-    /// Lets it run until something stops it.
+    /// Lets the thread run until something stops it.
     pub fn go_on(&self) -> Stop {
         self.request(libc::PTRACE_CONT, 0, 0).expect("a stopped thread goes on");
         self.wait()
     }
 
-    /// Lets it do one instruction.
+    /// Lets the thread execute one instruction.
     pub fn step(&self) -> Stop {
         self.request(libc::PTRACE_SINGLESTEP, 0, 0).expect("a stopped thread steps");
         self.wait()
     }
 
-    /// Lets it go for good.
+    /// Detaches from the thread.
     pub fn detach(self) {
         self.request(libc::PTRACE_DETACH, 0, 0).expect("a stopped thread can be let go");
     }
@@ -63,8 +63,8 @@ impl Traced {
         registers
     }
 
-    /// Lets breakpoints count for the very next instruction, wherever that will be: after one has stopped
-    /// the thread, the processor is told to pass over the next.
+    /// Makes breakpoints effective for the very next instruction: after a breakpoint stopped the thread, the
+    /// processor is set to skip the next one.
     pub fn heed_the_next(&self) {
         const RESUME_FLAG: u64 = 1 << 16;
         let mut registers = self.registers();
@@ -72,7 +72,7 @@ impl Traced {
         self.request(libc::PTRACE_SETREGS, 0, (&raw mut registers).expose_provenance() as u64).unwrap();
     }
 
-    /// The instruction it is about to do.
+    /// Returns the address of the next instruction.
     pub fn at(&self) -> u64 {
         self.registers().rip
     }
@@ -82,10 +82,10 @@ impl Traced {
         self.request(libc::PTRACE_POKEDATA, address, word).unwrap();
     }
 
-    /// Stops it before the instructions at `places`, four at most, and nowhere else.
+    /// Sets breakpoints at `places`, four at most, and removes all others.
     ///
     /// # Errors
-    /// When the machine has no such breakpoints.
+    /// When the machine does not support such breakpoints.
     pub fn break_at(&self, places: &[u64]) -> io::Result<()> {
         let register =
             |at: usize| (offset_of!(libc::user, u_debugreg) + at * size_of::<c_ulonglong>()) as u64;

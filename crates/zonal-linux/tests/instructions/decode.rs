@@ -1,12 +1,12 @@
-//! Instructions as far as sequences need them: what is read, written, accessed, and where a branch goes.
+//! Instructions as far as sequences need them: what is read, written and accessed, and the targets of branches.
 
 mod aarch64;
 mod x86_64;
 
-/// A register, whatever part of it is used; numbered as the decoder of the processor does.
+/// A register, whatever part of it is used; numbered as by the decoder for the processor.
 pub(crate) type Register = usize;
 
-/// What instructions are of.
+/// The processor that executes the instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Processor {
     X86_64,
@@ -17,19 +17,19 @@ pub(crate) enum Processor {
 #[derive(Debug)]
 pub(crate) struct Instruction {
     pub(crate) text: String,
-    /// Registers whose values count, except those of an address.
+    /// Registers whose values are used, except those of an address.
     pub(crate) reads: Vec<Register>,
     pub(crate) writes: Vec<Register>,
     pub(crate) sets_flags: bool,
     pub(crate) action: Action,
 }
 
-/// What an instruction does beside computing.
+/// What an instruction does besides computing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Nothing,
     Accesses(Memory),
-    /// Goes there if a condition holds.
+    /// A conditional branch to this address.
     Branches(u64),
 }
 
@@ -38,10 +38,10 @@ pub(crate) enum Action {
 pub(crate) struct Memory {
     pub(crate) way: Way,
     pub(crate) bytes: usize,
-    /// Whether the address is one from the thread pointer.
+    /// Whether the address is relative to the thread pointer.
     pub(crate) in_thread: bool,
     pub(crate) base: Register,
-    /// With what it is multiplied.
+    /// Index register and its scale.
     pub(crate) index: Option<(Register, u32)>,
     pub(crate) offset: i64,
 }
@@ -49,22 +49,22 @@ pub(crate) struct Memory {
 /// How memory is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// Later accesses may come before it.
+    /// A load that later accesses may be reordered before.
     Load,
-    /// No later access comes before it.
+    /// A load that no later access is reordered before.
     LoadAcquire,
     Store,
 }
 
 impl Processor {
-    /// That of this program.
+    /// The processor of this program.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const OWN: Self = Self::X86_64;
-    /// That of this program.
+    /// The processor of this program.
     #[cfg(target_arch = "aarch64")]
     pub(crate) const OWN: Self = Self::Aarch64;
 
-    /// What stands before each abort: `RSEQ_SIG` of the C library's `sys/rseq.h`.
+    /// Returns the signature before each abort: `RSEQ_SIG` of the C library's `sys/rseq.h`.
     pub(crate) const fn signature(self) -> u32 {
         match self {
             Self::X86_64 => 0x5305_3053,
@@ -72,10 +72,10 @@ impl Processor {
         }
     }
 
-    /// The instructions in `code`, which lies at `address`.
+    /// Returns the instructions in `code`, which is at `address`.
     ///
     /// # Panics
-    /// At one that no sequence should need.
+    /// When an instruction is one that no sequence should need.
     pub(crate) fn decode(self, address: u64, code: &[u8]) -> Vec<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(address, code),

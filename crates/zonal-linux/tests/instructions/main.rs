@@ -1,10 +1,10 @@
-//! The instructions of restartable sequences, as they were assembled, against the tables of accesses that
-//! the core keeps beside `Head` and that loom and shuttle go through.
+//! Checks the assembled instructions of restartable sequences against the tables of accesses that the core keeps
+//! next to `Head`, and that loom and shuttle explore.
 //!
-//! Every inlined copy in this program is looked at; and every copy in the library of another architecture, when
-//! `ZONAL_LIBRARY` names one (`cargo xtask test` builds it). Vocabulary: a *sequence* is what one descriptor
-//! tells the kernel. Neighbours: `found.rs` finds sequences, `decode.rs` and the files of architectures
-//! read their instructions, `trace.rs` says what they access.
+//! Every inlined copy in this program is checked, and every copy in the library of another architecture, if
+//! `ZONAL_LIBRARY` names one (`cargo xtask test` builds it). A *sequence* is what one descriptor describes to the
+//! kernel. Neighbours: `found.rs` finds sequences, `decode.rs` and the files of the architectures decode their
+//! instructions, `trace.rs` determines what they access.
 
 mod decode;
 mod found;
@@ -20,7 +20,7 @@ use trace::Kind;
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
 
-/// Holds all copies against the tables; gives how many of each kind there are.
+/// Checks all copies against the tables; returns how many of each kind there are.
 fn check(all: &[Found]) -> BTreeMap<Kind, usize> {
     let mut counts = BTreeMap::new();
     for found in all {
@@ -33,10 +33,10 @@ fn check(all: &[Found]) -> BTreeMap<Kind, usize> {
 #[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn the_sequences_of_this_program_access_memory_in_the_order_of_the_tables() {
-    // So that there are copies in this program too, not only in the library.
+    // Makes sure that this program has copies too, not only the library.
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let block = pool.alloc_raw(&PoolRequest::page()).unwrap();
-    // SAFETY: just allocated, freed once.
+    // SAFETY: just allocated, and freed once.
     unsafe { pool.free_raw(block.first, Order::PAGE) }.unwrap();
     let counts = check(&found::in_this_program(common::sequences()));
     eprintln!("{counts:?}");

@@ -1,4 +1,4 @@
-//! What a sequence does, in order, followed through its registers, against the tables of the core.
+//! Follows a sequence through its registers, and compares its accesses with the tables of the core.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use zonal::platform::cpu_local::{Access, Accesses, Field, LOCK, POP, PUSH};
 use crate::decode::{Action, Instruction, Memory, Register, Way};
 use crate::found::Found;
 
-/// What a sequence is for.
+/// What a sequence does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Pop,
@@ -20,9 +20,9 @@ pub(crate) enum Kind {
 enum Source {
     /// The CPU in the thread's area.
     Cpu,
-    /// The address of the CPU's home.
+    /// The address of the CPU's pageset slot.
     Home,
-    /// The address of its head, or of its slots.
+    /// The address of the head of that pageset slot, or of its slots.
     Head,
     Slots,
     Gate,
@@ -32,23 +32,23 @@ enum Source {
 
 type Sources = BTreeSet<Source>;
 
-/// One step of a sequence. The load of the address of the slots is left out: it may come at any time.
+/// One step of a sequence. The load of the address of the slots is omitted, because it may come at any time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Event {
-    /// Loads the CPU from the thread's area.
+    /// A load of the CPU from the thread's area.
     Cpu,
-    /// Loads an address.
+    /// A load of an address.
     Address(Source),
-    /// One of the accesses of a table, by what is stored or, of a slot, by what chooses it.
+    /// One of the accesses of a table, with the sources of what is stored or, for a slot, of its index.
     Accesses(Access, Sources),
-    /// Goes to the abort if that depends on these.
+    /// A branch to the abort that depends on these.
     GivesUp(Sources),
 }
 
 /// Offset in the area; Linux `rseq(2)`.
 const CPU_AT: i64 = 4;
 
-/// Holds a sequence against the table of its kind.
+/// Checks a sequence against the table of its kind.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -87,7 +87,7 @@ impl Kind {
     }
 }
 
-/// What a sequence of a kind must do.
+/// Returns what a sequence of a kind must do.
 fn wanted(kind: Kind) -> Vec<Event> {
     let mut events = vec![Event::Cpu, Event::GivesUp([Source::Cpu].into())];
     if kind == Kind::Pop {
@@ -121,7 +121,7 @@ const fn source_of(field: Field) -> Option<Source> {
 }
 
 impl Event {
-    /// Whether it is what is wanted; a load that acquires is as good as one that need not.
+    /// Whether it satisfies `wanted`; an acquire load may replace a plain one.
     fn is_as_good_as(&self, wanted: &Self) -> bool {
         match (self, wanted) {
             (Self::Accesses(Access::LoadAcquire(field), sources), Self::Accesses(Access::Load(load), of)) => {
@@ -132,15 +132,15 @@ impl Event {
     }
 }
 
-/// What was followed so far.
+/// State of following a sequence.
 #[derive(Default)]
 struct Trace {
     abort: u64,
     events: Vec<Event>,
-    /// Sources of what registers hold, and of what flags compare.
+    /// Sources of the values in registers, and of those that flags compare.
     registers: BTreeMap<Register, Sources>,
     flags: Sources,
-    /// The access by which the CPU was loaded, and the register of the head where that is given.
+    /// Access that loaded the CPU, and the register of the head where that is an input.
     own: Option<Memory>,
     head: Option<Register>,
     written: BTreeSet<Register>,
@@ -180,7 +180,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Notes an access; gives the source of what is loaded. `value` has the sources of what is stored.
+    /// Records an access; returns the source of a loaded value. `value` has the sources of a stored value.
     fn access(&mut self, memory: Memory, value: &Sources) -> Result<Option<Source>, String> {
         let Some(own) = self.own else {
             let is_load = matches!(memory.way, Way::Load | Way::LoadAcquire);

@@ -1,13 +1,13 @@
-//! A library with pools of its own, for `unloading.rs` to load and unload.
+//! A library with its own pools, which `unloading.rs` loads and unloads.
 
 use std::sync::Mutex;
 
 use zonal_linux::{Pool, PoolRequest};
 
-/// The pool, while there is one.
+/// The pool, while it exists.
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 
-/// Makes the pool; whether there is one now.
+/// Makes the pool, and returns whether it exists.
 // SAFETY: no other symbol of this name is in the library.
 #[unsafe(no_mangle)]
 extern "C" fn zonal_open() -> bool {
@@ -16,7 +16,7 @@ extern "C" fn zonal_open() -> bool {
     pool.is_some()
 }
 
-/// Allocates and frees a frame so many times; whether that went by restartable sequences.
+/// Allocates and frees a frame the given number of times, and returns whether restartable sequences were used.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn zonal_pairs(pairs: u32) -> bool {
@@ -28,7 +28,7 @@ extern "C" fn zonal_pairs(pairs: u32) -> bool {
     pool.uses_sequences()
 }
 
-/// Closes the pool.
+/// Drops the pool.
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 extern "C" fn zonal_close() {

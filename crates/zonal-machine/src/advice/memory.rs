@@ -1,4 +1,4 @@
-//! Remarks on zones, watermarks, pagesets and counters.
+//! Advice on zones, watermarks, pagesets and counters.
 
 use zonal::rules::pageset_limits::HighRule;
 use zonal::rules::watermarks::default_min_free;
@@ -9,28 +9,29 @@ use crate::model::ZoneModel;
 use crate::predict::ZonePrediction;
 use crate::report::Advice;
 
-/// What one CPU allocates and touches in a second at most, about.
+/// Approximate upper limit of the memory that one CPU allocates and touches in a second.
 const CPU_BYTES_PER_SECOND: u64 = 1 << 30;
 
-/// Background reclaim that wakes with less than this left comes too late: waking takes as long.
+/// Time that waking background reclaim takes. Reclaim that wakes with less time left is too late.
 const WAKE_MICROSECONDS: u64 = 1000;
 
-/// Zones below this part of their node say little about it; every PC has such a DMA zone.
+/// A zone smaller than one part in this many of its node says little about the node. Every PC has such a DMA
+/// zone.
 const TINY_PART: u64 = 100;
 
-/// Zones above this part of their node are what its requests live on.
+/// A zone larger than one part in this many of its node serves most of the node's requests.
 const MAIN_PART: u64 = 4;
 
 fn is_tiny(view: &View<'_>, zone: &ZoneModel) -> bool {
     zone.managed.get() < view.model.managed_of(zone.node).get() / TINY_PART
 }
 
-/// The zones that make up much of their node. Small ones beside them have a purpose of their own.
+/// Returns the zones that make up a large part of their node. Smaller zones have a purpose of their own.
 fn main_zones<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a ZoneModel, &'a ZonePrediction)> {
     view.zones().filter(|(zone, _)| zone.managed.get() >= view.model.managed_of(zone.node).get() / MAIN_PART)
 }
 
-/// Frames outside movable zones, and those of them kept free.
+/// Returns the number of frames outside movable zones, and how many of them are kept free.
 fn kept_free(view: &View<'_>) -> (PageCount, PageCount) {
     let ordinary = view.model.zones.iter().filter(|zone| zone.kind != ZoneKind::Movable);
     let ordinary: PageCount = ordinary.map(|zone| zone.managed).sum();
@@ -69,7 +70,8 @@ pub(super) fn min_free_small(view: &View<'_>) -> Option<Advice> {
     ))
 }
 
-/// Background reclaim is one worker a node, so a node's zones count together.
+/// Advises when the low watermark is too close to min. Background reclaim is one worker per node, so the
+/// zones of a node are added up.
 pub(super) fn marks_too_close(view: &View<'_>) -> Option<Advice> {
     let page_bytes = u64::from(view.model.page_bytes);
     let (mut nodes, mut factor) = (Vec::new(), 0);
@@ -77,7 +79,7 @@ pub(super) fn marks_too_close(view: &View<'_>) -> Option<Advice> {
         let managed = view.model.managed_of(node.id).get();
         let zones = view.zones().filter(|(zone, _)| zone.node == node.id);
         let rooms = zones.map(|(_, of)| of.watermarks.low.saturating_minus(of.watermarks.min));
-        // A file may set marks that no machine has room for.
+        // A file may set watermarks that are larger than any machine's memory.
         let room = PageCount::new(rooms.fold(0, |sum: u64, room| sum.saturating_add(room.get())));
         let cpus = node.cpus.len() as u64;
         let burst = cpus * CPU_BYTES_PER_SECOND / 1_000_000 * WAKE_MICROSECONDS / page_bytes;
@@ -108,7 +110,7 @@ pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
     let mut zones = Vec::new();
     for (zone, predicted) in main_zones(view) {
         let held = predicted.limits.high_min.get().saturating_mul(cpus);
-        // What all pagesets may keep for good: more than a quarter is memory nobody finds.
+        // More than a quarter of a zone held in pagesets is memory that other CPUs cannot reach.
         if held > zone.managed.get() / 4 {
             let percent = held.saturating_mul(100) / zone.managed.get();
             zones.push(format!(
@@ -133,12 +135,12 @@ pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
 
 pub(super) fn unusable_behind_reserve(view: &View<'_>) -> Option<Advice> {
     let mut zones = Vec::new();
-    // The smallest DMA zones are meant to be kept for devices.
+    // The smallest DMA zones are meant to be reserved for devices.
     for (zone, predicted) in
         view.zones().filter(|(zone, _)| zone.kind != ZoneKind::Dma || !is_tiny(view, zone))
     {
         let reserve = predicted.protection[ZoneKind::Movable.index()];
-        // The marks may be those of more memory than there is.
+        // The watermarks may exceed the memory of the machine.
         let kept = predicted.watermarks.low.get().saturating_add(reserve.get());
         if kept >= zone.managed.get() && reserve > PageCount::ZERO {
             zones.push(format!(

@@ -1,7 +1,7 @@
-//! What an experienced administrator would remark on a machine, with the figures it rests on.
+//! Advice that an experienced administrator would give about a machine, with the figures it rests on.
 //!
-//! Every remark has a condition that ordinary machines do not meet. Neighbours: `topology.rs`
-//! looks at nodes, distances and fallback orders, `memory.rs` at zones and settings.
+//! Every piece of advice has a condition that ordinary machines do not meet. Neighbours: `advice/topology.rs`
+//! checks nodes, distances and fallback orders, `advice/memory.rs` checks zones and settings.
 
 mod memory;
 mod topology;
@@ -13,7 +13,7 @@ use crate::model::{MachineModel, ZoneModel};
 use crate::predict::{Prediction, ZonePrediction};
 use crate::report::{Advice, Balance, Severity, readable_size};
 
-/// All that a remark may rest on.
+/// The data that advice is based on.
 struct View<'a> {
     model: &'a MachineModel,
     rules: &'a Rules,
@@ -40,7 +40,7 @@ const REMARKS: &[Remark] = &[
     memory::counters_drift,
 ];
 
-/// All remarks that apply, the grave ones first.
+/// Returns all advice that applies, the most serious first.
 pub(crate) fn advise(
     model: &MachineModel,
     rules: &Rules,
@@ -67,13 +67,13 @@ impl View<'_> {
         both.filter(|(zone, _)| zone.managed > PageCount::ZERO)
     }
 
-    /// A length for people.
+    /// Formats a size for reading.
     fn size(&self, pages: PageCount) -> String {
         readable_size(pages, self.model.page_bytes)
     }
 }
 
-/// The first few of several things, and how many more there are.
+/// Lists the first few of several things, and how many more there are.
 fn some_of(things: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = things[..things.len().min(SHOWN)].join(", ");

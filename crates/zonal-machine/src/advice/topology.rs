@@ -1,4 +1,4 @@
-//! Remarks on nodes, distances and fallback orders.
+//! Advice on nodes, distances and fallback orders.
 
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::units::{NodeId, PageCount};
@@ -9,17 +9,18 @@ use crate::model::{NodeModel, Presence};
 use crate::predict;
 use crate::report::{Advice, balance};
 
-/// Largest distance at which `zone_reclaim_mode` prefers reclaim to a remote node.
+/// The largest distance at which `zone_reclaim_mode` reclaims a node before it falls back to a farther one.
 const RECLAIM_DISTANCE: u8 = 30;
 
-/// The kernel forgets loads between lists, and with accumulated load the lists would be evener.
+/// Warns when the kernel resets node loads between lists although accumulated loads would give more even
+/// lists.
 pub(super) fn node_load_defect(view: &View<'_>) -> Option<Advice> {
     if view.rules.node_load != NodeLoad::Assign {
         return None;
     }
     let repaired = Rules { node_load: NodeLoad::Accumulate, ..*view.rules };
     let repaired = balance(view.model, &predict::orders(view.model, &repaired));
-    // Uneven use shows in the place where the counts of nodes lie farthest apart.
+    // Compares the position of the lists at which the counts of nodes differ most.
     let spread = |balance: &[crate::Balance], nth: usize| {
         let counts = balance.iter().filter_map(|node| node.times_nth.get(nth));
         let (least, most) = (counts.clone().min()?, counts.max()?);
@@ -55,7 +56,7 @@ pub(super) fn everyone_falls_back_to_one(view: &View<'_>) -> Option<Advice> {
     let others = view.model.online_nodes().count() as u32 - 1;
     let node = view.balance.iter().max_by_key(|node| node.times_nth.first())?;
     let times = *node.times_nth.first()?;
-    // From three lists on, the first place of more than half of them is no coincidence.
+    // With three lists or more, the same node first in more than half of them is not a coincidence.
     if times < 3 || 2 * times <= others {
         return None;
     }
@@ -130,7 +131,7 @@ pub(super) fn without_cpus(view: &View<'_>) -> Option<Advice> {
     info(format!("memory on nodes without CPUs serves only as a substitute or by policy: {}", some_of(&far)))
 }
 
-/// Least and largest distance between different online nodes.
+/// Returns the smallest and largest distance between different online nodes.
 fn remote_distances(view: &View<'_>) -> Option<(u8, u8)> {
     let nodes = &view.model.nodes;
     let online = |node: &NodeModel| node.presence == Presence::Online;

@@ -1,11 +1,11 @@
-//! Values that a kernel computed at boot, before it gave boot memory to its zones.
+//! Values that a kernel computed at boot, before boot memory was released to the zones.
 //!
-//! Linux computes watermarks, reserves, pagesets and counter thresholds early in the boot, from the
-//! frames its zones have then. The initial file system and initialisation code are given to the
-//! zones later, and nothing recomputes the values until a setting is written. Such values differ
-//! from those of today's frames without being wrong. `search.rs` inverts the rules to find which
-//! zones had how many frames fewer; this file decides whether that explains what differs.
-//! Neighbours: `report.rs` makes the checks, `predict.rs` has the rules.
+//! Linux computes watermarks, reserves, pagesets and counter thresholds early in the boot, from the frames
+//! that its zones have then. The initial file system and initialisation code are released to the zones later,
+//! and nothing recomputes the values until a setting is written. Such values differ from those computed from
+//! today's frames without being wrong. `at_boot/search.rs` inverts the rules to find how many frames fewer
+//! each zone had; this file decides whether that explains the differences.
+//! Neighbours: `report.rs` makes the checks, `predict.rs` applies the rules.
 
 mod node_sums;
 mod search;
@@ -22,53 +22,54 @@ use crate::predict::{Prediction, ZonePrediction, predict};
 use crate::report::{Check, ValueGroup, checks};
 use search::Found;
 
-/// Figures that must be explained for each zone whose size at boot is inferred. With one figure for each
-/// zone, any value that is too small would be explained by some number of frames.
+/// Figures that must be explained for each zone whose size at boot is inferred. With only one figure per
+/// zone, some number of frames would explain any value that is too small.
 const FIGURES_PER_ZONE: usize = 2;
 
-/// How the machine was when its kernel computed the values that differ from today's.
+/// The state of the machine when its kernel computed the values that differ from today's.
 ///
-/// Found by inverting the rules: with `zones` smaller by so much, every value of the groups concerned
-/// is predicted exactly, those that do not differ included.
+/// Found by inverting the rules: with `zones` smaller by these amounts, every value of the groups concerned
+/// is predicted exactly, including the values that do not differ.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct AtBoot {
-    /// Frames that the zones had fewer then, in total: the smallest number that explains all values.
+    /// Total frames that the zones had fewer at boot: the smallest number that explains all values.
     pub fewer: u64,
-    /// The largest number found that explains the same values. Watermarks are rounded, so the true number
-    /// can be any between the two.
+    /// The largest number found that explains the same values. Watermarks are rounded, so the true number can
+    /// be any between the two.
     pub fewer_at_most: u64,
-    /// The zones that were smaller, for `fewer`.
+    /// The zones that were smaller, with the differences that add up to `fewer`.
     pub zones: Vec<FewerFrames>,
     /// Number of checks that differ from the prediction and are explained.
     pub explained: usize,
-    /// What makes the kernel compute the explained values again, from today's frames: they are then
-    /// as predicted. Empty where that is not known of any of them.
+    /// Actions that make the kernel recompute the explained values from today's frames, after which they
+    /// match the prediction. Empty if none is known.
     pub recomputed_by: Vec<&'static str>,
 }
 
 /// A zone that had fewer frames at boot.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct FewerFrames {
-    /// Its node.
+    /// The node of the zone.
     pub node: u16,
-    /// Its kind, as Linux names it.
+    /// The zone's kind, by its Linux name.
     pub kind: &'static str,
-    /// Frames it had fewer.
+    /// Number of frames that the zone had fewer.
     pub fewer: u64,
 }
 
-/// A machine under the rules of its kernel.
+/// A machine and the rules of its kernel.
 #[derive(Clone, Copy)]
 pub(crate) struct Machine<'a> {
     pub(crate) model: &'a MachineModel,
     pub(crate) rules: &'a Rules,
     pub(crate) observed: &'a Observed,
-    /// What the rules make of today's frames.
+    /// The prediction from today's frames.
     pub(crate) today: &'a Prediction,
 }
 
-/// Finds a smaller machine at boot that explains the values that differ, and marks these in `found`. `None`, and
-/// nothing marked, when none differs or no smaller machine explains them.
+/// Finds a smaller machine at boot that explains the values that differ, and marks these checks in `found`.
+///
+/// Returns `None` and marks nothing if no value differs or no smaller machine explains them.
 pub(crate) fn explain_at_boot(machine: &Machine<'_>, found: &mut [Check]) -> Option<AtBoot> {
     let Machine { model, rules, observed, .. } = *machine;
     let differs = |group: &ValueGroup| found.iter().any(|check| check.group == *group && !check.same);
@@ -76,7 +77,7 @@ pub(crate) fn explain_at_boot(machine: &Machine<'_>, found: &mut [Check]) -> Opt
     if differing.is_empty() {
         return None;
     }
-    // A group that agrees with today's frames may have been computed again since.
+    // A group that agrees with today's frames may have been recomputed since boot.
     let attempts = [&ValueGroup::FROM_FRAMES[..], &differing];
     let (groups, state) = attempts.into_iter().find_map(|groups| {
         let seen = only(observed, groups, rules);
@@ -97,8 +98,8 @@ pub(crate) fn explain_at_boot(machine: &Machine<'_>, found: &mut [Check]) -> Opt
     })
 }
 
-/// Whether the machine as it was predicts every value of `groups` by the rules themselves, and enough of
-/// what differs rests on each zone.
+/// Whether the rules predict every value of `groups` for the machine in `state`, and enough differing figures
+/// depend on each zone.
 fn holds(machine: &Machine<'_>, groups: &[ValueGroup], seen: &[ObservedZone], state: &Found) -> bool {
     let Machine { model, rules, observed, today } = *machine;
     let mut then = model.clone();
@@ -115,9 +116,9 @@ fn holds(machine: &Machine<'_>, groups: &[ValueGroup], seen: &[ObservedZone], st
     all && figures >= FIGURES_PER_ZONE * smaller_zones(model, state).len()
 }
 
-/// Observed figures of a zone that differ from today's prediction, without those that follow from another
-/// of them: `high` and the pageset limits made of `low` never count, nor `low` where it is `min` and a
-/// quarter.
+/// Counts the observed figures of a zone that differ from today's prediction and do not follow from another
+/// figure. `high` and the pageset limits derived from `low` never count; `low` does not count where it is
+/// `min` plus a quarter.
 fn figures(seen: &ObservedZone, today: &ZonePrediction) -> usize {
     let (marks, limits) = (&today.watermarks, &today.limits);
     let differs = |seen: Option<PageCount>, today: PageCount| seen.is_some_and(|seen| seen != today);
@@ -146,7 +147,7 @@ fn smaller_zones(model: &MachineModel, state: &Found) -> Vec<FewerFrames> {
     smaller.collect()
 }
 
-/// The observed values of some groups, as far as the rules have them.
+/// Returns the observed values of some groups, as far as the rules predict them.
 fn only(observed: &Observed, groups: &[ValueGroup], rules: &Rules) -> Vec<ObservedZone> {
     let has = |group| groups.contains(&group);
     let (marks, pagesets) = (has(ValueGroup::Watermarks), has(ValueGroup::of_pagesets(rules)));

@@ -1,17 +1,17 @@
-//! What is known of the frames of one node's zones: bounds on zones and on sums of neighbouring kinds.
+//! Bounds on the frames of one node's zones: on single zones and on sums of neighbouring kinds.
 //!
-//! A reserve is a sum of the zones above, divided and rounded down. Bounds on sums of neighbours are
-//! bounds on differences of prefix sums, so shortest paths over the five prefixes tell whether they
-//! can all hold, make each as tight as the others imply, and give whole numbers that satisfy them.
+//! A reserve is the sum of the zones above, divided and rounded down. Bounds on sums of neighbours are bounds
+//! on differences of prefix sums. Shortest paths over the prefixes therefore show whether all bounds can
+//! hold, make each as tight as the others imply, and yield whole numbers that satisfy them.
 
 use zonal::units::{PageCount, ZoneKind};
 
-/// Prefix sums: of no kind, of the lowest, and so on to all.
+/// Number of prefix sums: of no kind, of the lowest kind, and so on up to all kinds.
 const PREFIXES: usize = ZoneKind::COUNT + 1;
-/// More than any machine has, and small enough to add up.
+/// A bound larger than any machine's frames, and small enough to add without overflow.
 const UNBOUNDED: i64 = 1 << 58;
 
-/// `least..=most` frames; empty where `least` is larger.
+/// The range of frames `least..=most`; empty if `least` is larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
     pub(super) least: u64,
@@ -24,14 +24,14 @@ impl Range {
     }
 }
 
-/// Bounds: `most[a][b]` is the largest value of prefix `b` less prefix `a`.
+/// Bounds on differences of prefix sums: `most[a][b]` is the largest value of prefix `b` minus prefix `a`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct NodeSums {
     most: [[i64; PREFIXES]; PREFIXES],
 }
 
 impl NodeSums {
-    /// The zones of a node; kinds not named have no frames.
+    /// Creates the bounds from the zones of a node. Kinds not named have no frames.
     pub(super) fn new(zones: impl Iterator<Item = (ZoneKind, Range)>) -> Self {
         let mut sums = Self { most: [[UNBOUNDED; PREFIXES]; PREFIXES] };
         for at in 0..PREFIXES {
@@ -48,13 +48,13 @@ impl NodeSums {
         sums
     }
 
-    /// Confines one zone.
+    /// Confines one zone to a range.
     pub(super) fn confine(&mut self, kind: ZoneKind, range: Range) {
         self.bound(kind.index(), kind.index() + 1, range);
     }
 
-    /// Takes in the reserves of the zone of `kind`, by limit: each is the sum of the zones above it up to
-    /// the limit, divided by `ratio`.
+    /// Adds the bounds implied by the reserves of the zone of `kind`, by limit: each reserve is the sum of
+    /// the zones above it up to the limit, divided by `ratio`.
     pub(super) fn add_reserves(&mut self, kind: ZoneKind, row: &[PageCount; 5], ratio: u64) {
         for limit in ZoneKind::ALL.into_iter().filter(|&limit| limit > kind) {
             let least = row[limit.index()].get().saturating_mul(ratio);
@@ -69,12 +69,13 @@ impl NodeSums {
         self.most[to][from] = self.most[to][from].min(-narrow(range.least));
     }
 
-    /// The same with every bound as tight as all of them together make it; `None` if they contradict.
+    /// Returns the bounds made as tight as all of them together imply; `None` if they contradict each other.
     pub(super) fn tightened(mut self) -> Option<Self> {
         for over in 0..PREFIXES {
             for from in 0..PREFIXES {
                 for to in 0..PREFIXES {
-                    // Contradictions make sums fall with each round; they stay negative at the bound.
+                    // With contradicting bounds, sums fall in each round; they are clamped to a negative
+                    // bound.
                     let through = (self.most[from][over] + self.most[over][to]).max(-UNBOUNDED);
                     self.most[from][to] = self.most[from][to].min(through);
                 }
@@ -83,12 +84,12 @@ impl NodeSums {
         (0..PREFIXES).all(|at| self.most[at][at] >= 0).then_some(self)
     }
 
-    /// The frames of one kind. Bounds must be tight, here and below.
+    /// Returns the range of frames of one kind. The bounds must be tight, here and below.
     pub(super) fn of(&self, kind: ZoneKind) -> Range {
         self.between(kind.index(), kind.index() + 1)
     }
 
-    /// The sum of all kinds below an index.
+    /// Returns the range of the sum of all kinds below an index.
     pub(super) fn below(&self, kinds: usize) -> Range {
         self.between(0, kinds)
     }
@@ -103,8 +104,8 @@ impl NodeSums {
         self.bound(0, kinds, Range { least: frames, most: frames });
     }
 
-    /// Two choices of frames of each kind that satisfy all bounds: with as many as possible in the lower
-    /// kinds, and with as few as possible in them.
+    /// Returns two choices of frames per kind that satisfy all bounds: one with as many frames as possible in
+    /// the lower kinds, one with as few as possible.
     pub(super) fn extremes(&self) -> [[u64; ZoneKind::COUNT]; 2] {
         let upper = |at: usize| self.most[0][at];
         let lower = |at: usize| -self.most[at][0];
@@ -151,7 +152,7 @@ mod tests {
         sums.add_reserves(ZoneKind::Dma, &pages([0, 36, 36, 36, 36]), 256);
         assert_eq!(sums.clone().tightened(), None, "36 * 256 > 9000");
         assert_eq!(NodeSums::new([(ZoneKind::Dma, range(5, 4))].into_iter()).tightened(), None);
-        // A zone that is not there cannot be reserved for.
+        // A zone without frames adds nothing to a reserve.
         let mut sums = NodeSums::new(zones.into_iter());
         sums.add_reserves(ZoneKind::Dma, &pages([0, 30, 31, 31, 31]), 256);
         assert_eq!(sums.tightened(), None);

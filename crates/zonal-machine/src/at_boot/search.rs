@@ -1,12 +1,12 @@
 //! Finds the frames that each zone had when a kernel computed its values, by inverting the rules.
 //!
-//! All rules are nondecreasing in the frames of a zone, so a value confines them to an interval once
-//! *sharing* is known: the frames that share `min_free_kbytes`, of all zones together. Totals are
-//! tried from today's downward, so that the smallest difference is found first. Every total gives an
-//! interval for each zone (`ZoneRange`), every column of a reserve confines a sum of neighbouring
-//! zones of a node (`node_sums.rs`), and the zones must add up to the total. Totals that cannot add
-//! up are passed over; the number of steps is bounded. Neighbours: `mod.rs` checks what is found
-//! against the rules themselves.
+//! All rules are nondecreasing in the frames of a zone, so a value confines the frames to an interval once
+//! *sharing* is known: the total frames of all zones that share `min_free_kbytes`. The search tries totals
+//! from today's downward, so it finds the smallest difference first. Every total yields an interval for each
+//! zone (`ZoneRange`), every column of a reserve confines a sum of neighbouring zones of a node
+//! (`at_boot/node_sums.rs`), and the zones must add up to the total. Totals that cannot add up are skipped;
+//! the number of steps is bounded. Neighbours: `at_boot/mod.rs` checks the result against the rules
+//! themselves.
 
 use zonal::rules::pageset_limits::PagesetZone;
 use zonal::rules::stat_threshold::stat_threshold;
@@ -17,24 +17,25 @@ use super::node_sums::{NodeSums, Range};
 use crate::kernel::Rules;
 use crate::model::{MachineModel, ObservedZone, ZoneModel};
 
-/// Cost that a search may have, in evaluations of a zone under one total.
+/// Largest cost of a search, in evaluations of a zone under one total.
 const EVALUATIONS_MAX: u64 = 1 << 22;
-/// Cost of inverting all rules of a zone, in the same unit.
+/// Cost of inverting all rules of a zone, in evaluations.
 const INVERSION_COST: u64 = 64;
 
-/// What explains the observed values.
+/// The sizes of zones that explain the observed values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Found {
-    /// Frames fewer than today, over all zones: the least.
+    /// The smallest number of frames fewer than today, over all zones.
     pub(super) fewer: u64,
-    /// The largest number that would do as well, as far as it is found by steps that double.
+    /// The largest number that explains the same values, as far as steps that double reach it.
     pub(super) fewer_at_most: u64,
     /// Frames of each zone for `fewer`, in the order of the machine's zones.
     pub(super) managed: Vec<PageCount>,
 }
 
-/// Searches for zones no larger than today's, and in total at least half as large, under which the rules
-/// give exactly what is `observed`. `None` if there are none, or none is found within the bound.
+/// Searches for zones no larger than today's, and at least half as large in total, under which the rules
+/// predict exactly what is `observed`. Returns `None` if there are none, or if none is found within the
+/// bound.
 pub(super) fn search(model: &MachineModel, rules: &Rules, observed: &[ObservedZone]) -> Option<Found> {
     let inverse = Inverse::new(model, rules, observed)?;
     let today = inverse.sharing_today();
@@ -53,7 +54,7 @@ pub(super) fn search(model: &MachineModel, rules: &Rules, observed: &[ObservedZo
     Some(Found { fewer, fewer_at_most: fewer + (sharing - last), managed: found })
 }
 
-/// What is left of the bound on a search.
+/// The cost that a search may still incur.
 struct Cost(u64);
 
 impl Cost {
@@ -63,15 +64,15 @@ impl Cost {
     }
 }
 
-/// Outcome of one total.
+/// The outcome of one total.
 enum Step {
-    /// These frames of each zone explain everything.
+    /// These frames per zone explain all values.
     Fits(Vec<PageCount>),
-    /// None do; the next total that may is this or lower.
+    /// No zones of this total explain the values; the next total that may do so is at most this.
     Next(u64),
 }
 
-/// The rules of one machine, inverted. Invariant: `nodes` have the zones in the machine's order.
+/// The inverted rules of one machine. Invariant: `nodes` list the zones in the machine's order.
 struct Inverse<'a> {
     model: &'a MachineModel,
     rules: &'a Rules,
@@ -83,19 +84,20 @@ struct Inverse<'a> {
 struct NodeInverse<'a> {
     cpus: u32,
     zones: Vec<ZoneInverse<'a>>,
-    /// What reserves say of sums of zones, and what is known of zones without the total.
+    /// Bounds from the reserves on sums of zones, and the bounds that do not depend on the total.
     sums: NodeSums,
 }
 
 struct ZoneInverse<'a> {
     zone: &'a ZoneModel,
     observed: Option<&'a ObservedZone>,
-    /// What is known without the total.
+    /// The bounds on the zone that do not depend on the total.
     range: Range,
 }
 
 impl<'a> Inverse<'a> {
-    /// `None` if the settings leave `min_free_kbytes` open, or what is observed contradicts itself.
+    /// Returns `None` if the settings do not fix `min_free_kbytes`, or if the observed values contradict each
+    /// other.
     fn new(model: &'a MachineModel, rules: &'a Rules, observed: &'a [ObservedZone]) -> Option<Self> {
         let settings = model.watermark_settings(rules);
         let mut nodes = Vec::new();
@@ -126,7 +128,7 @@ impl<'a> Inverse<'a> {
         Some(Self { model, rules, settings, min_free, nodes })
     }
 
-    /// Kinds of zone that share `min_free_kbytes`: all below this index.
+    /// Returns the index below which all kinds of zone share `min_free_kbytes`.
     fn sharing_kinds(&self) -> usize {
         match self.rules.movable_min {
             MovableMin::OwnMinimum => ZoneKind::Movable.index(),
@@ -139,20 +141,21 @@ impl<'a> Inverse<'a> {
         zones.map(|zone| zone.managed.get()).sum()
     }
 
-    /// Whether zones of `sharing` frames in total explain everything. `None` when the bound is reached.
+    /// Checks whether zones with `sharing` frames in total explain all values. Returns `None` when the cost
+    /// bound is reached.
     fn solve(&self, sharing: u64, cost: &mut Cost) -> Option<Step> {
         cost.pay(self.model.zones.len() as u64)?;
         let most = self.shares_at_most(sharing);
         if most < sharing {
-            // The bound falls with the total: nothing above it can add up.
+            // The bound falls with the total, so no total above it can add up.
             return Some(Step::Next(most));
         }
         cost.pay(self.model.zones.len() as u64 * INVERSION_COST)?;
         Some(self.solve_exactly(sharing).map_or(Step::Next(sharing.saturating_sub(1)), Step::Fits))
     }
 
-    /// A total of at least `floor` that also explains everything, from one that does: the lowest, if those
-    /// that do lie side by side.
+    /// Returns the lowest total of at least `floor` that also explains all values, starting from one that
+    /// does. Exact if such totals are contiguous.
     fn lowest_from(&self, fits: u64, floor: u64, cost: &mut Cost) -> u64 {
         let mut does = |sharing: u64| matches!(self.solve(sharing, cost), Some(Step::Fits(_)));
         let (mut fits, mut step) = (fits, 1);
@@ -169,7 +172,7 @@ impl<'a> Inverse<'a> {
         fits
     }
 
-    /// The most that all zones can have together, going by their minimum alone.
+    /// Returns the largest total that all zones can have, judging by their min watermarks alone.
     fn shares_at_most(&self, sharing: u64) -> u64 {
         let shares = |zone: &&ZoneInverse<'_>| zone.zone.kind.index() < self.sharing_kinds();
         let zones = self.nodes.iter().flat_map(|node| &node.zones).filter(shares);
@@ -203,7 +206,7 @@ impl<'a> Inverse<'a> {
         if !(least..=most).contains(&sharing) {
             return None;
         }
-        // What is to spare goes to the nodes that lack most already.
+        // Assign the remaining frames to the nodes that already lack most.
         let mut spare = most - sharing;
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         let lacks = |at: usize| self.nodes[at].managed_below(kinds) - totals[at].most;
@@ -218,7 +221,8 @@ impl<'a> Inverse<'a> {
         Some(fewest.collect())
     }
 
-    /// The frames with which a zone has the values observed of it: values never fall as frames grow.
+    /// Returns the range of frames for which a zone has its observed values: values never fall as frames
+    /// grow.
     fn invert(&self, zone: &ZoneInverse<'_>, node_cpus: u32, basis: &WatermarkBasis) -> Option<Range> {
         let Some(seen) = zone.observed else { return Some(zone.range) };
         let compare = |frames: u64| self.values(zone.zone.kind, frames, node_cpus, basis, seen);
@@ -230,7 +234,7 @@ impl<'a> Inverse<'a> {
         (least < past).then(|| Range { least, most: past - 1 })
     }
 
-    /// Each value of a zone with so many frames, beside the one observed.
+    /// Returns each predicted value of a zone with this many frames, paired with the observed value.
     fn values(
         &self,
         kind: ZoneKind,
@@ -265,7 +269,8 @@ impl NodeInverse<'_> {
         zones.map(|zone| zone.zone.managed.get()).sum()
     }
 
-    /// Frames of each zone within `sums`, such that as few zones as possible lack any.
+    /// Chooses the frames of each zone within `sums` such that as few zones as possible have fewer than
+    /// today.
     fn choose(&self, sums: &NodeSums) -> Vec<PageCount> {
         let candidates = sums.extremes();
         let lacking = |frames: &[u64; ZoneKind::COUNT]| {
@@ -292,8 +297,8 @@ impl<'a> ZoneInverse<'a> {
     }
 }
 
-/// What the distance between two watermarks says of a zone: it is the larger of a quarter of the zone's
-/// share and the part of the zone that `watermark_scale_factor` names.
+/// Returns the range implied by the distance between two watermarks: the larger of a quarter of the zone's
+/// share and the fraction of the zone set by `watermark_scale_factor`.
 fn by_scale(kind: ZoneKind, min: u64, low: u64, settings: &WatermarkSettings, rules: &Rules) -> Range {
     const WHOLE: u64 = 10_000;
     let (gap, scale) = (low.saturating_sub(min), u64::from(settings.scale_factor));
@@ -304,7 +309,8 @@ fn by_scale(kind: ZoneKind, min: u64, low: u64, settings: &WatermarkSettings, ru
     Range { least, most }
 }
 
-/// The first number in `least..=most` of which `holds` is true, if it stays true from there on.
+/// Returns the first number in `least..=most` for which `holds` is true, provided that it stays true from
+/// there on.
 fn first(least: u64, most: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     let (mut low, mut high) = (least, most.checked_add(1)?);
     while low < high {

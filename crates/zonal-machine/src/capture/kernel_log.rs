@@ -1,5 +1,7 @@
-//! Fallback orders in a kernel log: "Fallback order for Node N", or the boot-time zonelists that
-//! older kernels print on request (`mminit_loglevel`).
+//! Fallback orders in a kernel log.
+//!
+//! They are printed as "Fallback order for Node N", or as the boot-time zonelists that older kernels print on
+//! request (`mminit_loglevel`).
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -12,24 +14,25 @@ use super::tree::Tree;
 use crate::file::FileKind;
 use crate::input::Limit;
 
-/// The text of a log; empty where none is at hand.
+/// The text of a log; empty if none is available.
 pub(super) struct Log(String);
 
 impl Log {
-    /// The log beside a captured tree, if it is of the same kernel.
+    /// Returns the log beside a captured tree, if it is from the same kernel.
     pub(super) fn in_tree(tree: &Tree, release: &str) -> Self {
         let files = ["dmesg", "dmesg.txt", "var/log/dmesg"].iter();
         let text = files.filter_map(|file| tree.read(file, Limit::Log)).find(|text| is_of(text, release));
         Self(text.unwrap_or_default())
     }
 
-    /// The log of the running kernel: what it still holds, else what was saved at boot.
+    /// Returns the log of the running kernel: the ring buffer if it still has the orders, else the log saved
+    /// at boot.
     pub(super) fn of_running_kernel(tree: &Tree, release: &str) -> Self {
         let held = Self(kmsg().unwrap_or_default());
         if held.printed_orders().next().is_some() { held } else { Self::in_tree(tree, release) }
     }
 
-    /// Nodes with their orders, in the order of printing.
+    /// Returns nodes with their orders, in the order of printing.
     fn printed_orders(&self) -> impl Iterator<Item = (u64, Vec<u64>)> {
         self.0.lines().filter_map(|line| {
             let (_, rest) = line.split_once("Fallback order for Node ")?;
@@ -38,7 +41,7 @@ impl Log {
         })
     }
 
-    /// Each node's latest order. `kinds` are the kinds of the machine's zones: among boot-time
+    /// Returns each node's latest order. `kinds` are the kinds of the machine's zones: among boot-time
     /// zonelists only those of the highest kind name every node.
     pub(super) fn fallback_orders(&self, kinds: impl Iterator<Item = FileKind>) -> BTreeMap<u64, Vec<u64>> {
         let orders: BTreeMap<u64, Vec<u64>> = self.printed_orders().collect();
@@ -50,7 +53,7 @@ impl Log {
         self.0.lines().filter_map(|line| zonelist(line, highest.name())).collect()
     }
 
-    /// Whether any node's order was printed again: CPUs were known by then.
+    /// Whether any node's order was printed again. The CPUs were known by then.
     pub(super) fn rebuilt_after_boot(&self) -> bool {
         let mut times: BTreeMap<u64, u32> = BTreeMap::new();
         for (node, _) in self.printed_orders() {
@@ -60,7 +63,8 @@ impl Log {
     }
 }
 
-/// A log that names another kernel is another machine's, or of another boot.
+/// Whether the log names this kernel release. A log that names another is from another machine or another
+/// boot.
 fn is_of(text: &str, release: &str) -> bool {
     let named = text.lines().find_map(|line| line.split_once("Linux version "));
     match named {
@@ -69,20 +73,20 @@ fn is_of(text: &str, release: &str) -> bool {
     }
 }
 
-/// The id of a node that a machine can have: there are no more orders than nodes.
+/// Parses a node id that a machine can have. There are no more orders than nodes.
 fn node_id(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|&id| id < MAX_NODES as u64)
 }
 
-/// Longest order that is read: one more than there can be shows that it is wrong.
+/// Longest order that is read. One entry more than possible shows that the order is wrong.
 const ORDER_MAX: usize = MAX_NODES + 1;
 
-/// Numbers up to the first word that is none.
+/// Parses numbers up to the first word that is not a number.
 fn numbers(text: &str) -> Vec<u64> {
     text.split_whitespace().map_while(|word| word.parse().ok()).take(ORDER_MAX).collect()
 }
 
-/// `mminit::zonelist general 2:Normal = 2:Normal 3:Normal 0:Normal 0:DMA32`
+/// Parses a line like `mminit::zonelist general 2:Normal = 2:Normal 3:Normal 0:Normal 0:DMA32`.
 fn zonelist(line: &str, highest: &str) -> Option<(u64, Vec<u64>)> {
     let (_, rest) = line.split_once("mminit::zonelist general ")?;
     let (owner, entries) = rest.split_once(" = ")?;
@@ -103,7 +107,7 @@ fn zonelist(line: &str, highest: &str) -> Option<(u64, Vec<u64>)> {
     Some((node_id(node)?, order))
 }
 
-/// What `/dev/kmsg` holds now: one record a read, never waiting for more.
+/// Reads what `/dev/kmsg` holds now: one record per read, without blocking.
 fn kmsg() -> Option<String> {
     const RECORDS_MAX: usize = 1 << 20;
     let mut device = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
@@ -112,7 +116,7 @@ fn kmsg() -> Option<String> {
         match device.read(&mut record) {
             Ok(0) => break,
             Ok(length) => text.push_str(&String::from_utf8_lossy(&record[..length])),
-            // Overwritten while we read: the next read goes on with the oldest still there.
+            // The record was overwritten while being read: the next read continues with the oldest one left.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
             Err(_) => break,
         }

@@ -1,8 +1,10 @@
 //! Captures a Linux machine from its `/proc` and `/sys`, live or copied to a directory.
 //!
-//! Nothing that is missing stops a capture: each file not found is named in a note, with what was
-//! assumed instead. Errors are a tree that says of no memory, a `cpumap` that is no mask, and what is no file
-//! of a machine: devices, FIFOs, links that lead out of the tree. Neighbours: `tree.rs` reads files and keeps the notes, `nodes.rs`, `zoneinfo.rs` and `kernel_log.rs` understand them.
+//! A missing file does not stop a capture: a note names each file that was not found, and what was assumed
+//! instead. Errors are: a tree without any memory figures, a malformed `cpumap`, and files that a machine
+//! cannot have, such as devices, FIFOs and links that lead out of the tree.
+//! Neighbours: `capture/tree.rs` reads files and collects the notes; `capture/nodes.rs`,
+//! `capture/zoneinfo.rs` and `capture/kernel_log.rs` parse them.
 
 mod kernel_log;
 mod nodes;
@@ -28,26 +30,27 @@ use zoneinfo::ZoneInfo;
 pub struct Capture {
     /// The machine.
     pub model: MachineModel,
-    /// What was not found, and what was assumed for it: one line each.
+    /// What was not found and what was assumed instead, one line each.
     pub notes: Vec<String>,
 }
 
-/// Captures the machine whose `proc` and `sys` (and, if at hand, `dmesg` or `var/log/dmesg`) lie
-/// under `root`.
+/// Captures the machine whose `proc` and `sys` lie under `root`, and its `dmesg` or `var/log/dmesg` if
+/// present.
 ///
 /// # Errors
-/// [`MachineError::NoTree`] when nothing is there, [`MachineError::NoMemory`] when nothing tells of memory,
-/// [`MachineError::Malformed`] for a mask of CPUs that is none and for more CPUs than a machine can have,
-/// [`MachineError::Read`] for what is no regular file, is too large, alone or with all others, or is a link that leads out of the tree, and what [`MachineModel::read`] refuses.
+/// [`MachineError::NoTree`] if neither directory exists, [`MachineError::NoMemory`] if no file states the
+/// memory, [`MachineError::Malformed`] for an invalid CPU mask and for more CPUs than a machine can have,
+/// [`MachineError::Read`] for a file that is not a regular file, is too large, makes all files together too
+/// large, or is a link that leads out of the tree, and the errors of [`MachineModel::read`].
 pub fn capture(root: &Path) -> Result<Capture, MachineError> {
     let tree = Tree::new(root);
     tree.judge(capture_tree(&tree, Log::in_tree))
 }
 
-/// Captures the running machine, with its kernel log as far as that may be read.
+/// Captures the running machine, and its kernel log as far as it may be read.
 ///
 /// # Errors
-/// As [`capture`]; [`MachineError::NoTree`] when neither `/proc` nor `/sys` is mounted.
+/// The errors of [`capture`]; [`MachineError::NoTree`] if neither `/proc` nor `/sys` is mounted.
 pub fn capture_live() -> Result<Capture, MachineError> {
     let tree = Tree::new(Path::new("/"));
     tree.judge(capture_tree(&tree, Log::of_running_kernel))
@@ -112,8 +115,8 @@ fn zone_info(tree: &Tree) -> Result<Option<ZoneInfo>, MachineError> {
     info.map_err(|problem| MachineError::Malformed { path: tree.root().join(FILE), problem })
 }
 
-/// Drops what the kernel reported where an input of the prediction is a guess: a difference would
-/// say nothing about the kernel.
+/// Drops values that the kernel reported if an input of their prediction is a guess, because a difference
+/// would say nothing about the kernel.
 fn forget_unfounded(observed: &mut FileObserved, settings: &FileSettings, topology: &Topology) {
     let marks = settings.min_free_kbytes.is_some();
     let gaps = marks && settings.watermark_scale_factor.is_some();
@@ -142,7 +145,7 @@ fn kernel(release: &str) -> Option<KernelVersion> {
     release.parse().ok()
 }
 
-/// The kernel's release, or nothing.
+/// Returns the kernel's release, or an empty string.
 fn release(tree: &Tree) -> String {
     let from_version = || {
         let text = tree.read("proc/version", Limit::Setting)?;
@@ -152,8 +155,8 @@ fn release(tree: &Tree) -> String {
     release.or_else(from_version).unwrap_or_default()
 }
 
-/// The settings under `proc/sys/vm`. `names` are the kinds of zone the kernel has, in its order:
-/// that is what the columns of its reserve ratios mean.
+/// Reads the settings under `proc/sys/vm`. `names` are the kinds of zone that the kernel has, in its order,
+/// which is the order of the columns of its reserve ratios.
 fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     let number = |name: &str| -> Option<u64> {
         let text = tree.note_missing(&format!("proc/sys/vm/{name}"))?;
@@ -207,8 +210,8 @@ fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {
     nodes
 }
 
-/// Zones of interleaved nodes span each other's memory. Where their frames lie is not known, so
-/// they are laid out one after another; nothing predicted depends on it.
+/// Makes zones disjoint. Zones of interleaved nodes span each other's memory; their frames' positions are not
+/// known, so the zones are laid out one after another. No prediction depends on it.
 fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
     let mut by_start: Vec<&FileZone> = zones.iter().collect();
     by_start.sort_by_key(|zone| zone.start);
@@ -221,7 +224,7 @@ fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
     let mut next = 0;
     let mut moved = by_start.into_iter().cloned().collect::<Vec<_>>();
     for zone in &mut moved {
-        // A zone of memory still to come spans something, too.
+        // A zone whose memory is not present yet also spans something.
         (zone.start, zone.spanned) = (next, zone.present.max(1));
         next = next.saturating_add(zone.spanned);
     }

@@ -1,4 +1,4 @@
-//! Nodes, their CPUs and distances, from `sys/devices/system/node` and what stands in for it.
+//! Nodes, their CPUs and distances, from `sys/devices/system/node` or its substitutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(super) struct Topology {
     possible: BTreeSet<u64>,
 }
 
-/// What is known of a node.
+/// What is known about a node.
 #[derive(Default)]
 struct Found {
     cpus: Option<Vec<u64>>,
@@ -28,7 +28,8 @@ struct Found {
 
 impl Topology {
     /// # Errors
-    /// [`MachineError::Malformed`] for a `cpumap` that is no bit mask, and for more CPUs than a machine can have.
+    /// [`MachineError::Malformed`] for a `cpumap` that is not a bit mask, and for more CPUs than a machine
+    /// can have.
     pub(super) fn read(tree: &Tree) -> Result<Self, MachineError> {
         let mut online: BTreeSet<u64> = list(tree.read(&format!("{NODES}/online"), Limit::List).as_deref());
         if online.is_empty() {
@@ -55,7 +56,7 @@ impl Topology {
         Ok(Self { nodes, possible })
     }
 
-    /// Adds nodes that only `proc/zoneinfo` knows of.
+    /// Adds nodes that are listed only in `proc/zoneinfo`.
     pub(super) fn add_nodes(&mut self, ids: &BTreeSet<u64>, tree: &Tree) {
         for &id in ids.iter().filter(|&&id| id < MAX_NODES as u64) {
             if !self.nodes.contains_key(&id) {
@@ -89,13 +90,13 @@ impl Topology {
         self.nodes.values().all(|node| node.cpus.is_some())
     }
 
-    /// Whether the distances of every node are known and make sense.
+    /// Whether the distances of every node are known and valid.
     pub(super) fn knows_distances(&self) -> bool {
         self.nodes.keys().all(|&id| self.known_row(id).is_some() || self.nodes.len() == 1)
     }
 
-    /// Distances from node `id` to each online node, ascending; those of a kernel that knows none
-    /// where they are missing or make no sense.
+    /// Returns the distances from node `id` to each online node, ascending. Uses the kernel's defaults where
+    /// they are missing or invalid.
     pub(super) fn distances(&self, id: u64, tree: &Tree) -> Vec<i64> {
         if let Some(row) = self.known_row(id) {
             return row.to_vec();
@@ -118,7 +119,7 @@ impl Topology {
         sane.then_some(row)
     }
 
-    /// One zone a node, for want of better.
+    /// Returns one zone per node, used when the zones are not known.
     pub(super) fn made_up_zones(&self, tree: &Tree) -> Vec<FileZone> {
         let page_kib = tree.page_bytes(None) / 1024;
         let mut start = 0;
@@ -143,7 +144,8 @@ impl Topology {
     }
 }
 
-/// A CPU counts with each node that lists it: emulated nodes list those of others, but not so many.
+/// Returns the error for too many CPUs. A CPU counts once for each node that lists it: emulated nodes list
+/// CPUs of other nodes, but not so many.
 fn too_many_cpus(tree: &Tree, id: u64, cpus: usize, listed: usize) -> MachineError {
     let problem = format!(
         "it lists {cpus} CPUs, which makes {listed} with those of the nodes before it; a machine has at most \
@@ -155,14 +157,14 @@ fn too_many_cpus(tree: &Tree, id: u64, cpus: usize, listed: usize) -> MachineErr
 fn read_node(tree: &Tree, id: u64) -> Result<Found, MachineError> {
     let directory = format!("{NODES}/node{id}");
     let row = tree.read(&format!("{directory}/distance"), Limit::List);
-    // One more than there can be shows that a row makes no sense.
+    // One number more than possible shows that a row is invalid.
     let numbers =
         |text: String| text.split_whitespace().take(MAX_NODES + 1).map(|word| word.parse().ok()).collect();
     Ok(Found { cpus: node_cpus(tree, &directory)?, distances: row.and_then(numbers) })
 }
 
-/// The CPUs of a node: listed, else as a bit mask, which is all that old kernels have, else
-/// linked to.
+/// Reads the CPUs of a node: from the list, else from the bit mask (the only form in old kernels), else from
+/// the links.
 fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineError> {
     if let Some(text) = tree.read(&format!("{directory}/cpulist"), Limit::List) {
         let cpus: Vec<u64> = list(Some(&text)).into_iter().collect();
@@ -184,7 +186,7 @@ fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineEr
     Ok((!linked.is_empty()).then(|| linked.into_iter().collect()))
 }
 
-/// The CPUs of a machine without node directories.
+/// Reads the CPUs of a machine without node directories.
 fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
     let online = list(tree.read("sys/devices/system/cpu/online", Limit::List).as_deref());
     if !online.is_empty() {
@@ -209,20 +211,20 @@ fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
     Some(cpus.into_iter().collect())
 }
 
-/// A list as Linux prints sets of ids: `0-3,8,10-11`. What is malformed is left out, and what follows
-/// when more ids are listed than there are, as no kernel does.
+/// Parses a list of ids as Linux prints it: `0-3,8,10-11`. Skips malformed parts, and stops when more ids are
+/// listed than can exist, which no kernel does.
 fn list(text: Option<&str>) -> BTreeSet<u64> {
     let parts = text.unwrap_or("").trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        // A broken range may not eat all memory.
+        // A corrupt range must not use up all memory.
         (last < u64::from(CPUS_MAX)).then_some(first..=last)
     });
     parts.flatten().take(CPUS_MAX as usize).collect()
 }
 
-/// The numbers of the bits set in a mask as Linux prints it: groups of 32 bits in hexadecimal, the most
-/// significant first, as in `00000001,0000000f`.
+/// Parses a mask as Linux prints it into the numbers of the set bits: groups of 32 bits in hexadecimal, the
+/// most significant first, as in `00000001,0000000f`.
 fn mask(text: &str) -> Result<Vec<u64>, String> {
     const RIGHT: &str =
         "it must be groups of one to eight hexadecimal digits with commas between, such as 00000001,0000000f";
@@ -280,7 +282,7 @@ mod tests {
         assert_eq!(found("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(found("\n"), [0; 0]);
         assert_eq!(found("5-3,x,1-,7,0-99999999999"), [7]);
-        // All ids again and again, which would take hours.
+        // All ids over and over, which would take hours.
         assert_eq!(found(&"0-1048575,".repeat(100_000)).len(), 1 << 20);
     }
 }

@@ -1,4 +1,4 @@
-//! A tree of `/proc` and `/sys` files, and notes on what it lacks.
+//! A tree of `/proc` and `/sys` files, and notes on what is missing from it.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -9,31 +9,32 @@ use super::nodes::NODES;
 use crate::error::MachineError;
 use crate::input::{Budget, Folder, Limit};
 
-/// Page size where nothing tells.
+/// Page size if nothing states it.
 const USUAL_PAGE_BYTES: u64 = 4096;
 
-/// Sizes of a page that there are, as powers of two.
+/// Possible page sizes in bytes; all are powers of two.
 const PAGE_SIZES: RangeInclusive<u64> = 1 << 12..=1 << 30;
 
-/// Which figure of the auxiliary vector is the page size: `AT_PAGESZ` of elf.h.
+/// Key of the page size in the auxiliary vector: `AT_PAGESZ` of elf.h.
 const PAGE_SIZE_TOLD: usize = 6;
 
-/// Bytes of all files of a tree together: a `proc/zoneinfo` and a log as long as they may be, and as much for all
-/// others.
+/// Limit of the bytes of all files of a tree together: a `proc/zoneinfo` and a log of the largest size
+/// allowed, and as much again for all other files.
 const ALL_BYTES: u64 = 384 << 20;
 
 pub(super) struct Tree {
     root: Folder,
     budget: Budget,
     notes: RefCell<Vec<String>>,
-    /// The first file that is there and could not be read.
+    /// The first file that exists and could not be read.
     unread: RefCell<Option<Unread>>,
 }
 
-/// A file that is there and could not be read.
+/// A file that exists and could not be read.
 struct Unread {
     error: MachineError,
-    /// Whether it is nothing that a machine or a copy of one has: a device, a FIFO, a link that leads out.
+    /// Whether the file is of a kind that no machine or copy of one has: a device, a FIFO, or a link that
+    /// leads out of the tree.
     is_foreign: bool,
 }
 
@@ -47,8 +48,8 @@ impl Tree {
         self.root.path()
     }
 
-    /// The file's text; of what is no text, all but ASCII is replaced. Some kernels end lists of CPUs with a zero
-    /// byte, which is left out.
+    /// Reads a file as text. If it is not valid text, everything except ASCII is replaced. Some kernels end
+    /// CPU lists with a zero byte, which is removed.
     pub(super) fn read(&self, file: &str, limit: Limit) -> Option<String> {
         let mut text = text_of(self.bytes(file, limit)?);
         text.truncate(text.trim_end_matches('\0').len());
@@ -64,18 +65,19 @@ impl Tree {
         self.root().join(file).exists()
     }
 
-    /// The numbers of those names in a directory that are `prefix` and a number; none if it is not there.
+    /// Returns the numbers of the entries of a directory whose names are `prefix` and a number; none if there
+    /// is no such directory.
     pub(super) fn numbered(&self, directory: &str, prefix: &str) -> Vec<u64> {
         let numbers = self.root.numbered(Path::new(directory), prefix, &self.budget);
         numbers.map_err(|error| self.remember(directory, error)).unwrap_or_default()
     }
 
-    /// Notes that a file could not be read, unless it is not there.
+    /// Records that a file could not be read, unless it does not exist.
     fn remember(&self, file: &str, source: io::Error) {
         if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
             return;
         }
-        // The system's own errors have a number. A live machine may refuse or fail to show a file.
+        // Errors from the system have a number. A live machine may refuse or fail to show a file.
         let is_foreign = source.raw_os_error().is_none_or(|number| number == libc::ELOOP);
         self.note(&format!("{file} cannot be read ({source}): it is taken to be missing"));
         let mut unread = self.unread.borrow_mut();
@@ -85,8 +87,8 @@ impl Tree {
         }
     }
 
-    /// What was captured, unless a file is none that could have been captured. Where there is no machine, a
-    /// file that could not be read is the reason.
+    /// Returns what was captured, unless a file is of a kind that cannot be captured. If there is no machine,
+    /// the error is the file that could not be read.
     pub(super) fn judge<T>(&self, captured: Result<T, MachineError>) -> Result<T, MachineError> {
         let has_nothing = matches!(captured, Err(MachineError::NoTree(_) | MachineError::NoMemory(_)));
         match self.unread.take() {
@@ -95,7 +97,7 @@ impl Tree {
         }
     }
 
-    /// The text of a setting; a note if it is missing.
+    /// Reads the text of a setting and adds a note if it is missing.
     pub(super) fn note_missing(&self, file: &str) -> Option<String> {
         let text = self.read(file, Limit::Setting);
         if text.is_none() {
@@ -117,23 +119,26 @@ impl Tree {
         self.notes.borrow().clone()
     }
 
-    /// The host's name, or what the tree is called.
+    /// Returns the host's name, or the name of the tree.
     pub(super) fn name(&self) -> String {
         let host = self.read("proc/sys/kernel/hostname", Limit::Setting).map(|text| text.trim().to_owned());
         let directory = || Some(self.root().file_name()?.to_string_lossy().into_owned());
         host.filter(|name| !name.is_empty()).or_else(directory).unwrap_or_else(|| "captured".to_owned())
     }
 
-    /// KiB of memory by `meminfo`: `MemTotal:  8123 kB`, or `Node 0 MemTotal:  8123 kB`.
+    /// Reads a memory size in KiB from a `meminfo` file: `MemTotal:  8123 kB`, or `Node 0 MemTotal:  8123
+    /// kB`.
     pub(super) fn memory_kib(&self, file: &str) -> Option<u64> {
         let text = self.read(file, Limit::List)?;
         let line = text.lines().find_map(|line| line.split_once("MemTotal:"))?;
         line.1.split_whitespace().next()?.parse().ok()
     }
 
-    /// The size of a page: what the running kernel told this process, if the tree is its own; else the size
-    /// for which `managed` frames come closest to the memory of the nodes, or of the machine. Containers
-    /// may be shown a smaller `proc/meminfo` than there is.
+    /// Returns the page size.
+    ///
+    /// If the tree is that of the running kernel, this is the page size that the kernel passed to this
+    /// process. Otherwise it is the size for which `managed` frames come closest to the memory of the nodes,
+    /// or of the machine. Containers may see a smaller `proc/meminfo` than the machine's.
     pub(super) fn page_bytes(&self, managed: Option<u64>) -> u64 {
         let memory = || self.memory_of_nodes().or_else(|| self.memory_kib("proc/meminfo"));
         let closest = || {
@@ -148,7 +153,8 @@ impl Tree {
         })
     }
 
-    /// What the kernel told this process when it began, in pairs of words: which figure, and the figure.
+    /// Reads the page size from the auxiliary vector, which the kernel passes to a process in pairs of words:
+    /// key and value.
     fn told_page_bytes(&self) -> Option<u64> {
         let bytes = self.bytes("proc/self/auxv", Limit::Setting)?;
         let words: Vec<usize> = bytes
@@ -160,7 +166,7 @@ impl Tree {
         (size.is_power_of_two() && PAGE_SIZES.contains(&size)).then_some(size)
     }
 
-    /// KiB of memory of all nodes together, if every node's is known.
+    /// Returns the memory of all nodes together in KiB, if it is known for every node.
     fn memory_of_nodes(&self) -> Option<u64> {
         let nodes = self.numbered(NODES, "node").into_iter();
         let memory = nodes.map(|id| self.memory_kib(&format!("{NODES}/node{id}/meminfo")));
@@ -169,7 +175,7 @@ impl Tree {
     }
 }
 
-/// Bytes as text, in the memory that they have.
+/// Converts bytes to text in place.
 fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| {
         let mut bytes = error.into_bytes();

@@ -1,4 +1,4 @@
-//! `/proc/zoneinfo`, as kernels of any version print it.
+//! Parser for `/proc/zoneinfo` as kernels of any version print it.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,22 @@ use zonal::units::MAX_NODES;
 
 use crate::file::{FileKind, FileObservedZone, FileZone};
 
-/// The kinds of zone in the order of a machine file's columns.
+/// The kinds of zone in the column order of a machine file.
 pub(super) const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
 
-/// Most zones that are read: all kinds of all nodes.
+/// Largest number of zones that is read: all kinds on all nodes.
 const ZONES_MAX: usize = MAX_NODES * KINDS_MAX;
 
-/// Most kinds of zone of a kernel: one of 32-bit kernels is none of a machine file's.
+/// Largest number of zone kinds of a kernel: one more than in a machine file, because of a kind that only
+/// 32-bit kernels have.
 const KINDS_MAX: usize = KINDS.len() + 1;
 
-/// Every zone the kernel printed, empty ones included.
+/// All zones that the kernel printed, including empty ones.
 pub(super) struct ZoneInfo {
     zones: Vec<Info>,
 }
 
-/// One zone as printed; what a kernel does not print is `None`.
+/// One zone as printed; values that the kernel does not print are `None`.
 #[derive(Default)]
 struct Info {
     node: u64,
@@ -45,7 +46,7 @@ struct Info {
 
 impl ZoneInfo {
     /// # Errors
-    /// More zones than a kernel can have.
+    /// Returns an error for more zones than a kernel can have.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut zones: Vec<Info> = Vec::new();
         for line in text.lines() {
@@ -65,12 +66,12 @@ impl ZoneInfo {
         self.populated().map(|(zone, _)| zone.node).collect()
     }
 
-    /// Frames managed in all zones.
+    /// Returns the number of frames managed in all zones.
     pub(super) fn managed(&self) -> Option<u64> {
         Some(self.zones.iter().map(Info::managed).fold(0, u64::saturating_add))
     }
 
-    /// The kinds of zone this kernel has, in its order.
+    /// Returns the kinds of zone that this kernel has, in its order.
     pub(super) fn kind_names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let first = self.zones.first().map(|zone| zone.node);
@@ -80,7 +81,8 @@ impl ZoneInfo {
         names
     }
 
-    /// The zones that span anything, where kernels print no place one after another.
+    /// Returns the zones that span any frames. Zones for which the kernel prints no start are placed one
+    /// after another.
     pub(super) fn zones(&self) -> Vec<FileZone> {
         let mut next = 0;
         let mut zones = Vec::new();
@@ -88,17 +90,18 @@ impl ZoneInfo {
             let start = zone.start.unwrap_or(next);
             let spanned = zone.spanned.max(zone.present).max(zone.managed());
             let present = zone.present.max(zone.managed());
-            next = start.saturating_add(spanned); // what is too large is refused later
+            next = start.saturating_add(spanned); // values that are too large are refused later
             zones.push(FileZone { node: zone.node, kind, start, spanned, present, managed: zone.managed() });
         }
         zones
     }
 
-    /// What the kernel reported of them. A `high` that it tunes is left out: it never rests.
+    /// Returns what the kernel reported about the zones. A `high` that the kernel tunes is left out, because
+    /// it changes all the time.
     pub(super) fn observed_zones(&self, rule: HighRule) -> Vec<FileObservedZone> {
         let names = self.kind_names();
         let observed = |(zone, kind): (&Info, FileKind)| {
-            // The marks are printed with a boost that is a passing state, not a setting.
+            // The printed watermarks include a boost, which is temporary and not a setting.
             let plain = |mark: Option<u64>| mark.map(|mark| mark.saturating_sub(zone.boost));
             FileObservedZone {
                 node: zone.node,
@@ -117,7 +120,7 @@ impl ZoneInfo {
         self.populated().map(observed).collect()
     }
 
-    /// Zones of kinds that ordinary requests can use, with frames in them.
+    /// Returns the zones that have frames and are of kinds that ordinary requests can use.
     fn populated(&self) -> impl Iterator<Item = (&Info, FileKind)> {
         self.zones.iter().filter(|zone| zone.spanned > 0 || zone.managed() > 0).filter_map(|zone| {
             let kind = match zone.name.as_str() {
@@ -132,14 +135,14 @@ impl ZoneInfo {
     }
 }
 
-/// `Node 0, zone    DMA32`
+/// Parses a heading like `Node 0, zone    DMA32`.
 fn heading(line: &str) -> Option<(u64, String)> {
     let (node, name) = line.strip_prefix("Node ")?.split_once(", zone")?;
     Some((node.trim().parse().ok()?, name.trim().to_owned()))
 }
 
-/// Columns of the kinds this kernel has, spread to those of a machine file: a kind it does not
-/// have adds no memory, so its column repeats the one before.
+/// Spreads the columns of the kinds that this kernel has to those of a machine file. A kind that the kernel
+/// lacks adds no memory, so its column repeats the previous one.
 fn by_kind(columns: &[u64], names: &[String]) -> Vec<u64> {
     let mut before = 0;
     KINDS
@@ -153,7 +156,7 @@ fn by_kind(columns: &[u64], names: &[String]) -> Vec<u64> {
 }
 
 impl Info {
-    /// Kernels before 3.8 told no managed frames from present ones.
+    /// Returns the managed frames. Kernels before 3.8 did not distinguish managed from present frames.
     fn managed(&self) -> u64 {
         self.managed.unwrap_or(self.present)
     }
@@ -182,8 +185,9 @@ impl Info {
         }
     }
 
-    /// Pagesets are alike on every CPU; those of the first stand for all. Only the bounds of a tuned `high`
-    /// can differ: pools of this allocator give less to CPUs of other nodes than their rule says.
+    /// Records a pageset value. Pagesets are the same on every CPU, so the first one represents all. Only the
+    /// bounds of a tuned `high` can differ: pools of this allocator set lower bounds for CPUs of other nodes
+    /// than the rule of the kernel.
     fn take_pageset(&mut self, key: &str, value: u64) {
         match key {
             "high_min:" => self.pageset_high_min = self.pageset_high_min.max(Some(value)),

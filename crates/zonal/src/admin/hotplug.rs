@@ -1,6 +1,6 @@
-//! CPUs and memory that come and go while allocation goes on.
+//! Hotplug: CPUs and memory that go online and offline while allocation continues.
 //!
-//! Neighbours: `settings.rs` recomputes limits after each change, `lists.rs` the zonelists.
+//! Neighbours: `admin/settings.rs` recomputes limits after each change, `admin/rebuild_zonelists.rs` the zonelists.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,33 +14,34 @@ use crate::zone::frame_states::FrameState;
 use crate::zone::free_areas::AREA_FRAMES_MIN;
 use crate::zone::{CpuInfo, Zone};
 
-/// Frames taken out of the buddy at a time when memory leaves, so that no lock is held for long:
-/// between multiples of this, and so each time in one region.
+/// Frames taken out of the buddy at a time when memory goes offline, so that no lock is held for long. Each step lies
+/// between multiples of this number, and therefore in one free area.
 const STEP: u64 = AREA_FRAMES_MIN;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Brings a CPU online: its pagesets open, limits and thresholds follow.
+    /// Brings a CPU online: opens its pagesets and updates limits and thresholds.
     ///
     /// # Errors
-    /// When the machine has no such CPU, or it is online.
+    /// Returns an error if the machine has no such CPU, or it is online already.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
         if self.state.is_online(cpu) {
             return Err(OnlineError::CpuUnchanged(cpu.id));
         }
-        // Thresholds first: the new CPU's differences must be counted in.
+        // Thresholds first: they must account for the new CPU's differences.
         self.mark_cpu_online(cpu.id);
         self.apply_settings(&held);
         self.start_pagesets(cpu);
         Ok(())
     }
 
-    /// Takes a CPU offline: what its pagesets and counters hold goes back. Threads that still run on
-    /// it go past the pagesets.
+    /// Takes a CPU offline: drains its pagesets and folds its counters.
+    ///
+    /// Threads that still run on it bypass the pagesets.
     ///
     /// # Errors
-    /// When the machine has no such CPU, it is offline, or it is the last one.
+    /// Returns an error if the machine has no such CPU, it is offline already, or it is the last one online.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
@@ -62,19 +63,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {
-        // Relaxed: a hint to others; the pagesets are closed under their locks.
+        // Relaxed: a hint to other CPUs; the pagesets are closed under their locks.
         self.state.cpus_online[cpu.index()].store(1, Relaxed);
     }
 
     /// Brings frames online that are not managed yet or were taken offline.
     ///
-    /// `range` must lie within one zone's span and be *described as memory*: managed when the allocator
-    /// was made, or named by [`Machine::with_hotplug`](crate::Machine::with_hotplug). Everything else within
-    /// a span is a hole (device registers, firmware, nothing at all) and never comes online.
+    /// `range` must lie within one zone's span and be *described as memory*: managed when the allocator was made, or
+    /// named by [`Machine::with_hotplug`](crate::Machine::with_hotplug). Everything else within a span is a hole
+    /// (device registers, firmware, nothing at all) and never comes online.
     ///
     /// # Errors
-    /// When the range is empty, or one of its frames is outside the zone, in a hole or online already. The
-    /// error names the range and the zones around it. Nothing is changed then.
+    /// Returns an error if the range is empty, or one of its frames is outside the zone, in a hole or online already.
+    /// The error names the range and the zones around it, or the frame. Nothing has changed then.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let zone = self.zone_around(&range)?;
@@ -95,9 +96,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Takes frames offline; all must be free.
     ///
+    /// Drains the pagesets of the zone first.
+    ///
     /// # Errors
-    /// When `range` is empty or does not lie within one zone, one of its frames is not online, or some are
-    /// in use: the error says how many. Nothing is changed then.
+    /// Returns an error if `range` is empty or does not lie within one zone, one of its frames is not online, or some
+    /// are in use; the error then says how many. All frames stay online then.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let zone = self.zone_around(&range)?;
@@ -114,7 +117,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// How many frames of `range` are online; it may lie anywhere. Exact while no memory comes or goes.
+    /// Returns how many frames of `range`, which may lie anywhere, are online.
+    ///
+    /// Exact while no memory goes online or offline.
     #[must_use]
     pub fn online_frames(&self, range: FrameRange) -> PageCount {
         let (start, end) = (range.start.get(), range.start.get().saturating_add(range.count.get()));
@@ -126,7 +131,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         PageCount::new(self.state.zones.iter().map(of_zone).sum())
     }
 
-    /// The zone within whose span all of a range lies.
+    /// Returns the zone whose span contains all of a range.
     pub(crate) fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
         if range.count == PageCount::ZERO {
             return Err(OnlineError::EmptyRange(range.start));
@@ -148,7 +153,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// The first frame of a range that was never described as memory.
+    /// Returns the first frame of a range that was never described as memory.
     fn first_not_memory(&self, range: &FrameRange) -> Option<Pfn> {
         let mut from = range.start;
         while from < range.end() {
@@ -162,7 +167,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Gives frames that are in nobody's hands to the buddy, as managed ones.
+    /// Adds frames that are not in use to the managed and free frames of a zone.
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
         let count = range.count.get();
         if let Some(poison) = self.hardening.poison
@@ -173,11 +178,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zone.frames.add_managed(zone.offset(range.start), count);
         let added = zone.free_areas.add_range(zone.offset(range.start), count);
         assert!(added, "frames that come online at {} are free already", range.start);
-        zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes have a lock
+        zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes are serialised by their lock
         zone.counters().add_total(ZoneItem::Free, count as i64);
     }
 
-    /// Takes free frames out of the buddy step by step; puts them back when some are in use.
+    /// Takes free frames out of the buddy step by step; puts them back if some are in use.
     fn remove_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) -> Result<(), OnlineError> {
         let (first, count) = (u64::from(zone.offset(range.start)), range.count.get());
         let end = first + count;
@@ -202,7 +207,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Opens the pagesets of the CPU at `cpu` at their lower limits.
+    /// Opens the pagesets of a CPU at their lower limits.
     fn start_pagesets(&self, cpu: CpuInfo) {
         for zone in self.state.zones {
             let guard = self.state.pageset(zone, cpu);
@@ -212,7 +217,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 }
 
-/// The first frame of `range` whose state is one of those looked for.
+/// Returns the first frame of `range` with a state for which `is_wanted` returns `true`.
 fn first_frame<P: Platform>(
     zone: &Zone<'_, P>,
     range: &FrameRange,

@@ -1,9 +1,9 @@
-//! Which part of the metadata an address lies in: for whoever found it in a profile of contended
-//! cache lines, or simulates machines and counts what goes to each line.
+//! Maps an address to the metadata region that contains it.
 //!
-//! Arithmetic over the slices that views hold, on no path. A part has a short *name*, the same for
-//! all of its kind and from version to version; what it shows of itself says which one it is.
-//! Neighbours: `layout.rs` puts the parts into buffers, each room says what its cells are for.
+//! For addresses from a profile of contended cache lines, and for simulations that count accesses to each line.
+//! Arithmetic over the slices that views hold; not used on any allocation path. A region has a short *name*, the same
+//! for all of its kind and stable between versions; its display form says which one it is. Neighbours:
+//! `alloc/layout.rs` puts the regions into buffers, `metadata/regions.rs` names them.
 
 use crate::Allocator;
 use crate::metadata::regions::Part;
@@ -15,8 +15,9 @@ use crate::zone::node::Node;
 use crate::zonelist::Zonelist;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// The part of the metadata that holds the byte at `address`, in this process; `None` for padding
-    /// and for addresses elsewhere. Takes a look at every node and zone.
+    /// Returns the metadata region that contains the byte at `address`, in this process.
+    ///
+    /// Returns `None` for padding and for addresses elsewhere. Checks every node and zone.
     #[must_use]
     pub fn part_at(&self, address: usize) -> Option<Part> {
         self.shared_part(address)
@@ -42,7 +43,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             (holds(&shared.machine_totals, address), Part::MachineTotals),
             (holds(&shared.memory_nodes, address), Part::MemoryNodes),
             (index(self.state.cpus_online, address).is_some(), Part::OnlineCpus),
-            // Its head comes first.
+            // The head is the first field.
             ((nowhere..nowhere + size_of::<Pageset<P>>()).contains(&address), Part::Nowhere),
         ])
     }
@@ -93,7 +94,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             .or_else(|| self.slots_of(zone, index(pagesets.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
     }
 
-    /// The CPU that has the slot `at` of `zone`: those on the zone's node come first, by rank.
+    /// Returns the CPU that has slot number `at` of `zone`: CPUs on the zone's node come first, by rank.
     fn slots_of(&self, zone: &Zone<'m, P>, at: usize) -> Option<CpuId> {
         let pagesets = self.state.pagesets_of(zone);
         let own = pagesets.own_stacks.slots();
@@ -123,17 +124,17 @@ fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: u
     ])
 }
 
-/// The first part of those that are it.
+/// Returns the first region whose condition is true.
 fn first<const N: usize>(parts: [(bool, Part); N]) -> Option<Part> {
     parts.into_iter().find_map(|(is_it, part)| is_it.then_some(part))
 }
 
-/// Whether the byte at `address` is one of `value`.
+/// Whether the byte at `address` is part of `value`.
 fn holds<T>(value: &T, address: usize) -> bool {
     index(core::slice::from_ref(value), address).is_some()
 }
 
-/// Index of the value that the byte at `address` is one of.
+/// Returns the index of the value that contains the byte at `address`.
 fn index<T>(values: &[T], address: usize) -> Option<usize> {
     let values = values.as_ptr_range();
     let is_in = (values.start.addr()..values.end.addr()).contains(&address);
@@ -152,7 +153,7 @@ mod tests {
     use crate::testing::{Native, small};
     use crate::units::PageCount;
 
-    /// A small allocator with every part there is, and where its buffers lie.
+    /// Makes a small allocator with every metadata region, and returns the addresses of its buffers.
     fn with_buffers() -> (Allocator<'static, Native>, Vec<core::ops::Range<usize>>) {
         let hardening = Hardening { quarantine: PageCount::new(20), ..Hardening::default() };
         let mut buffers = Vec::new();
@@ -163,7 +164,8 @@ mod tests {
         (allocator, buffers)
     }
 
-    /// Whatever is carved takes a line at least, so what no part holds of it would be a line or more.
+    /// Everything allocated from a buffer takes at least a cache line, so bytes without a region are never a whole
+    /// line.
     #[test]
     #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn every_byte_is_of_a_part_or_padding() {
@@ -200,7 +202,6 @@ mod tests {
             "events",
             "frame states",
             "free bitmap",
-            "slots",
             "list versions",
             "machine totals",
             "memory nodes",
@@ -210,6 +211,7 @@ mod tests {
             "nowhere",
             "online CPUs",
             "pageset",
+            "pageset slots",
             "quarantine",
             "region",
             "settings",
@@ -225,7 +227,7 @@ mod tests {
         assert_eq!(names, all);
     }
 
-    /// Cells taken by hand, and what they are said to be.
+    /// Checks the regions of selected cells.
     #[test]
     fn cells_are_of_the_parts_they_belong_to() {
         fn at<T>(cell: &T) -> usize {

@@ -1,4 +1,4 @@
-//! What an administrator does at run time: settings, hotplug, the periodic tick, snapshots, verification.
+//! Administration at run time: settings, hotplug, the periodic tick, snapshots, verification.
 
 mod hotplug;
 mod metadata_regions;

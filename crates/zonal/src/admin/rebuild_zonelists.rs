@@ -1,6 +1,7 @@
-//! Rebuilding all zonelists from the fallback order of nodes.
+//! Rebuilds all zonelists from the fallback order of nodes.
 //!
-//! Neighbours: `fallback.rs` has the rule, `zonelist.rs` the lists, `online.rs` the occasions.
+//! Neighbours: `rules/fallback_order.rs` has the rule, `zonelist/mod.rs` the lists, `admin/hotplug.rs` calls for
+//! rebuilds.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -38,13 +39,14 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Distance between the nodes at two places.
+    /// Returns the distance between two nodes, by index.
     pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
         self.distances[from * self.state.nodes.len() + to]
     }
 
-    /// Rebuilds every list from the memory online. Scans that run go on in the lists they began
-    /// with. Takes about 10 KiB of stack.
+    /// Rebuilds every list from the memory that is online.
+    ///
+    /// Scans that are running continue in the lists that they began with. Uses about 10 KiB of stack.
     pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
         self.note_memory();
         let rules = FallbackRules {
@@ -61,7 +63,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             writer.write(&self.state.lists.lists[from], zones);
         }
         self.state.lists.publish(&writer);
-        // Positions have moved: old marks would name other zones.
+        // Positions have changed: old full bits would refer to other zones.
         self.state.lists.lists.iter().for_each(|list| list.full.wipe());
         self.state
             .cpus
@@ -71,14 +73,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.end_serving_for_others();
     }
 
-    /// Zones with memory of the node at a place, as [`Self::zones_by_preference`] has them.
+    /// Returns the zones with memory of the node with index `node`, in the order of `zones_by_preference`.
     fn zones_downwards(&self, node: usize) -> impl Iterator<Item = Listed> + Clone + '_ {
         let zones = self.state.zones_by_preference(node);
         let with_memory = zones.filter(|zone| zone.managed() != PageCount::ZERO);
         with_memory.map(|zone| Listed { zone: zone.id, node: zone.node_id, kind: zone.kind })
     }
 
-    /// Notes which nodes have memory.
+    /// Records which nodes have memory.
     fn note_memory(&self) {
         let mut mask = NodeMask::EMPTY;
         for (at, node) in self.state.nodes.iter().enumerate() {

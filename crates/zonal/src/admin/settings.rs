@@ -1,8 +1,8 @@
-//! What can be changed at run time, and what follows from it for every zone.
+//! Settings that can be changed at run time, and what follows from them for every zone.
 //!
-//! Settings lie in cells that all paths read; setters write them under the lock of changes and
-//! recompute watermarks, reserves, pageset limits, thresholds and drift marks. Neighbours:
-//! `config.rs` names the choices, `online.rs` changes CPUs and memory.
+//! Settings are in cells that all paths read. Setters write them under the lock of changes and recompute watermarks,
+//! reserves, pageset limits, thresholds and drift marks. Neighbours: `config.rs` defines the choices,
+//! `admin/hotplug.rs` changes CPUs and memory.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,7 +22,7 @@ use crate::zone::Zone;
 use crate::zone::counters::Thresholds;
 use crate::zone::order_classes::OrderClasses;
 
-/// The settings in force, as [`Allocator::settings`] returns them.
+/// The settings in force, as returned by [`Allocator::settings`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// See [`Config::node_load`](crate::Config::node_load).
@@ -48,7 +48,9 @@ pub struct Settings {
 }
 
 impl<P: Platform> Allocator<'_, P> {
-    /// Returns the settings in force. Watermarks are in [`Self::zones`], zone by zone.
+    /// Returns the settings in force.
+    ///
+    /// Watermarks are in [`Self::zones`], for each zone.
     pub fn settings(&self) -> Settings {
         Settings {
             node_load: self.node_load,
@@ -64,11 +66,11 @@ impl<P: Platform> Allocator<'_, P> {
         }
     }
 
-    /// Changes how `pageset.high` is tuned; every pageset starts afresh from its lower limit.
+    /// Changes how `pageset.high` is tuned; every pageset restarts from its lower limit.
     ///
     /// # Errors
-    /// For [`PagesetTuning::DepthPublished`] where pagesets have fewer slots than its upper limit:
-    /// they have enough when the allocator was made with that rule. Nothing is changed then.
+    /// Returns an error for [`PagesetTuning::DepthPublished`] if pagesets have fewer slots than its upper limit. They
+    /// have enough if the allocator was made with that rule. Nothing has changed then.
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
         if tuning == PagesetTuning::DepthPublished {
@@ -80,7 +82,7 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(())
     }
 
-    /// Refuses a zone whose pagesets are too small for the published rule.
+    /// Returns an error for a zone whose pagesets are too small for the published rule.
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
         let pagesets = self.state.pagesets_of(zone);
         let cpus = match zone.own_cpus {
@@ -97,30 +99,31 @@ impl<P: Platform> Allocator<'_, P> {
         }
     }
 
-    /// Changes how the zonelist cache is used; all marks are dropped.
+    /// Changes how the zonelist cache is used, and clears all full bits.
     pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
         self.forget_full_zones();
     }
 
-    /// Drops all that scans have found out about zones: the next ones find out anew.
+    /// Clears what scans have recorded about zones, so that the next scans check them again.
     fn forget_full_zones(&self) {
         self.state.zones.iter().for_each(|zone| self.state.clear_full_bits(zone, OrderClasses::ALL));
         self.state.lists.lists.iter().for_each(|list| list.full.wipe());
         self.state.recall_all_cpus();
     }
 
-    /// Switches node reclaim on or off, or changes what it may do. All marks of full zones are dropped, as
-    /// by [`Self::set_reclaim_distance`].
+    /// Switches node reclaim on or off, or changes what it may do, and clears all full bits, as
+    /// [`Self::set_reclaim_distance`] does.
     pub fn set_node_reclaim(&self, mode: NodeReclaim) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
         self.forget_full_zones();
     }
 
-    /// Changes how far from a request's preferred node node reclaim may go, as a distance of the machine's
-    /// table: no node is nearer than 10. All marks of full zones are dropped, because what was not
+    /// Changes the largest distance between a request's preferred node and a node that it may reclaim.
+    ///
+    /// Distances are those of the machine's table; none is below 10. Clears all full bits, because zones that were not
     /// reclaimed before may be now. See [`Config::reclaim_distance`](crate::Config::reclaim_distance).
     pub fn set_reclaim_distance(&self, distance: u8) {
         let _held = self.state.shared.change();
@@ -128,11 +131,13 @@ impl<P: Platform> Allocator<'_, P> {
         self.forget_full_zones();
     }
 
-    /// Changes how much of a node must be reclaimable before node reclaim tries, in percent of it. All marks of
-    /// full zones are dropped, as by [`Self::set_reclaim_distance`]. See [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
+    /// Changes how many percent of a node must be reclaimable before node reclaim is tried.
+    ///
+    /// Clears all full bits, as [`Self::set_reclaim_distance`] does. See
+    /// [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
     ///
     /// # Errors
-    /// When `percent` is above 100; nothing is changed then.
+    /// Returns an error if `percent` is above 100; nothing has changed then.
     pub fn set_min_unmapped_percent(&self, percent: u8) -> Result<(), ConfigError> {
         if percent > 100 {
             return Err(ConfigError::Percent(percent));
@@ -143,14 +148,15 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(())
     }
 
-    /// Changes how often a tick folds zoned counters. Ticks still come once a second
-    /// ([`Self::tick`]), because other work depends on them.
+    /// Changes how often a tick folds zoned counters.
+    ///
+    /// Ticks must still come once a second ([`Self::tick`]), because other work depends on them.
     pub fn set_stat_interval(&self, interval: StatInterval) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.stat_interval.store(u64::from(interval.seconds()), Relaxed);
     }
 
-    /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 tunes again.
+    /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 restores tuning.
     pub fn set_high_fraction(&self, fraction: u32) {
         let held = self.state.shared.change();
         self.state.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
@@ -161,7 +167,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// Changes watermarks and lowmem reserves of all zones.
     ///
     /// # Errors
-    /// When the minimum exceeds what is managed; nothing is changed then.
+    /// Returns an error if the minimum exceeds the managed frames; nothing has changed then.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
         self.check_min_free(&watermarks)?;
@@ -170,7 +176,7 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(())
     }
 
-    /// Refuses a minimum that no machine of this size can keep.
+    /// Returns an error for a minimum that exceeds the managed frames of the machine.
     pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
         let managed: PageCount = self.state.zones.iter().map(Zone::managed).sum();
         match watermarks.min_free {
@@ -179,7 +185,7 @@ impl<P: Platform> Allocator<'_, P> {
         }
     }
 
-    /// Recomputes all that follows from settings, memory and CPUs online.
+    /// Recomputes everything that follows from settings, memory and CPUs online.
     pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
         let watermarks = self.state.shared.watermarks();
         let sizes = self.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
@@ -238,31 +244,32 @@ impl<P: Platform> Allocator<'_, P> {
         let rest = self.rest_threshold(zone, online);
         let mark = drift_mark(online, rest, &marks);
         rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
-        // Small where drift could hide that the zone crosses `min`.
+        // Smaller where drift could hide that the zone falls below `min`.
         let pressed = mark.map_or(rest, |_| self.counters.under_pressure(rest, online, &marks));
         zone.counters().set_thresholds(Thresholds { rest, pressed }, self.counters.fold);
     }
 
-    /// The threshold of a zone's counters while no background reclaim is awake, with `online` CPUs.
+    /// Returns the threshold of a zone's counters, with `online` CPUs, while no background reclaim is awake.
     fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
         let frames = self.counters.frames(zone.managed(), zone.present());
         self.counters.threshold(online, frames, self.page_bytes)
     }
 
-    /// The thresholds of a node's zones are those under pressure from now on: its background reclaim
-    /// wakes.
+    /// Puts the thresholds under pressure of a node's zones in force, because its background reclaim wakes.
     pub(crate) fn pressure_begins(&self, node: usize) {
         self.state.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
     }
 
-    /// The thresholds of a node's zones are those at rest again.
+    /// Puts the thresholds at rest of a node's zones in force again.
     pub(crate) fn pressure_ends(&self, node: usize) {
         self.state.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
     }
 }
 
-/// What a zone of `managed` frames keeps of the reserve of its kind, which has `of_kind` frames on the
-/// node: all of it, unless the kind has several zones there.
+/// Returns the part of its kind's reserve that a zone of `managed` frames keeps.
+///
+/// The kind has `of_kind` frames on the node. The zone keeps all of the reserve, unless the kind has several zones
+/// there.
 const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCount) -> PageCount {
     match of_kind.get() {
         0 => PageCount::ZERO,

@@ -1,7 +1,8 @@
-//! The allocator's state as plain data: what every front end renders.
+//! The allocator's state as plain data, for front ends.
 //!
-//! Figures are read one after the other while allocation goes on; they agree with each other only
-//! when nothing is under way. The folder prints it in the formats of Linux. Neighbours: `verify.rs` checks, `events.rs` and `counters.rs` count.
+//! Figures are read one after the other while allocation continues, so they are consistent only when nothing is under
+//! way. The folder `admin/snapshot` prints them in the formats of Linux. Neighbours: `admin/verify.rs` checks them,
+//! `zone/events.rs` and `zone/counters.rs` count.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -29,17 +30,16 @@ mod zoneinfo;
 
 pub use text::Snapshot;
 
-/// The equation every zone and the whole allocator keep:
-/// `managed = free + in_pagesets + allocated`, in frames.
+/// The accounting of a zone or of the whole allocator: `managed = free + in_pagesets + allocated`, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accounting {
-    /// Frames managed.
+    /// Managed frames.
     pub managed: PageCount,
-    /// Free in the buddies.
+    /// Frames free in the buddies.
     pub free: PageCount,
-    /// Kept in pagesets.
+    /// Frames in pagesets.
     pub in_pagesets: PageCount,
-    /// Handed out, or waiting in quarantine.
+    /// Frames allocated, or in quarantine.
     pub allocated: PageCount,
 }
 
@@ -51,20 +51,20 @@ impl Accounting {
     }
 }
 
-/// Where blocks came from, counted once a block (Linux: `numastat`).
+/// Where blocks were served from, counted once per block (Linux: `numastat`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Locality {
-    /// Served by the preferred node.
+    /// Blocks served by the preferred node.
     pub hit: u64,
-    /// Served here although another node was preferred.
+    /// Blocks served here although another node was preferred.
     pub miss: u64,
-    /// Served elsewhere although this node was preferred.
+    /// Blocks served elsewhere although this node was preferred.
     pub foreign: u64,
-    /// Interleaving got its target.
+    /// Blocks that interleaving served from its target.
     pub interleave_hit: u64,
-    /// Served to a CPU of the same node.
+    /// Blocks served to a CPU of the same node.
     pub local: u64,
-    /// Served to a CPU of another node.
+    /// Blocks served to a CPU of another node.
     pub other: u64,
 }
 
@@ -80,20 +80,20 @@ impl Locality {
     }
 }
 
-/// One zone.
+/// The state of one zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneSnapshot {
-    /// The zone.
+    /// Id of the zone.
     pub id: ZoneId,
-    /// Its node.
+    /// Node of the zone.
     pub node: NodeId,
-    /// Its kind.
+    /// Kind of the zone.
     pub kind: ZoneKind,
-    /// All frames it spans.
+    /// All frames that the zone spans.
     pub span: FrameRange,
-    /// Frames present: those managed, and those that are memory but never managed.
+    /// Present frames: those managed, and those that are memory but never managed.
     pub present: PageCount,
-    /// Frames managed.
+    /// Managed frames.
     pub managed: PageCount,
     /// Free frames.
     pub free: PageCount,
@@ -101,45 +101,45 @@ pub struct ZoneSnapshot {
     pub in_pagesets: PageCount,
     /// Watermarks.
     pub watermarks: Watermarks,
-    /// Lowmem reserve against each zone limit.
+    /// Lowmem reserve for each zone limit.
     pub reserve: [PageCount; ZoneKind::COUNT],
     /// Limits of pagesets on the zone's own CPUs.
     pub pageset_limits: PagesetLimits,
     /// Counter threshold in force.
     pub stat_threshold: u8,
-    /// Free blocks of each order, none of them half of a larger one. Linux: `/proc/buddyinfo`.
+    /// Free blocks of each order that are not half of a larger one. Linux: `/proc/buddyinfo`.
     pub free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
-    /// Where its blocks went.
+    /// Locality of the blocks that it served or should have served.
     pub locality: Locality,
     /// Folds of the zone's counters so far.
     pub counter_folds: u64,
 }
 
-/// One pageset.
+/// The state of one pageset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagesetSnapshot {
     /// Zone of its frames.
     pub zone: ZoneId,
     /// CPU that uses it.
     pub cpu: CpuId,
-    /// Frames it holds.
+    /// Frames that it holds.
     pub count: PageCount,
     /// `pageset.high`.
     pub high: PageCount,
-    /// Its batch, and the bounds of `high`.
+    /// Its batch, and the limits of `high`.
     pub limits: PagesetLimits,
-    /// Batches taken from the zone.
+    /// Batches refilled from the zone.
     pub refills: u64,
-    /// Batches given back.
+    /// Batches drained to the zone.
     pub drains: u64,
-    /// Of these, given back for another CPU.
+    /// Batches drained by another CPU.
     pub remote_drains: u64,
 }
 
-/// One node.
+/// The state of one node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeSnapshot {
-    /// The node.
+    /// Id of the node.
     pub id: NodeId,
     /// Frames allocated: user, cache, kernel.
     pub allocated: [PageCount; 3],
@@ -148,7 +148,7 @@ pub struct NodeSnapshot {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// All zones, by node and kind.
+    /// Returns all zones, by node and kind.
     pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + use<'m, '_, P> {
         self.state.zones.iter().map(|zone| self.zone_snapshot(zone))
     }
@@ -189,7 +189,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// All nodes.
+    /// Returns all nodes.
     pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + use<'m, '_, P> {
         (0..self.state.nodes.len()).map(|place| {
             let total = |item| PageCount::new(self.state.nodes[place].counters.approximate(item));
@@ -208,15 +208,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    /// A counter of a zone with the differences of all CPUs, and those of blocks served at once.
+    /// Returns a counter of a zone, with the differences of all CPUs and with `served`, those of blocks served from
+    /// slots.
     pub(super) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
         let differences = self.state.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
         let sum = zone.counters().snapshot(item, differences) + served;
         sum.max(0) as u64
     }
 
-    /// Frames allocated as `kind` on the node at a place, with the differences of all CPUs; it can be
-    /// below zero for a moment.
+    /// Returns the frames allocated as `kind` on the node with index `place`, with the differences of all CPUs.
+    ///
+    /// It can be negative for a moment.
     fn allocated(&self, place: usize, kind: PageKind) -> i64 {
         let pagesets =
             self.state.node_zones(place).iter().flat_map(|zone| self.state.pagesets_of(zone).pagesets);
@@ -224,14 +226,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
     }
 
-    /// Frames allocated on the node at a place. Summed before the sign is dropped: a frame freed
-    /// twice and then withheld leaves one kind too small and another too large.
+    /// Returns the frames allocated on the node with index `place`.
+    ///
+    /// Summed before the sign is dropped: a frame that was freed twice and then retired leaves one kind too small and
+    /// another too large.
     pub(super) fn node_allocated(&self, place: usize) -> PageCount {
         let sum: i64 = PageKind::ALL.into_iter().map(|kind| self.allocated(place, kind)).sum();
         PageCount::new(sum.max(0) as u64)
     }
 
-    /// All pagesets that are or were in use.
+    /// Returns all pagesets, one for each zone and CPU.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + use<'m, '_, P> {
         self.state.zones.iter().flat_map(|zone| {
             let cpus = self.state.cpus.iter().filter(|cpu| cpu.exists());
@@ -242,7 +246,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn pageset_snapshot(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> PagesetSnapshot {
         let pageset = self.state.pagesets_of(zone).of(cpu);
         let limits = zone.pageset_limits(zone.locality(cpu));
-        // Relaxed: figures for people.
+        // Relaxed: for display only.
         PagesetSnapshot {
             zone: zone.id,
             cpu: cpu.id,
@@ -255,7 +259,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// The books of the whole allocator; they balance when nothing is under way.
+    /// Returns the accounting of the whole allocator; it balances when nothing is under way.
     pub fn accounting(&self) -> Accounting {
         let mut accounting = Accounting::default();
         for zone in self.state.zones {
@@ -267,9 +271,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         accounting
     }
 
-    /// Frames allocated over the machine: user, cache, kernel; wrong by at most the drift of all CPUs. At
-    /// the price of one read each where there is a total of the machine
-    /// ([`TotalsRule::AndMachine`]), else of one for each node.
+    /// Returns the frames allocated over the machine: user, cache, kernel.
+    ///
+    /// Wrong by at most the drift of all CPUs. Costs one read each if there is a total of the machine
+    /// ([`TotalsRule::AndMachine`]), otherwise one for each node.
     pub fn allocated_approximate(&self) -> [PageCount; 3] {
         PageKind::ALL.map(|kind| {
             let total = self.machine_total(kind.item()).unwrap_or_else(|| self.nodes_total(kind.item()));
@@ -277,30 +282,29 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    /// The machine's total of what nodes count, without differences, where there is one.
+    /// Returns the machine's total of what nodes count, without differences, if there is one.
     pub(super) fn machine_total(&self, item: NodeItem) -> Option<i64> {
         let totals = &self.state.shared.machine_totals.0;
-        // Relaxed: a figure of its own.
+        // Relaxed: an independent value.
         (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 
-    /// The same, summed up over the nodes.
+    /// Returns the sum of the nodes' totals, without differences.
     pub(super) fn nodes_total(&self, item: NodeItem) -> i64 {
         self.state.nodes.iter().map(|node| node.counters.total(item)).sum()
     }
 
-    /// Free frames of all zones, wrong by at most the drift of all CPUs, at the price of one read a
-    /// zone.
+    /// Returns the free frames of all zones, wrong by at most the drift of all CPUs, for the cost of one read per zone.
     pub fn free_approximate(&self) -> PageCount {
         PageCount::new(approximate_over(self.state.zones.iter().map(Zone::counters), ZoneItem::Free))
     }
 
-    /// What happened so far.
+    /// Returns the event counts since the start.
     pub fn events(&self) -> Events {
         let mut events = Events::default();
         self.state.nodes.iter().for_each(|node| node.events.add_to(&mut events));
         for pageset in self.state.pagesets.iter().flat_map(|zone| zone.pagesets) {
-            events.probes += pageset.probes.load(Relaxed); // relaxed: figures for people
+            events.probes += pageset.probes.load(Relaxed); // relaxed: for display only
         }
         for pageset in self.pagesets() {
             events.refills += pageset.refills;
@@ -310,7 +314,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         events
     }
 
-    /// Where all blocks came from.
+    /// Returns the locality of all blocks.
     pub fn locality(&self) -> Locality {
         let mut sum = Locality::default();
         self.zones().for_each(|zone| sum.add(&zone.locality));

@@ -1,7 +1,7 @@
-//! What happens once a second, and whenever limits change: decay, idle drains, counter folds. Folds can come
-//! more rarely, and on demand.
+//! The periodic tick: decay, idle drains and counter folds, and what follows when limits change.
 //!
-//! Neighbours: `pageset_tuning.rs` has the rules, `refill.rs` drains.
+//! Folds can also be less frequent, or on demand. Neighbours: `rules/pageset_tuning.rs` has the rules,
+//! `pageset/upkeep.rs` maintains one pageset.
 
 use crate::Allocator;
 use crate::platform::Platform;
@@ -10,24 +10,26 @@ use crate::units::{CpuId, PageCount};
 use crate::zone::CpuInfo;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Looks after the pagesets and counters of every CPU. Call it once a second, whatever
-    /// [`Config::stat_interval`](crate::Config::stat_interval) is; a machine whose CPUs each have a timer
-    /// calls [`Allocator::tick_cpu`] there instead.
+    /// Maintains the pagesets and counters of every CPU.
+    ///
+    /// Must be called once a second, whatever [`Config::stat_interval`](crate::Config::stat_interval) is. A machine
+    /// whose CPUs have their own timers calls [`Allocator::tick_cpu`] from them instead.
     pub fn tick(&self) {
         self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.tick_pagesets_of(cpu));
     }
 
-    /// Looks after the pagesets and counters of one CPU.
+    /// Maintains the pagesets and counters of one CPU.
     pub fn tick_cpu(&self, cpu: CpuId) {
         if let Some(cpu) = self.state.cpu_info(cpu) {
             self.tick_pagesets_of(cpu);
         }
     }
 
-    /// Adds what every CPU has counted for itself to the totals of every zone and node, now. Then the
-    /// `..._approximate` readings are exact, as long as nobody allocates or frees. Clean pagesets are
-    /// not touched; others are waited for, so not to be called by a reclaimer or within a request.
-    /// Linux: `vm.stat_refresh`.
+    /// Folds the counter differences of every CPU into the totals of zones and nodes.
+    ///
+    /// Then the `..._approximate` readings are exact, as long as nothing is allocated or freed. Pagesets without
+    /// differences are not touched; the locks of the others are waited for, so a reclaimer or a request must not call
+    /// this. Linux: `vm.stat_refresh`.
     pub fn stat_refresh(&self) {
         for (zone, cpu) in self.state.used_pagesets() {
             if !self.state.pagesets_of(zone).of(cpu).has_differences() {
@@ -47,7 +49,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         for zone in self.state.zones {
             let pageset = self.state.pagesets_of(zone).of(cpu);
-            // Relaxed looks: nothing to do for a pageset that never held or counted anything, and
+            // Relaxed reads: there is nothing to do for a pageset that holds no frames and has no differences, and
             // whose `high` has decayed.
             let is_clean = !pageset.has_differences()
                 && pageset.high() <= zone.pageset_limits(zone.locality(cpu)).high_min
@@ -61,8 +63,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// After limits changed: `high` of every pageset in use is clamped to them, and differences beyond
-    /// lowered thresholds are folded.
+    /// Clamps `high` of every pageset in use to its limits, and folds its differences, after limits changed.
     pub(super) fn reclamp_pagesets(&self) {
         for (zone, cpu) in self.state.used_pagesets() {
             let guard = self.state.pageset(zone, cpu);
@@ -72,7 +73,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Starts tuning afresh everywhere.
+    /// Restarts the tuning of all pagesets.
     pub(super) fn reset_tuning(&self) {
         for (zone, cpu) in self.state.used_pagesets() {
             self.state.pageset(zone, cpu).restart_tuning();

@@ -1,7 +1,7 @@
-//! The full consistency walk: every frame, block, pageset and counter against each other.
+//! The full consistency check: compares all frames, blocks, pagesets and counters.
 //!
-//! For quiescent moments: nothing may allocate or free meanwhile. Neighbours: `buddy_verify.rs`
-//! checks the bitmaps in themselves.
+//! For quiescent moments: nothing may be allocated or freed meanwhile. Neighbours: `buddy/verify.rs` checks the bitmaps
+//! of one buddy.
 
 use core::fmt;
 use core::ops::Range;
@@ -16,14 +16,14 @@ use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_states::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
-/// What does not hold, and where.
+/// An invariant that does not hold, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerifyError {
-    /// Node of the zone; the first one for what concerns the whole machine.
+    /// Node of the zone; the first node for faults of the whole machine.
     pub node: NodeId,
-    /// Kind of the zone; of the first one for what concerns the whole machine.
+    /// Kind of the zone; of the first zone for faults of the whole machine.
     pub kind: ZoneKind,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -36,16 +36,16 @@ pub enum Fault {
     FrameTwice(Pfn),
     /// An allocated block starts inside another, or is misaligned.
     BlocksOverlap(Pfn),
-    /// A block is said to reach beyond the last frame of its zone.
+    /// A block reaches beyond the last frame of its zone.
     BeyondZone(Pfn),
-    /// A pageset holds a frame that is not of its zone or not managed.
+    /// A pageset holds a frame outside its zone, or a frame that is not managed is free.
     StrangeFrame(Pfn),
-    /// The books of a zone do not balance: managed, then the sum of the three others.
+    /// The accounting of a zone does not balance: managed, then the sum of the three others.
     Unbalanced(PageCount, PageCount),
-    /// A counter differs from what was counted: counter, then counted.
+    /// A counter differs from the count: counter, then count.
     Counter(PageCount, PageCount),
-    /// A total of the whole machine differs from those of its nodes: total, then their sum, in frames,
-    /// without what CPUs keep to themselves.
+    /// A total of the whole machine differs from the sum over its nodes: total, then sum, in frames, without CPUs'
+    /// differences.
     MachineTotal(i64, i64),
 }
 
@@ -79,10 +79,12 @@ impl From<BuddyFault> for Fault {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Walks everything and gives the books. Nothing may be under way meanwhile.
+    /// Checks everything and returns the accounting.
+    ///
+    /// Nothing may be allocated or freed meanwhile.
     ///
     /// # Errors
-    /// The first invariant that does not hold.
+    /// Returns the first invariant that does not hold.
     pub fn verify(&self) -> Result<Accounting, VerifyError> {
         let mut sum = Accounting::default();
         for (place, node) in self.state.nodes.iter().enumerate() {
@@ -112,7 +114,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Totals of the machine, where there are any, against those of its nodes.
+    /// Compares the totals of the machine, if it has any, with those of its nodes.
     fn verify_machine(&self) -> Result<(), Fault> {
         for item in NodeItem::ALL {
             let sum = self.nodes_total(item);
@@ -144,7 +146,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(Accounting { managed, free, in_pagesets, allocated })
     }
 
-    /// Frames in pagesets; each must be managed, not allocated, not free.
+    /// Returns the frames in pagesets; each must be managed, not allocated and not free.
     fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
         let mut total = PageCount::ZERO;
         let used = |cpu: &&CpuInfo| cpu.exists() && self.state.pagesets_of(zone).of(**cpu).was_used();
@@ -172,7 +174,7 @@ fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
     VerifyError { node: zone.node_id, kind: zone.kind, fault }
 }
 
-/// A block in a pageset: within the zone, and nobody's.
+/// Checks a block in a pageset: within the zone, marked as cached, not free in the buddy.
 fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Result<(), Fault> {
     let first = zone.pfn(frame);
     if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
@@ -185,12 +187,13 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
     Ok(())
 }
 
-/// Frames in allocated blocks and in blocks that pagesets keep: aligned, disjoint, none of them free.
+/// Returns the frames in allocated blocks and in blocks that pagesets cache; checks that they are aligned, disjoint and
+/// not free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
     let (mut allocated, mut kept) = (0, 0);
     let mut next = u64::from(zone.offset(zone.span.start));
     let end = next + zone.span.count.get();
-    // Blocks one after the other, of which nobody has looked yet whether they are free.
+    // Adjacent blocks that were not yet checked for being free.
     let mut run = 0..0;
     while let Some(frame) = zone.frames.next_in_use(next).filter(|&frame| u64::from(frame) < end) {
         next = u64::from(frame) + 1;
@@ -224,7 +227,7 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
     Ok((PageCount::new(allocated), PageCount::new(kept)))
 }
 
-/// Refuses frames that the buddy has.
+/// Returns an error if a frame of `run` is free in the buddy.
 fn none_is_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(), Fault> {
     let start = run.start as u32;
     if zone.free_areas.count_free(start, run.end - run.start) == 0 {

@@ -1,7 +1,7 @@
-//! The allocator as a value: views of metadata that lies in the caller's buffers.
+//! The allocator as a value: views of metadata in the caller's buffers.
 //!
-//! Neighbours: `layout.rs` cuts the buffers, `lists.rs` and `settings.rs` fill in what follows from
-//! the machine; `alloc.rs` and `free.rs` are what it is for.
+//! Neighbours: `alloc/layout.rs` lays out the buffers; `admin/rebuild_zonelists.rs` and `admin/settings.rs` fill in
+//! what follows from the machine; `alloc/mod.rs` and `alloc/free.rs` allocate and free blocks.
 
 use crate::alloc::layout::{BufferRequest, Layout};
 use crate::alloc::mempolicy::PolicyNodes;
@@ -24,12 +24,11 @@ use crate::zonelist::Zonelists;
 
 /// A NUMA-aware page-frame allocator over one machine.
 ///
-/// It hands out frame numbers and never touches the frames. All methods take `&self` and may be
-/// called from any CPU at any time. Callbacks into the platform's reclaimers happen outside every
-/// lock.
+/// It returns frame numbers and never accesses the frames; zeroing and poisoning go through the platform. All methods
+/// take `&self` and may be called from any CPU at any time. The platform's reclaimers are called with no lock held.
 pub struct Allocator<'m, P: Platform> {
     pub(crate) state: MachineState<'m, P>,
-    /// Row by row.
+    /// Distances between nodes, in row-major order.
     pub(crate) distances: &'m [u8],
     /// First frame of each zone, ascending, with the zone's index.
     pub(crate) starts: &'m [(Pfn, u16)],
@@ -59,14 +58,14 @@ impl<P: Platform> PolicyNodes for Allocator<'_, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// An allocator over `machine`, all of whose CPUs and managed ranges are online and free.
+    /// Creates an allocator over `machine` with all CPUs and managed ranges online and all frames free.
     ///
-    /// `supply` is asked for each metadata buffer in the order of [`Layout::requests`]; give
-    /// [`Buffer::zeroed`] ones where memory is known to be zero, so that they are not touched.
+    /// `supply` is called once for each metadata buffer, in the order of [`Layout::requests`]. It should return
+    /// [`Buffer::zeroed`] where the memory is known to be zero, so that the buffer is not written.
     ///
     /// # Errors
-    /// When a value of `config` is out of bounds, a buffer is missing or too small, or the platform cannot
-    /// reach the other CPUs of the machine.
+    /// Returns an error if a value of `config` is out of bounds, a buffer is missing or too small, or the platform
+    /// cannot reach the other CPUs of the machine or lacks the access to contents that `config` needs.
     pub fn new(
         platform: P,
         machine: &Machine<'_>,
@@ -158,33 +157,32 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.check_min_free(&config.watermarks)
     }
 
-    /// Whether frames need no more on their way than a check of their state, and no request is refused on
-    /// purpose.
+    /// Whether no hardening and no fault injection is configured, so that a frame's state is all there is to check.
     pub(super) fn is_plain(&self) -> bool {
         self.hardening == Hardening::default() && self.faults == Faults::None
     }
 
-    /// The embedder's platform.
+    /// Returns the embedder's platform.
     pub const fn platform(&self) -> &P {
         &self.state.platform
     }
 
-    /// Bytes of metadata asked for, over all buffers.
+    /// Returns the bytes of metadata requested, over all buffers.
     pub const fn metadata_bytes(&self) -> u64 {
         self.metadata_bytes
     }
 
-    /// Bytes of a frame.
+    /// Returns the size of a frame in bytes.
     pub const fn page_bytes(&self) -> u32 {
         self.page_bytes
     }
 
-    /// The largest order.
+    /// Returns the largest order.
     pub const fn max_order(&self) -> Order {
         self.max_order
     }
 
-    /// The zone whose span holds `frame`.
+    /// Returns the zone whose span holds `frame`.
     #[inline]
     pub(crate) fn zone_of(&self, frame: Pfn) -> Option<&Zone<'m, P>> {
         let after = self.starts.partition_point(|&(start, _)| start <= frame);
@@ -193,7 +191,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         (frame < zone.span.end()).then_some(zone)
     }
 
-    /// CPUs online, of the node at a place or of all.
+    /// Returns the number of online CPUs of the node with this index, or of all nodes.
     pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
         let there = |cpu: &&CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
         // Relaxed: changes of CPUs are serialised by their lock.
@@ -201,13 +199,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.cpus.iter().filter(there).filter(online).count() as u32
     }
 
-    /// The node a CPU is on.
+    /// Returns the node that a CPU is on.
     #[must_use]
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
         self.state.cpu_info(cpu).map(|cpu| self.state.nodes[usize::from(cpu.node)].id)
     }
 
-    /// The range of frames that a zone spans, for the zone that holds `frame`.
+    /// Returns the range of frames spanned by the zone that holds `frame`.
     #[must_use]
     pub fn span_of(&self, frame: Pfn) -> Option<FrameRange> {
         self.zone_of(frame).map(|zone| zone.span)

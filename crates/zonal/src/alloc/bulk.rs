@@ -1,7 +1,7 @@
-//! Many single frames at once: one lock of the pageset at home for as many as it has or has room for.
+//! Bulk operations on single frames: as many as the pageset holds, or has free slots for, under one lock.
 //!
-//! Between two such runs one frame goes the usual way, which refills or drains. Neighbours:
-//! `alloc.rs` and `free.rs` do the same for one frame.
+//! Between two such runs one frame takes the usual path, which refills or drains the pageset. Neighbours:
+//! `alloc/mod.rs` and `alloc/free.rs` do the same for one frame.
 
 use crate::Allocator;
 use crate::alloc::request::{PageKind, Request};
@@ -15,12 +15,13 @@ use crate::zone::events::Event;
 use crate::zone::frame_states::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Allocates single frames into `frames`, from its start on; gives how many came. Fewer than asked
-    /// for come only when memory is short: what is beyond them is as it was.
+    /// Allocates single frames into `frames`, from its start, and returns how many were allocated.
+    ///
+    /// Returns fewer than requested only when memory is short; the rest of `frames` is then unchanged.
     ///
     /// # Errors
-    /// When not one frame can be had, the reason as of [`Allocator::alloc`]; and
-    /// [`AllocError::NotSingle`] for a request of another order.
+    /// Returns the error of [`Allocator::alloc`] if not even one frame can be allocated, and [`AllocError::NotSingle`]
+    /// for a request of another order.
     pub fn alloc_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         if request.flags.order != Order::PAGE {
             return Err(AllocError::NotSingle(request.flags.order));
@@ -41,11 +42,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(came)
     }
 
-    /// Frees single frames, from the first on.
+    /// Frees single frames, in order.
     ///
     /// # Errors
-    /// When one of them is no allocated frame: the error names it and says how many were freed before
-    /// it; those after it are still allocated.
+    /// Returns an error if one of them is not an allocated frame. The error names it and says how many were freed
+    /// before it; those after it stay allocated.
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), FreeBulkError> {
         let mut freed = 0;
         while freed < frames.len() {
@@ -57,7 +58,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// As many frames as the pageset at home has.
+    /// Allocates as many frames as the pageset of the preferred zone holds.
     fn pop_bulk(&self, kind: PageKind, frames: &mut [Pfn]) -> usize {
         let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
         let zone = guard.zone;
@@ -78,13 +79,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         came
     }
 
-    /// As many of the first frames as the pageset at home has room for below `high`; it stops before
-    /// one that is not an allocated frame of that zone.
+    /// Frees as many of the first frames as the preferred zone's pageset accepts below `high`.
+    ///
+    /// Stops before a frame that is not an allocated frame of that zone.
     fn push_bulk(&self, frames: &[Pfn]) -> usize {
         let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
         let zone = guard.zone;
         let below_high = guard.high_now().saturating_minus(guard.count());
-        // The one that reaches `high` drains.
+        // The push that reaches `high` drains.
         let free_slots = below_high.saturating_minus(PageCount::new(1)).get();
         let free_slots = free_slots.min(u64::from(guard.free_slots(StackId::PAGES)));
         let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
@@ -106,8 +108,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Locks the pageset at home, where frames need no more on their way than a check of their state,
-    /// and no rule counts them one by one.
+    /// Locks the current CPU's pageset of its preferred zone, if a frame's state is all there is to check and no tuning
+    /// rule counts frames one by one.
     fn lock_slot_for_bulk(&self) -> Option<PagesetSession<'_, 'm, P>> {
         let cpu = self.state.current_cpu_info().filter(|_| self.is_plain())?;
         let zone = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
@@ -115,10 +117,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         (!self.state.shared.tuning().sees_every_free()).then_some(guard)
     }
 
-    /// Tells the depth rule of frames taken, or below zero given, and sets limits.
+    /// Reports `moved` frames to the depth rule (negative for frees) and updates the limits.
     fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
         if moved != 0 && self.state.shared.tuning() == PagesetTuning::Depth {
-            // The first of these frees ends a period that is over, after it was counted.
+            // Count the first of these frees, then end the period if it is over.
             let first = moved.clamp(-1, 0);
             guard.depth().moved(first, guard);
             if first < 0 {

@@ -1,7 +1,7 @@
-//! What a request may use: from which CPU it comes, which list it walks, which zones may serve it.
+//! The allocation context: which CPU a request comes from, which list it walks, which zones may serve it.
 //!
-//! A [`AllocContext`] is a request resolved against the state of the machine. Vocabulary: the *target* is
-//! the node whose zonelist is walked. Neighbours: `policy.rs` names nodes, `scan.rs` walks.
+//! An [`AllocContext`] is a request resolved against the state of the machine. Its *target* is the node whose zonelist
+//! is walked. Neighbours: `alloc/mempolicy.rs` names nodes, `alloc/scan.rs` walks the list.
 
 use crate::Allocator;
 use crate::alloc::mempolicy::{Mode, Turn};
@@ -15,31 +15,30 @@ use crate::units::{NodeId, Order, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 
-/// A request, resolved.
+/// A resolved request.
 pub(super) struct AllocContext<'r> {
     pub(super) order: Order,
     pub(super) kind: PageKind,
     pub(super) urgency: Urgency,
     pub(super) limit: ZoneKind,
-    /// Seat of the current CPU; one that does not exist, with that CPU's number, if the CPU is unknown or
-    /// offline.
+    /// CPU info of the current CPU; an absent one with the CPU's number if the CPU is unknown or offline.
     pub(super) cpu: Option<CpuInfo>,
-    /// Place of the node the request comes from.
+    /// Index of the node that the request comes from.
     pub(super) from: usize,
-    /// Place of the node whose list is walked.
+    /// Index of the node whose list is walked.
     pub(super) target: usize,
     /// Whether only the target may serve.
     pub(super) strict: bool,
     /// Whether `target` was chosen by interleaving.
     pub(super) interleaved: bool,
-    /// Whether reclaimers may be called: the request waits, and the caller is not in a call of one already.
+    /// Whether reclaimers may be called: the request may wait, and the caller is not inside a reclaimer's call.
     pub(super) may_reclaim: bool,
     pub(super) may_retry: bool,
-    /// Nodes that the request's cpuset leaves.
+    /// Nodes that the request's cpuset allows.
     pub(super) cpuset: Option<&'r NodeMask>,
-    /// Nodes that a binding policy leaves.
+    /// Nodes that a binding policy allows.
     bound: Option<&'r NodeMask>,
-    /// How many nodes with memory both leave.
+    /// Number of nodes with memory that both allow.
     nodes: usize,
 }
 
@@ -51,7 +50,7 @@ impl<'r> AllocContext<'r> {
             && self.allows_node(zone.node_id)
     }
 
-    /// The nodes that may serve; `None` = all.
+    /// Returns the nodes that may serve; `None` means all.
     #[inline]
     pub(super) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
@@ -70,12 +69,12 @@ impl<'r> AllocContext<'r> {
 }
 
 impl<P: Platform> Allocator<'_, P> {
-    /// Resolves a request, with the next turn of its policy.
+    /// Resolves a request, taking the next turn of its policy.
     pub(super) fn resolve<'r>(&self, request: &Request<'r>) -> Result<AllocContext<'r>, AllocError> {
         self.resolve_in_turn(request, Turn::Next)
     }
 
-    /// Resolves a request.
+    /// Resolves a request with the given turn of its policy.
     pub(super) fn resolve_in_turn<'r>(
         &self,
         request: &Request<'r>,
@@ -114,12 +113,12 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(context)
     }
 
-    /// Whether a block for this request is zeroed.
+    /// Whether the block for this request is zeroed.
     pub(super) fn zeroes(&self, request: &Request<'_>) -> bool {
         request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
     }
 
-    /// Applies policy and cpuset.
+    /// Applies the policy and the cpuset.
     fn constrain<'r>(
         &self,
         context: &mut AllocContext<'r>,

@@ -1,25 +1,25 @@
-//! What a zone remembers of node reclaim that failed: when, for which zone limit, and whether it freed anything.
+//! A zone's record of failed node reclaim: when, for which zone limit, and whether it freed anything.
 //!
-//! Node reclaim that left a zone below its watermark is not tried again within a second (M3; ours): not for the
-//! same zone limit or a higher one, of which it was part. Requests of a lower limit ask for other frames. Where
-//! something was freed, a request that would fail otherwise may try again. Neighbours: `scan.rs` notes
-//! failures and heeds them.
+//! Node reclaim that left a zone below its watermark is not tried again within a second (M3; this rule is ours), for
+//! the same zone limit or a higher one, which includes the same zones. Requests with a lower limit need other frames.
+//! If something was freed, a request that would fail otherwise may try again. Neighbours: `alloc/scan.rs` records and
+//! checks failures.
 
 use crate::units::{Moment, SECOND_NS, ZoneKind};
 
-/// Set when something was freed, though too little. Below it is the zone limit.
+/// Set when something was freed, though too little. The zone limit is in the bits below.
 const FREED: u64 = 1 << 2;
 const LIMIT_MASK: u64 = FREED - 1;
 const TIME_SHIFT: u32 = 3;
 
-/// Whether a scan heeds all that earlier ones have found out, or only that there was nothing to reclaim.
+/// Whether a scan respects all recorded failures, or only those that freed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Past {
     Heeded,
     Ignored,
 }
 
-/// One failure, as a word; 0 = none.
+/// One failure, as a word; 0 means none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FailedReclaim(u64);
 
@@ -32,19 +32,19 @@ impl FailedReclaim {
         self.0
     }
 
-    /// A failure of a request with this zone limit that freed nothing.
+    /// Creates a failure of a request with this zone limit that freed nothing.
     pub(super) const fn new(now: Moment, limit: ZoneKind) -> Self {
-        // A clock that begins with zero is a nanosecond early.
+        // Time 0 is stored as 1, because a word of 0 means none.
         let time = if now.ns() == 0 { 1 } else { now.ns() };
         Self(time << TIME_SHIFT | limit as u64)
     }
 
-    /// The same failure, of a reclaim that freed something.
+    /// Returns the same failure, with the note that something was freed.
     pub(super) const fn but_freed(self) -> Self {
         Self(self.0 | FREED)
     }
 
-    /// Whether it was within the second, and concerns requests with this zone limit.
+    /// Whether the failure is at most a second old and applies to requests with this zone limit.
     pub(super) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= limit as u64
@@ -52,7 +52,7 @@ impl FailedReclaim {
             && self.is_fresh(now)
     }
 
-    /// Whether it binds all that `newer` would bind now.
+    /// Whether the failure applies to everything that `newer` would apply to now.
     pub(super) fn covers(self, newer: Self, now: Moment) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= newer.0 & LIMIT_MASK
@@ -61,7 +61,7 @@ impl FailedReclaim {
     }
 
     fn is_fresh(self, now: Moment) -> bool {
-        // A clock that was set back says nothing of how long ago it was.
+        // If the clock was set back, the age is unknown.
         let age = now.ns().max(1).checked_sub(self.0 >> TIME_SHIFT);
         age.is_some_and(|age| age <= SECOND_NS)
     }

@@ -1,9 +1,9 @@
-//! The way back: a block returns to the current CPU's pageset of its zone.
+//! Frees: a block returns to the current CPU's pageset of its zone.
 //!
-//! Frames of the home zone go onto the stack there by [`Allocator::push_current`], which commits by one
-//! store; all else goes through the pageset's lock. A free that is wrong is refused before
-//! anything changes. Neighbours: `frame_table.rs` knows who is allocated, `refill.rs` drains a pageset
-//! that is full.
+//! [`Allocator::push_current`] pushes a frame of the slot's zone onto the current CPU's pageset slot and commits with
+//! one store. All other frees go through the pageset's lock or directly to the buddy. An invalid free is refused before
+//! anything changes. Neighbours: `zone/frame_states.rs` records which frames are allocated, `pageset/drain.rs` drains a
+//! full pageset, `alloc/free_refusal.rs` explains a refusal.
 
 use crate::Allocator;
 use crate::alloc::request::PageKind;
@@ -22,18 +22,38 @@ use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_pa
 use crate::zone::quarantine::{Entry, Quarantined};
 
 impl<'m, P: Platform> Allocator<'m, P> {
+    // Call tree of a free, fast path first:
+    //
+    // free
+    //   push_current                  fast path, for one frame of the slot's zone
+    //     CpuLocal::push_current      pushes onto the CPU's pageset slot with one committing store;
+    //                                 on Linux a restartable sequence (`zonal-linux/src/sequences`)
+    //       mark_page_freed           marks the frame as cached, before it is pushed (`zone/frame_states.rs`)
+    //       mark_other_kind_freed     the same for frames allocated as another kind than `User`
+    //       free_slow                 pushes under the lock if the sequence did not complete
+    //         push_and_fold           pushes onto the slot and folds counters (`pageset/steps.rs`)
+    //         push_beyond             pushes and drains a full pageset: `push`
+    //         free_to_buddy           frees to the buddy if the pageset is not available
+    //   free_beyond                   everything else: other orders, other zones, invalid frees
+    //     refusal                     explains an invalid free (`free_refusal.rs`)
+    //     free_hardened               poisons the block and puts it into quarantine, if enabled
+    //     free_block                  frees a block that is marked as cached
+    //       push                      pushes it onto a stack of the pageset
+    //         add                     drains the pageset if it is full (`pageset/drain.rs`)
+    //       free_to_buddy             merges it into the buddy (`zone/free_areas.rs`)
+    //
     /// Frees the block of `order` that starts at `first`.
     ///
     /// # Errors
-    /// When `first` does not start an allocated block of this order: the error names the frame and
-    /// what it is instead; or [`FreeError::Reentered`]. Nothing has changed.
+    /// Returns an error that names the frame and its actual state if no allocated block of this order starts at
+    /// `first`, or [`FreeError::Reentered`]. The block and its accounting are unchanged in both cases.
     #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         if order == Order::PAGE && self.push_current(first) { Ok(()) } else { self.free_beyond(first, order) }
     }
 
-    /// A frame onto the stack at home; `false` when it is no allocated frame of that zone, or nothing can be given
-    /// back now.
+    /// Pushes a frame onto the current CPU's pageset slot; returns `false` if it is not an allocated frame of the
+    /// slot's zone or cannot be freed now.
     #[inline(always)]
     fn push_current(&self, first: Pfn) -> bool {
         let prepare = move |slot: &PagesetSlot<'m, P>| {
@@ -43,7 +63,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 Ok(()) => PUSH_STEPS[PageKind::User as usize],
                 Err(found) => self.mark_other_kind_freed(state, found)?,
             };
-            Some((step, offset as u32)) // zones span 2^32 frames at most
+            Some((step, offset as u32)) // a zone spans at most 2^32 frames
         };
         let refused =
             move |slot: &PagesetSlot<'m, P>, step, frame| self.free_slow(slot.zone.index(), frame, step);
@@ -55,10 +75,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         )
     }
 
-    /// Marks a single frame of another kind than the usual one as cached, where `byte` was found; returns what
-    /// giving it changes the word by, or `None` when it is not allocated.
+    /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.
     ///
-    /// Inlined: a call would cost every loop around a free registers.
+    /// Returns the step by which pushing it changes the word, or `None` if the frame is not allocated. Inlined, because
+    /// a call would cost registers in every loop that frees.
     #[inline(always)]
     fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<u64> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
@@ -66,8 +86,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(PUSH_STEPS[kind as usize])
     }
 
-    /// Gives a frame, already marked as kept, that the stack at home did not take at once. `false` when that would
-    /// have to wait for the caller's own thread: the frame is allocated again.
+    /// Frees a frame, already marked as cached, that the sequence could not push.
+    ///
+    /// Returns `false` if that would have to wait for the caller's own thread; the frame is then allocated again.
     #[inline(never)]
     fn free_slow(&self, zone: usize, frame: u32, step: u64) -> bool {
         let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == step);
@@ -96,7 +117,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         true
     }
 
-    /// Frees whatever does not go onto the stack at home at once.
+    /// Frees every block that [`Allocator::push_current`] cannot.
     #[inline(never)]
     fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
@@ -116,7 +137,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Gives a block that is marked as kept back to its zone.
+    /// Frees a block that is marked as cached, to the pageset or to the buddy.
     fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let stack = self.state.cached.stack(order);
         let session = match stack.and(self.state.current_cpu_info()) {
@@ -131,8 +152,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Pushes a block that is marked as kept onto a stack of the pageset; `false` when that has no room or there is no
-    /// pageset to be had.
+    /// Pushes a block that is marked as cached onto a stack of the pageset; returns `false` if the stack has no free
+    /// slots or `session` is `None`.
     #[inline]
     fn push(
         &self,
@@ -155,7 +176,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         pushed
     }
 
-    /// Pushes a single frame, after a step that the word alone did not allow.
+    /// Pushes a single frame that could not be pushed by changing the word alone.
     #[cold]
     #[inline(never)]
     fn push_beyond(
@@ -168,7 +189,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.push(session, zone, StackId::PAGES, frame, Order::PAGE, kind)
     }
 
-    /// Frees a block past the pagesets.
+    /// Frees a block directly to the buddy.
     #[cold]
     fn free_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
@@ -176,13 +197,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
             self.state.clear_full_bits_early(zone);
         } else {
-            // Freed twice by a race that plain checks cannot see: count it as allocated again.
+            // Freed twice by a race that the plain checks cannot detect: count the block as allocated again.
             self.state.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
             self.state.nodes[zone.node].events.add(Event::Retired, pages);
         }
     }
 
-    /// Poisons the block and passes it through quarantine, as far as these are on.
+    /// Poisons the block and puts it into quarantine, as far as these are enabled.
     #[cold]
     fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         if let Some(poison) = self.hardening.poison
@@ -190,13 +211,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             contents.fill(zone.pfn(frame), order.pages(), poison);
         }
-        // The oldest blocks make room, each in turn; no more of them than there can be.
+        // The oldest blocks leave one at a time to free slots. The bound is the number of entries.
         for _ in 0..=zone.quarantine.len() {
             match zone.enter_quarantine(frame, order, kind) {
                 Entry::Done => return,
                 Entry::TooLarge => break,
                 Entry::Oldest(oldest) => self.release(zone, &oldest),
-                // Freed twice by a race that plain checks cannot see; it is in there once.
+                // Freed twice by a race that the plain checks cannot detect; the quarantine holds it once.
                 Entry::Retired => {
                     return self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
                 }
@@ -205,9 +226,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.free_block(zone, frame, order, kind);
     }
 
-    /// Frees all blocks that wait in a zone's quarantine.
+    /// Frees all blocks in a zone's quarantine.
     pub(super) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
-        // No more than it can hold: others may be filling it.
+        // Bounded by the capacity, because other threads may be adding blocks.
         for _ in 0..zone.quarantine.len() {
             let Some(oldest) = zone.leave_quarantine() else { return };
             self.release(zone, &oldest);

@@ -1,7 +1,7 @@
-//! What a refused free says of its frame. Cold: nothing here runs for a free that is right.
+//! Why a free was refused. Cold: nothing here runs for a valid free.
 //!
-//! A block has a state at its first frame only, so the block around a frame is looked for at the first frames
-//! that it could have. Neighbours: `free.rs` refuses, `frame_table.rs` has the states.
+//! A block has a state at its first frame only. The block around a frame is found by checking every first frame that it
+//! could have. Neighbours: `alloc/free.rs` refuses, `zone/frame_states.rs` holds the states.
 
 use crate::Allocator;
 use crate::error::FreeError;
@@ -11,7 +11,7 @@ use crate::zone::Zone;
 use crate::zone::frame_states::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Why `frame` of `zone` cannot be freed with order `given`, where `state` was found.
+    /// Returns why `frame` of `zone`, found in `state`, cannot be freed with order `given`.
     #[cold]
     #[inline(never)]
     pub(super) fn refusal(
@@ -26,13 +26,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             FrameState::Free => self.refusal_inside(zone, frame),
             FrameState::Cached(_) => FreeError::NotAllocated(frame),
             FrameState::Quarantined(..) => FreeError::Quarantined(frame),
-            // Another free came first, and the frame starts a new block since.
+            // Another free came first, and the frame has started a new block since.
             FrameState::Allocated(allocated, _) if allocated == given => FreeError::NotAllocated(frame),
             FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
         }
     }
 
-    /// The same for a frame where no block starts: by the block that it lies in, as of this moment.
+    /// Returns the error for a frame where no block starts, from the block that contains it now.
     fn refusal_inside(&self, zone: &Zone<'m, P>, frame: Pfn) -> FreeError {
         let offset = zone.offset(frame);
         for order in (1..=self.max_order.get()).filter_map(Order::new) {
@@ -46,7 +46,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                     return FreeError::InsideBlock { frame, block: zone.pfn(first), order: found };
                 }
                 FrameState::Quarantined(found, _) if found >= order => return FreeError::Quarantined(frame),
-                // No block around the frame starts before one that ends before it, or before a hole.
+                // This block ends before `frame`, or there is a hole; no block around `frame` can start earlier.
                 _ => break,
             }
         }

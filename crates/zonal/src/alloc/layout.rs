@@ -1,9 +1,9 @@
-//! How much metadata a machine needs, and how the caller's buffers are cut into it.
+//! How much metadata a machine needs, and how the caller's buffers are divided.
 //!
-//! Each node's metadata lies in a buffer of its own, so that it can be on that node; one buffer is
-//! shared by all, and one holds views with pointers, which belong to one process. The measuring
-//! half and the carving half name the same parts in the same order. Neighbours: `carve.rs` builds
-//! the cells, `allocator.rs` calls both.
+//! Each node's metadata has its own buffer, which can be placed on that node. One buffer is shared by all CPUs, and one
+//! holds views with pointers, which belong to one process. The functions that measure and those that build name the
+//! same items in the same order. Neighbours: `metadata/arena.rs` builds cells in a buffer, `alloc/allocator.rs` calls
+//! both halves.
 
 use crate::config::Config;
 use crate::error::ConfigError;
@@ -27,21 +27,21 @@ use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone, ZoneCells};
 use crate::zonelist::Zonelist;
 
-/// Where a metadata buffer should lie.
+/// Where a metadata buffer should be placed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// Written rarely, read by all CPUs.
     Shared,
     /// On this node.
     Node(NodeId),
-    /// Private to the process: holds pointers, unlike all others.
+    /// Private to the process; the only buffer that holds pointers.
     Local,
 }
 
 /// A buffer that the allocator needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferRequest {
-    /// Where it should lie.
+    /// Where the buffer should be placed.
     pub place: Place,
     /// Bytes needed, whatever the alignment of the buffer.
     pub bytes: usize,
@@ -54,12 +54,12 @@ pub struct Layout<'a> {
     config: Config,
 }
 
-/// The pagesets of a zone's own CPUs have slots for this share of the zone. `high_max` may be 1/8 of
-/// it; slots for 1/13 keep all metadata below 1.5 bytes a frame.
+/// The pagesets of a zone's own CPUs have slots for one part in this many of the zone. `high_max` may be 1/8 of the
+/// zone; slots for 1/13 keep all metadata below 1.5 bytes per frame.
 const SLOTS_SHARE: u64 = 13;
-/// Slots beyond the largest `high`: a refill brings whole words.
+/// Slots beyond the largest `high`, because a refill moves whole words.
 const SLOTS_SPARE: u64 = 64;
-/// The pagesets of all other CPUs have slots for this share, but for a batch each at least.
+/// The pagesets of all other CPUs have slots for one part in this many of the zone, and at least a batch each.
 const FOREIGN_SHARE: u64 = 64;
 const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 2];
 const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0];
@@ -68,7 +68,7 @@ impl<'a> Layout<'a> {
     /// Checks the configuration and measures the machine under it.
     ///
     /// # Errors
-    /// When a value of the configuration is out of its bounds.
+    /// Returns an error if a value of the configuration is out of bounds, or a zone is too large.
     pub fn new(machine: &Machine<'a>, config: &Config) -> Result<Self, ConfigError> {
         if !config.page_bytes.is_power_of_two() || config.page_bytes < 4096 {
             return Err(ConfigError::PageBytes(config.page_bytes));
@@ -94,15 +94,15 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Where a zone's bitmaps start, so that its blocks are aligned in them, and how many frames lie
-    /// from there to its end.
+    /// Returns the frame where a zone's bitmaps start, which aligns its blocks in them, and the number of frames from
+    /// there to the end of the zone.
     fn spanned_from_base(&self, zone: &ZoneDescription<'_>) -> (Pfn, u64) {
         let align = self.config.max_order.pages().get().max(SECTION);
         let base = Pfn::new(zone.span.start.get() & !(align - 1));
         (base, zone.span.end().get() - base.get())
     }
 
-    /// Every buffer that the allocator will ask for, in the order of asking.
+    /// Returns every buffer that the allocator will request, in order.
     pub fn requests<P: Platform>(&self) -> impl Iterator<Item = BufferRequest> + '_ {
         let nodes = self.machine.nodes().iter();
         let nodes = nodes
@@ -160,7 +160,7 @@ impl<'a> Layout<'a> {
         measure.total()
     }
 
-    /// One more than the largest node id.
+    /// Returns one more than the largest node id.
     fn node_ids(&self) -> usize {
         self.machine.nodes().last().map_or(0, |node| node.id.index() + 1)
     }
@@ -169,14 +169,14 @@ impl<'a> Layout<'a> {
         self.machine.zones().iter().filter(move |zone| zone.node == node)
     }
 
-    /// The shape of a zone's metadata.
+    /// Returns the shape of a zone's metadata.
     pub(super) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
         let (base, frames) = self.spanned_from_base(zone);
         let node = self.machine.position(zone.node).expect("a checked machine knows its zones' nodes");
         let own_cpus = self.machine.nodes()[node].cpus.len();
         let batch = BatchRule::default().batch(zone.span.count, self.config.page_bytes).get();
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
-        // At most 4 batches, less where CPUs are so many that their slots would outgrow the zone.
+        // At most 4 batches; less on machines with so many CPUs that their slots would outgrow the zone.
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
         let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(BAR_MIN.get());
         let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(BAR_MIN.get(), u64::from(SLOTS_MAX));
@@ -206,7 +206,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Stacks of a zone's pagesets that `high` bounds alone, as published: each order may fill it.
+    /// Returns the published form of a zone's stacks, bounded by `high` alone: each order may fill it.
     fn published_stacks(&self, frames: PageCount, own_cpus: usize) -> StackShape {
         let cpus = if own_cpus == 0 { self.cpus() } else { own_cpus };
         let high_max = published_high_max(frames, cpus, self.config.page_bytes).get();
@@ -215,7 +215,7 @@ impl<'a> Layout<'a> {
         stacks(most, [most / 2, most / 4, most / 8, most.checked_shr(huge.into()).unwrap_or(0)])
     }
 
-    /// CPUs of the machine.
+    /// Returns the number of CPUs of the machine.
     fn cpus(&self) -> usize {
         self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
     }
@@ -239,7 +239,7 @@ impl<'a> Layout<'a> {
         LocalParts { free_areas, stacks, cpus, distances, starts, memory }
     }
 
-    /// The seats of all CPU ids: one walk over the nodes.
+    /// Builds the CPU info of all CPU ids in one walk over the nodes.
     fn build_cpu_infos<'m>(&self, arena: &mut Arena<'m>) -> &'m [CpuInfo] {
         let absent = |id| CpuInfo::absent(CpuId::new(id as u32));
         let cpus = arena.values_mut(self.machine.cpu_ids(), absent);
@@ -251,7 +251,7 @@ impl<'a> Layout<'a> {
         cpus
     }
 
-    /// Carves the metadata of the node at `at`, handing each zone's view to `sink`.
+    /// Builds the metadata of the node with index `at`, and passes each zone's view to `sink`.
     pub(super) fn build_node<'m, P: Platform>(
         &self,
         arena: &mut Arena<'m>,
@@ -327,7 +327,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The process-local tables that views point into.
+/// The process-local tables that views point to.
 #[derive(Clone, Copy)]
 pub(super) struct LocalParts<'m> {
     free_areas: &'m [FreeAreasShape],

@@ -1,7 +1,7 @@
 //! Memory policies: which node's list a request walks, and which nodes may serve it.
 //!
-//! Neighbours: `request.rs` carries a policy, `slow_path.rs` walks the list it names. Linux: the
-//! `MPOL_*` modes of `set_mempolicy(2)`.
+//! Neighbours: `alloc/request.rs` carries a policy, `alloc/context.rs` applies it. Linux: the `MPOL_*` modes of
+//! `set_mempolicy(2)`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,28 +10,29 @@ use crate::node_mask::NodeMask;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId};
 
-/// Weights of nodes under [`Policy::weighted_interleave`]: 0..=255 for each node id. They can be
-/// changed while the policy is in use.
+/// Weights of nodes under [`Policy::weighted_interleave`]: 0 to 255 for each node id.
+///
+/// They can be changed while the policy is in use.
 pub struct WeightTable<P: Platform> {
     weights: [P::U8; MAX_NODES],
 }
 
 impl<P: Platform> WeightTable<P> {
-    /// All weights zero.
+    /// Creates a table with all weights zero.
     #[must_use]
     pub fn new() -> Self {
         Self { weights: core::array::from_fn(|_| P::U8::new(0)) }
     }
 
-    /// Sets the weight of `node`; 0 leaves the node out.
+    /// Sets the weight of `node`; 0 excludes the node.
     pub fn set(&self, node: NodeId, weight: u8) {
-        self.weights[node.index()].store(weight, Relaxed); // relaxed: each weight stands alone
+        self.weights[node.index()].store(weight, Relaxed); // relaxed: each weight is independent
     }
 
-    /// The weight of `node`.
+    /// Returns the weight of `node`.
     #[must_use]
     pub fn get(&self, node: NodeId) -> u8 {
-        self.weights[node.index()].load(Relaxed) // relaxed: each weight stands alone
+        self.weights[node.index()].load(Relaxed) // relaxed: each weight is independent
     }
 }
 
@@ -41,12 +42,12 @@ impl<P: Platform> Default for WeightTable<P> {
     }
 }
 
-/// Where requests under a policy may be served, and from where the search starts.
+/// Which nodes may serve requests under a policy, and where the search starts.
 pub struct Policy<'w, P: Platform> {
     mode: Mode,
-    /// Nodes the policy names; all of them for the local policy.
+    /// Nodes that the policy names; all nodes for the local policy.
     nodes: NodeMask,
-    /// Of the weighted interleaving policy.
+    /// Weights of a weighted interleaving policy.
     weights: Option<&'w WeightTable<P>>,
     /// Requests served so far under an interleaving policy.
     turn: P::U64,
@@ -58,37 +59,37 @@ pub(super) enum Mode {
     Local,
     Preferred(NodeId),
     Bind,
-    /// By turns, weighted or not.
+    /// In turn, weighted or not.
     Interleave,
 }
 
-/// A policy as requests refer to it, whatever the platform of its cells.
+/// A policy as seen by requests, independent of the platform.
 pub(super) trait RequestPolicy: Sync {
-    /// How it chooses among its nodes.
+    /// Returns how the policy chooses among its nodes.
     fn mode(&self) -> Mode;
-    /// The nodes that it names.
+    /// Returns the nodes that the policy names.
     fn nodes(&self) -> &NodeMask;
-    /// The node whose turn it is among those of `usable`, under an interleaving policy; `None` when there is none, or
-    /// the policy is another.
+    /// Returns the node whose turn it is among those of `usable`; `None` if there is none or the policy does not
+    /// interleave.
     fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId>;
 }
 
-/// What a policy must know of a machine: [`Allocator`](crate::Allocator).
+/// What a policy needs to know about a machine; implemented by [`Allocator`](crate::Allocator).
 pub trait PolicyNodes {
     /// The platform of the policy's cells.
     type Platform: Platform;
     /// Whether the machine has a node with this id.
     fn has_node(&self, id: NodeId) -> bool;
-    /// The nodes that have memory now.
+    /// Returns the nodes that have memory now.
     fn memory_nodes(&self) -> NodeMask;
 }
 
-/// Which turn of an interleaving policy a request has.
+/// Which turn of an interleaving policy a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
-    /// The next one, which nobody else has then.
+    /// The next turn, which no other request uses.
     Next,
-    /// The one that was taken last: for looking at a request that failed.
+    /// The last turn taken, to examine a request that failed.
     Last,
 }
 
@@ -97,33 +98,33 @@ impl<'w, P: Platform> Policy<'w, P> {
         Self { mode, nodes, weights: None, turn: P::U64::new(0) }
     }
 
-    /// The node of the requesting CPU, then its fallback order.
+    /// Creates a policy that starts at the node of the requesting CPU and follows its fallback order.
     #[must_use]
     pub fn local() -> Self {
         Self::new(Mode::Local, NodeMask::ALL)
     }
 
-    /// `node`, then its fallback order.
+    /// Creates a policy that starts at `node` and follows its fallback order.
     ///
     /// # Errors
-    /// When the machine has no such node, or the node has no memory.
+    /// Returns an error if the machine has no such node, or the node has no memory.
     pub fn preferred(machine: &impl PolicyNodes<Platform = P>, node: NodeId) -> Result<Self, PolicyError> {
         let nodes = check(machine, NodeMask::from_iter([node]))?;
         Ok(Self::new(Mode::Preferred(node), nodes))
     }
 
-    /// Only `nodes`, in the fallback order of the requesting CPU's node.
+    /// Creates a policy that allows only `nodes`, in the fallback order of the requesting CPU's node.
     ///
     /// # Errors
-    /// When a node is not of this machine, or none of them has memory.
+    /// Returns an error if a node is not part of this machine, or none of the nodes has memory.
     pub fn bind(machine: &impl PolicyNodes<Platform = P>, nodes: NodeMask) -> Result<Self, PolicyError> {
         Ok(Self::new(Mode::Bind, check(machine, nodes)?))
     }
 
-    /// Each request starts at the next of `nodes` in turn, then that node's fallback order.
+    /// Creates a policy under which each request starts at the next of `nodes` and follows that node's fallback order.
     ///
     /// # Errors
-    /// When a node is not of this machine, or none of them has memory.
+    /// Returns an error if a node is not part of this machine, or none of the nodes has memory.
     pub fn interleave(
         machine: &impl PolicyNodes<Platform = P>,
         nodes: NodeMask,
@@ -131,10 +132,10 @@ impl<'w, P: Platform> Policy<'w, P> {
         Ok(Self::new(Mode::Interleave, check(machine, nodes)?))
     }
 
-    /// As [`Policy::interleave`], with as many requests in a row for each node as its weight says.
+    /// Creates a policy as [`Policy::interleave`], with as many consecutive requests for each node as its weight.
     ///
     /// # Errors
-    /// When a node is not of this machine, none of them has memory, or all weights are 0.
+    /// Returns an error if a node is not part of this machine, none of the nodes has memory, or all weights are 0.
     pub fn weighted_interleave(
         machine: &impl PolicyNodes<Platform = P>,
         nodes: NodeMask,
@@ -157,12 +158,12 @@ impl<'w, P: Platform> Policy<'w, P> {
             }
             rest -= weight;
         }
-        // Weights shrank meanwhile: the first node with memory will do.
+        // The weights decreased meanwhile: use the first usable node.
         nodes.nth(0)
     }
 
     fn turn(&self, turn: Turn) -> u64 {
-        // Relaxed: only distinctness of turns matters.
+        // Relaxed: only the distinctness of turns matters.
         match turn {
             Turn::Next => self.turn.fetch_add(1, Relaxed),
             Turn::Last => self.turn.load(Relaxed).saturating_sub(1),

@@ -1,11 +1,11 @@
-//! THE path: a block for a request.
+//! Allocation: from a request to a block.
 //!
-//! Most requests are for single frames and are served by [`Allocator::pop_current`]: the stack of
-//! the current CPU's pageset of its home zone, one store and no look at watermarks, for those
-//! are checked where free frames change: at refill. What trips there comes to
-//! [`Allocator::alloc_beyond`], which locks the pageset; everything else is a scan of a zonelist.
-//! Vocabulary: to *claim* a frame is to mark it as allocated; a frame that cannot be claimed is
-//! *withheld*. Neighbours: `slow_path.rs` goes on when the pageset is empty, `free.rs` is the way back.
+//! Most requests are for single frames. [`Allocator::pop_current`] serves them from the pageset slot of the current
+//! CPU: it pops the top frame with one committing store. It checks no watermark, because watermarks are checked where
+//! the number of free frames changes, at refill. When the pop cannot complete, [`Allocator::alloc_beyond`] locks the
+//! pageset; if that finds no block either, the slow path scans a zonelist. A frame whose state shows that it cannot be
+//! allocated safely is *retired*. Neighbours: `alloc/slow_path.rs` is the slow path, `alloc/free.rs` frees blocks,
+//! `pageset/refill.rs` refills pagesets.
 
 pub(crate) mod allocator;
 mod bulk;
@@ -46,12 +46,46 @@ use crate::zone::frame_states::{CACHED_PAGE, FrameState, allocated_page};
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
+    // Call tree of an allocation, fast path first:
+    //
+    // alloc
+    //   pop_current                   fast path, for plain requests for one frame
+    //     CpuLocal::pop_current       pops the top frame of the CPU's pageset slot with one committing store;
+    //                                 on Linux a restartable sequence (`zonal-linux/src/sequences`)
+    //     mark_popped                 marks the frame as allocated
+    //       retire_popped             counts a frame that an invalid free pushed twice
+    //   alloc_beyond                  everything else
+    //     refuse                      fails the request if fault injection chose it
+    //     alloc_near                  tries the current CPU's pageset, under its lock
+    //       pop_and_fold              pops from the slot and folds counters (`pageset/steps.rs`)
+    //       pop_preferred             pops from the preferred zone's pageset
+    //         pop                     pops a block, marks it as allocated (`admit`)
+    //         pop_refilled            checks `low`, refills the pageset and pops
+    //           refill                moves batches from the buddy (`pageset/refill.rs`)
+    //       pop_near                  for larger cached orders, and slots that are empty or of another zone
+    //         zone_past_full          chooses the serving zone while the preferred zone is full (`past_full.rs`)
+    //         pop_past_full           pops from the serving zone's pageset, makes it the CPU's slot
+    //       split_preferred           for orders that are not cached: checks `low`
+    //         split                   allocates from the buddy (`zone/free_areas.rs`)
+    //     alloc_slow                  slow path (`slow_path.rs`)
+    //       resolve                   builds the allocation context (`context.rs`)
+    //       find
+    //         scan                    walks the zonelist at `low`, later at `min` (`scan.rs`)
+    //           alloc_from            allocates from one zone: pageset, refill, else `alloc_from_buddy`
+    //           node_reclaim          reclaims a nearby zone below its watermark (`reclaim.rs`)
+    //         wake_background         wakes background reclaim
+    //         reclaim_and_scan        rounds of `direct_reclaim` and `scan`
+    //         drain_allowed           drains the pagesets of all CPUs
+    //         scan_last               scans a last time, ignoring full bits
+    //       failure                   counts the failure and sums up the zones (`shortage.rs`)
+    //
     /// Allocates one block.
     ///
     /// # Errors
-    /// [`AllocError::OutOfMemory`] when all that a request of its kind may try has been tried;
-    /// [`AllocError::Reentered`] when it may not wait for the caller's own thread; other errors name what is
-    /// wrong with the request. A failed request changes nothing.
+    /// Returns [`AllocError::OutOfMemory`] when everything that a request of its kind may try has been tried, and
+    /// [`AllocError::Reentered`] when the request would have to wait for the caller's own thread. Other errors name
+    /// what is wrong with the request. A request that fails with `OutOfMemory` may have reclaimed frames and drained
+    /// pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         if request.flags.order == Order::PAGE
@@ -60,11 +94,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             return Ok(block);
         }
-        // In parts, so that a request that is built for this call never lies in memory.
+        // Passed in parts, so that a request built for this call never has to be stored in memory.
         self.alloc_beyond(request.flags, request.policy, request.allowed)
     }
 
-    /// A frame from the stack at home, unless that trips.
+    /// Pops a frame from the current CPU's pageset slot, or returns `None` if that needs the lock.
     #[inline(always)]
     fn pop_current(&self, kind: PageKind) -> Option<Block> {
         let local = self.state.platform.cpu_local();
@@ -73,13 +107,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.mark_popped(slot, frame, kind)
     }
 
-    /// Marks a frame that was taken as allocated; there is no state of `NO_FRAME`.
+    /// Marks a popped frame as allocated.
     ///
-    /// Where frees are exact no frame is ever on two stacks, and so there is nothing to check.
+    /// Returns `None` if `frame` is `NO_FRAME`, which has no state, or the second copy of a frame freed twice. With
+    /// exact invalid-free checks no frame is ever on two stacks, so there is nothing to check.
     #[inline(always)]
     fn mark_popped(&self, slot: &PagesetSlot<'m, P>, frame: u64, kind: PageKind) -> Option<Block> {
         let state = slot.states.get(frame as usize)?;
-        // Acquire pairs with the release of the free; a store apart is enough, as in `FrameTable`.
+        // Acquire: pairs with the release of the free. A separate store is enough, as in `FrameTable`.
         if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
             self.retire_popped(slot.zone.index());
             return None;
@@ -91,14 +126,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })
     }
 
-    /// The frame just taken is the second copy of one that was freed twice, and the first has been
-    /// handed out: it stays as it is, counted as allocated, for the free that was wrong counted it down.
+    /// Counts a popped frame that is the second copy of one freed twice.
+    ///
+    /// The first copy has been allocated already. The frame's state stays as it is and the frame is counted as
+    /// allocated, because the invalid free subtracted it.
     #[cold]
     fn retire_popped(&self, zone: usize) {
         self.state.nodes[self.state.zones[zone].node].events.add(Event::Retired, 1);
     }
 
-    /// Whatever is not served at home at once.
+    /// Serves every request that [`Allocator::pop_current`] cannot.
     #[inline(never)]
     fn alloc_beyond(
         &self,
@@ -124,9 +161,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.alloc_slow(request)
     }
 
-    /// A block from the current CPU's pageset of the zone that its node prefers, or while that is full of the zone
-    /// that serves instead, or of an order that is not cached from the preferred zone; `None` when there is none to
-    /// be had without waiting.
+    /// Allocates from the current CPU's pageset of the preferred zone or, while that zone is full, of the serving zone.
+    ///
+    /// Orders that are not cached are allocated from the preferred zone's buddy. Returns `None` when no block is
+    /// available without waiting.
     fn alloc_near(&self, request: &Request<'_>) -> Option<Block> {
         let RequestFlags { order, kind, .. } = request.flags;
         let cpu = self.state.current_cpu_info()?;
@@ -141,7 +179,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && slot.has_frames()
         {
             return match self.state.lock_slot(slot, cpu)?.pop_and_fold(kind) {
-                // None at once when it is the second copy of one that was freed twice.
+                // `None` at once when the frame is the second copy of one that was freed twice.
                 Ok(frame) => self.mark_popped(slot, u64::from(frame), kind),
                 Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.flags),
             };
@@ -153,7 +191,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// The same where the CPU does not use the preferred zone's pageset, or that is empty, or for larger blocks.
+    /// As [`Allocator::alloc_near`], when the CPU's slot is of another zone or is empty, and for larger cached orders.
     #[inline(never)]
     fn pop_near(
         &self,
@@ -177,7 +215,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.pop_past_full(session, preferred, stack, &request.flags)
     }
 
-    /// A block from the pageset of the preferred zone, refilled if need be.
+    /// Pops a block from the preferred zone's pageset, refilling it if it is empty.
     #[inline(always)]
     fn pop_preferred(
         &self,
@@ -195,8 +233,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// Whether a scan at `low` would end at the home zone, with which it begins: as long as that zone's
-    /// watermark allows.
+    /// Whether a scan at `low` would end at the preferred zone, where it begins: the zone's watermark allows the
+    /// request.
     #[inline]
     fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
         !self.state.platform.is_reclaiming()
@@ -204,7 +242,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && zone.watermarks_allow(flags.order, flags.urgency, flags.zone_limit, Watermark::Low)
     }
 
-    /// A block of an order that is not cached, as a scan at `low` would get it from the home zone.
+    /// Allocates a block of an order that is not cached from the preferred zone, as a scan at `low` would.
     fn split_preferred(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> Option<Block> {
         let order = flags.order;
         if order > self.max_order || !self.preferred_passes(zone, cpu, flags) {
@@ -213,11 +251,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let guard = self.state.own_pageset(zone, cpu)?;
         let block = self.split(zone, Some(cpu), order, flags.kind)?;
         guard.add_to(|pageset| &pageset.probes, 1);
-        guard.count_hits(1); // all limits stay as they are
+        guard.count_hits(1); // limits do not change
         Some(block)
     }
 
-    /// A block from the home zone's pageset, which is empty, as a scan at `low` would get it.
+    /// Refills the empty pageset of the preferred zone and pops a block from it, as a scan at `low` would.
     fn pop_refilled(
         &self,
         guard: &PagesetSession<'_, 'm, P>,
@@ -241,7 +279,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// The next block of a stack that can be claimed.
+    /// Pops the next block of a stack that can be marked as allocated.
     fn pop(
         &self,
         guard: &PagesetSession<'_, 'm, P>,
@@ -267,10 +305,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Claims a block that left a pageset or the buddy; `false` when it must be withheld.
+    /// Marks a block that left a pageset or the buddy as allocated; returns `false` when the block is retired instead.
     #[inline]
     fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
-        // Looked at before anybody could free the block.
+        // Checked before the block is marked, while nothing can free it.
         if let Some(poison) = self.hardening.poison
             && !self.is_poisoned(zone, frame, order, poison)
         {
@@ -294,8 +332,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         unchanged
     }
 
-    /// A block from `zone`, whose watermark was checked: from the pageset, refilled if need be, or
-    /// straight from the buddy.
+    /// Allocates a block from `zone`, whose watermark was checked: from the pageset, refilled if empty, or directly
+    /// from the buddy.
     fn alloc_from(
         &self,
         zone: &Zone<'m, P>,
@@ -324,7 +362,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if preferred.node == zone.node && (context.from == zone.node) == own && !context.interleaved {
             guard.count_hits(1);
         } else {
-            // Locality is counted in two places: what differs in both together stays below the threshold.
+            // Two words count locality. Fold one first, so that the sum of both differences stays below the threshold.
             guard.fold_all_served();
             let word = &guard.zone_diffs;
             count_numa(zone, preferred, context, |item| zone.counters().increment(word, item, &guard));
@@ -333,8 +371,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// A block straight from the buddy: orders that are not cached, CPUs that are offline, and
-    /// pagesets that somebody else has at the moment.
+    /// Allocates a block directly from the buddy: for orders that are not cached, for CPUs that are offline, and while
+    /// the pageset is locked by another thread.
     fn alloc_from_buddy(
         &self,
         zone: &Zone<'_, P>,
@@ -346,11 +384,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// The next block of the buddy that can be claimed.
+    /// Allocates the next block of the buddy that can be marked as allocated.
     fn split(&self, zone: &Zone<'_, P>, cpu: Option<CpuInfo>, order: Order, kind: PageKind) -> Option<Block> {
         loop {
             let pages = order.pages().get() as i64;
-            // Under the region's lock, as in a refill.
+            // Called under the free area's lock, as in a refill.
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
             let frame = zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)?;
             self.state.nodes[zone.node].counters.add_total(kind.item(), pages);
@@ -373,8 +411,9 @@ fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block 
     Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
 }
 
-/// Counts where a block came from, once a block. `preferred` is the first zone that could have
-/// served it.
+/// Counts once per block which zone and node served it.
+///
+/// `preferred` is the first zone that could have served it.
 fn count_numa<P: Platform>(
     zone: &Zone<'_, P>,
     preferred: &Zone<'_, P>,
@@ -384,7 +423,7 @@ fn count_numa<P: Platform>(
     if preferred.node == zone.node {
         count(ZoneItem::NumaHit);
     } else {
-        count(ZoneItem::NumaMiss); // the scan counts it as foreign to `preferred`
+        count(ZoneItem::NumaMiss); // the scan counts `NumaForeign` for `preferred`
     }
     count(if context.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
     if context.interleaved && context.target == zone.node {
@@ -392,19 +431,20 @@ fn count_numa<P: Platform>(
     }
 }
 
-/// Frames that come at once at most: 32 batches, and what rounding to whole words adds.
+/// Largest number of frames that one refill moves: 32 batches, plus rounding up to whole words.
 const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
 
-/// Frames of `zone` that a refill may take beyond the block asked for. Refills stop at the mark of
-/// the scan, and at `min` even where the request may go further: what lies below is for requests
-/// that are urgent, and those cannot look into the pagesets of other CPUs.
+/// Returns how many frames of `zone` a refill may take beyond the requested block.
+///
+/// Refills stop at the watermark of the scan, and at `min` even if the request may go below it. Frames below `min` are
+/// reserved for urgent requests, which cannot take frames from other CPUs' pagesets.
 fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
     let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
     zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 
 impl PageKind {
-    /// The counter of frames allocated as this kind.
+    /// Returns the counter of frames allocated as this kind.
     #[inline]
     pub(crate) const fn item(self) -> NodeItem {
         match self {

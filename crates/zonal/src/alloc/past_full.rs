@@ -1,10 +1,10 @@
-//! The scan that most requests come to while their home zone is full: straight to the first zone
-//! that is not marked, as long as the pageset there has a block.
+//! The short scan while the preferred zone is full: directly to the first zone without a full bit, as long as the CPU's
+//! pageset of that zone has a block.
 //!
-//! It finds what `scan.rs` would find, and gives up wherever that would do more: set marks, wipe
-//! them, reclaim, refill. The home zone is looked at first, as in every scan; the serving zone's
-//! watermark is not, for its pageset holds frames that left the zone when it was checked
-//! (docs/decisions/0003). Neighbours: `alloc.rs` comes here when the stack at home is empty.
+//! It finds what `alloc/scan.rs` would find, and returns nothing wherever a scan would do more: set or clear full bits,
+//! reclaim, refill. The preferred zone is checked first, as in every scan. The serving zone's watermark is not checked,
+//! because its pageset holds frames that left the zone when it was checked (docs/decisions/0003). Neighbours:
+//! `alloc/mod.rs` calls it when the CPU's pageset is empty.
 
 use crate::Allocator;
 use crate::alloc::request::{Block, Request, RequestFlags};
@@ -19,13 +19,14 @@ use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::ScanClass;
 
-/// Zones looked at: the home zone and the one that serves.
+/// Zones checked: the preferred zone and the serving zone.
 const PROBES: u64 = 2;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// The zone that serves a request while `preferred` is full: the nearest one that is not marked full, as long as
-    /// `preferred` is marked and the pageset there has no block. Where there is none, the CPU looks at `preferred`
-    /// first again.
+    /// Returns the serving zone of a request while `preferred` is full.
+    ///
+    /// That is the nearest zone that is not marked full, as long as `preferred` is marked full and the CPU's pageset of
+    /// `preferred` has no block. If there is none, the CPU goes back to its pageset slot of `preferred`.
     pub(super) fn zone_past_full(
         &self,
         request: &Request<'_>,
@@ -33,7 +34,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         preferred: &Zone<'m, P>,
         cpu: CpuInfo,
     ) -> Option<&Zone<'m, P>> {
-        // Pagesets of other nodes' CPUs hardly keep 2 MiB blocks.
+        // Pagesets of other nodes' CPUs rarely hold 2 MiB blocks.
         let may_pass = !request.is_strict() && stack != StackId::LARGE;
         let instead = (may_pass && !self.state.pagesets_of(preferred).of(cpu).has(stack))
             .then(|| self.first_not_full(request, preferred, cpu))
@@ -48,8 +49,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         instead
     }
 
-    /// A block from the current CPU's pageset of a zone that serves instead of `preferred`; `None` when there is none.
-    /// Single frames come from there at once from then on, except for the cache as published.
+    /// Pops a block from the current CPU's pageset of the serving zone, or returns `None` if it is empty.
+    ///
+    /// That pageset becomes the CPU's slot for single frames, except with the published form of the cache.
     #[inline(never)]
     pub(super) fn pop_past_full(
         &self,
@@ -79,7 +81,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// The nearest zone that is not marked for this request, where `preferred` is marked and full.
+    /// Returns the nearest zone that is not marked full for this request, if `preferred` is marked and full.
     #[inline(never)]
     fn first_not_full(
         &self,
@@ -106,8 +108,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             return None;
         }
-        // Where frees that lift a zone above its mark drop that mark at once, drift cannot hide them:
-        // the count that costs one load will do, unless it says what the exact one may not.
+        // With `ZonelistCache::On` a free that lifts a zone above its watermark clears the full bit at once, so counter
+        // drift cannot hide it: the approximate count, one load, decides. Only if it allows the request is the exact
+        // count read.
         let allows = |free| {
             preferred.watermarks().allow(free, order, Watermark::Low, urgency, preferred.reserve(limit))
         };

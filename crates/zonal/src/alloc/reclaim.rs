@@ -1,11 +1,11 @@
 //! Reclaim: when reclaimers are called, and for what.
 //!
-//! *Background* reclaim works for a node until its zones are above `high`; *direct* reclaim works
-//! for one request in its own context; *node* reclaim works for one nearby zone before a scan goes
-//! on. Under the published modes of the zonelist cache each call is about one zone, as it was then, by
-//! default about a whole node. Reclaimers run outside every lock; what they allocate meanwhile is served
-//! from the reserve. Source of node reclaim's rules: Gorman 2011, Linux 76d3fbf8fbf6. Neighbours:
-//! `reclaimer.rs` is what they implement, `slow_path.rs` and `scan.rs` call for reclaim.
+//! *Background* reclaim works on a node until its zones are above `high`; *direct* reclaim works for one request in the
+//! caller's context; *node* reclaim works on one nearby zone before a scan continues. In the published modes of the
+//! zonelist cache each call covers one zone, as it did then; by default it covers a whole node. Reclaimers run with no
+//! lock held, and their own allocations may use the reserve. Source of node reclaim's rules: Gorman 2011, Linux
+//! 76d3fbf8fbf6. Neighbours: `platform/reclaimer.rs` is the trait that reclaimers implement, `alloc/slow_path.rs` and
+//! `alloc/scan.rs` call for reclaim.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
@@ -21,12 +21,12 @@ use crate::zone::events::Event;
 use crate::zone::node::ReclaimTurn;
 use crate::zone::order_classes::OrderClasses;
 
-/// How node reclaim of a zone went.
+/// The result of node reclaim of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NodeReclaimOutcome {
-    /// Not tried: the caller may not, or somebody else is at it.
+    /// Not tried: the caller may not reclaim this zone, or another caller is reclaiming it.
     NoScan,
-    /// Not tried: too little to give up.
+    /// Not tried: too few frames can be reclaimed.
     Full,
     /// Freed nothing.
     Nothing,
@@ -36,7 +36,7 @@ pub(super) enum NodeReclaimOutcome {
     Success,
 }
 
-/// A caller that is reclaiming, until dropped; its own requests act as reserve ones.
+/// Marks the caller as reclaiming until dropped; its own requests may use the reserve.
 struct Reclaiming<'p, P: Platform>(&'p P);
 
 impl<'p, P: Platform> Reclaiming<'p, P> {
@@ -52,7 +52,7 @@ impl<P: Platform> Drop for Reclaiming<'_, P> {
     }
 }
 
-/// A background worker that is awake, until dropped; its node's counters are exact meanwhile.
+/// Marks a background worker as awake until dropped; its node's counters are exact meanwhile.
 struct Awake<'a, 'm, P: Platform> {
     allocator: &'a Allocator<'m, P>,
     place: usize,
@@ -65,7 +65,7 @@ impl<P: Platform> Drop for Awake<'_, '_, P> {
     }
 }
 
-/// Zones whose pagesets are held down while they are reclaimed, until dropped.
+/// Keeps the pagesets of zones small while the zones are reclaimed, until dropped.
 struct HeldDown<'z, 'm, P: Platform>(&'z [Zone<'m, P>]);
 
 impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
@@ -84,12 +84,12 @@ impl<P: Platform> Drop for HeldDown<'_, '_, P> {
     }
 }
 
-/// What one call is about: all zones of a node, or one of them.
+/// What one call of the reclaimers covers: all zones of a node, or one of them.
 struct Extent<'m, P: Platform> {
-    /// Place of the node.
+    /// Index of the node.
     place: usize,
     zones: &'m [Zone<'m, P>],
-    /// The zone, when it is one alone.
+    /// The zone, if the call covers only one.
     alone: Option<ZoneId>,
 }
 
@@ -104,10 +104,10 @@ impl<P: Platform> Extent<'_, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Reclaims `node` until each of its zones has more than `watermarks.high` free or nothing more
-    /// comes. Called by the embedder's worker after
-    /// [`wake_background_reclaim`](Platform::wake_background_reclaim). Returns the frames freed; zero
-    /// when another worker is at it, or the caller is itself in a reclaimer's call.
+    /// Reclaims `node` until each of its zones has more than `watermarks.high` free or reclaim makes no progress.
+    ///
+    /// The embedder's worker calls it after [`wake_background_reclaim`](Platform::wake_background_reclaim). Returns the
+    /// number of frames freed; zero if another worker is running, or the caller is inside a reclaimer's call.
     pub fn background_reclaim(&self, node: NodeId) -> PageCount {
         let Some(place) = self.state.place_of(node) else { return PageCount::ZERO };
         let node = &self.state.nodes[place];
@@ -125,10 +125,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Asks the reclaimers to give up `target` frames of `node` although no request lacks them: before
-    /// memory is given back to a host, or to make room ahead of need. Returns the frames freed; zero
-    /// when the machine has no such node, or the caller is itself in a reclaimer's call.
-    /// Linux: `/sys/devices/system/node/node*/reclaim`.
+    /// Asks the reclaimers to free `target` frames of `node` although no request needs them.
+    ///
+    /// For returning memory to a host, or freeing memory in advance. Returns the number of frames freed; zero if the
+    /// machine has no such node, or the caller is inside a reclaimer's call. Linux:
+    /// `/sys/devices/system/node/node*/reclaim`.
     pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
         match self.state.place_of(node) {
             Some(place) if !self.state.platform.is_reclaiming() => {
@@ -140,11 +141,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Asks the reclaimers once for the frames of `range` that are not free, so that it can go offline.
-    /// Returns the frames freed, which may lie elsewhere; zero when all are free, or the caller is itself
-    /// in a reclaimer's call.
+    ///
+    /// Returns the number of frames freed, which may be elsewhere; zero if all are free already, or the caller is
+    /// inside a reclaimer's call.
     ///
     /// # Errors
-    /// When the range is empty or does not lie within one zone's span.
+    /// Returns an error if the range is empty or does not lie within one zone's span.
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
         let zone = self.zone_around(&range)?;
         self.drain_zone(zone);
@@ -160,8 +162,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(self.call_reclaimers(&self.whole_node(zone.node), &request))
     }
 
-    /// Rounds of reclaim, as long as they help: those after which as much is missing as before
-    /// count as idle, whatever the reclaimer says.
+    /// Runs rounds of reclaim as long as they make progress.
+    ///
+    /// A round after which no fewer frames are missing counts as idle, whatever the reclaimer returns.
     fn reclaim_to_high(&self, place: usize) -> PageCount {
         let node = &self.state.nodes[place];
         let mut total = PageCount::ZERO;
@@ -182,7 +185,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// One call for each extent of the node that lacks frames.
+    /// Calls the reclaimers once for each extent of the node that is short of frames.
     fn background_round(&self, place: usize) -> PageCount {
         let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
         let freed = short.map(|extent| {
@@ -193,8 +196,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed.sum()
     }
 
-    /// Calls the reclaimers for the zones of `extent`. What they claim beyond the frames of these is not
-    /// counted.
+    /// Calls the reclaimers for the zones of `extent`.
+    ///
+    /// The number they report is capped at the managed frames of these zones.
     fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
         let request = ReclaimRequest { zone: extent.alone, ..*request };
         let freed = {
@@ -205,7 +209,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let freed = freed.min(extent.managed());
         self.state.nodes[extent.place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
-            // What was freed lies in the pagesets of this CPU; watermarks look at the zones.
+            // The freed frames are in this CPU's pagesets, but watermarks count only the zones' free frames.
             if let Some(cpu) = self.state.current_cpu_info() {
                 self.state.node_zones(extent.place).iter().for_each(|zone| self.state.drain_cpu(zone, cpu));
             }
@@ -213,26 +217,28 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Frames that the reclaimers could give up. The caller is not reclaiming.
+    /// Returns how many frames the reclaimers could free.
+    ///
+    /// The caller must not be reclaiming already.
     fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
         let _reclaiming = Reclaiming::begin(&self.state.platform);
         self.state.platform.reclaimer().count(request)
     }
 
-    /// Whether reclaimers have frames of a node in reach to give up to direct reclaim.
+    /// Whether reclaimers have frames of an allowed node that direct reclaim could free.
     pub(super) fn has_reclaimable(&self, context: &AllocContext<'_>) -> bool {
         let nodes = self.allowed_nodes(context);
         let has = |node| self.count_reclaimable(&direct_request(context, node)) != PageCount::ZERO;
         nodes.iter().any(has)
     }
 
-    /// One round of direct reclaim for a request; returns the frames freed.
+    /// Runs one round of direct reclaim for a request; returns the number of frames freed.
     pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>) -> PageCount {
         let (events, start) = (self.state.nodes[context.target].events, self.state.platform.now());
         let target = reclaim_target(context.order);
         let mut freed = PageCount::ZERO;
         let in_reach = self.allowed_nodes(context);
-        // From the target on, so that requests of different nodes do not all start at one.
+        // Starts at the target, so that requests for different nodes do not all start at the same one.
         let places = (0..self.state.nodes.len()).map(|step| (context.target + step) % self.state.nodes.len());
         for place in places.filter(|&place| in_reach.contains(self.state.nodes[place].id)) {
             freed = freed.plus(self.direct_reclaim_of(place, context, target.saturating_minus(freed)));
@@ -246,7 +252,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Direct reclaim of up to `target` frames of the node at a place.
+    /// Reclaims up to `target` frames of the node with this index directly.
     fn direct_reclaim_of(&self, place: usize, context: &AllocContext<'_>, target: PageCount) -> PageCount {
         let node = &self.state.nodes[place];
         let mut freed = PageCount::ZERO;
@@ -266,9 +272,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Clears marks after direct reclaim freed frames of the node at `place`, where the cache knows that
-    /// rule (M3): as published all marks of the requester's list, else those of the node's zones in all
-    /// lists.
+    /// Clears full bits after direct reclaim freed frames of the node with index `place` (M3), if the cache's mode
+    /// does.
+    ///
+    /// The published form clears all full bits of the requester's list; otherwise those of the node's zones are cleared
+    /// in all lists.
     fn reconsider(&self, place: usize, target: usize) {
         match self.state.shared.zonelist_cache() {
             mode if !mode.reconsiders() => {}
@@ -281,7 +289,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Node reclaim for a zone below its mark.
+    /// Runs node reclaim for a zone below its watermark, and counts the outcome.
     pub(super) fn node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
         let outcome = self.try_node_reclaim(zone, context);
         let event = match outcome {
@@ -295,9 +303,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
-        // Even to count is a call of the reclaimer: within one of its calls, or, for a request that does not
-        // wait, under a lock that it takes or in a signal handler. Linux counts first, since its counts are its
-        // own: there such a request marks a zone with too little to give up (`Original`), here it does not.
+        // Even counting calls the reclaimer. That must not happen within one of its calls, nor for a request that may
+        // not wait, which may hold a lock that the reclaimer takes or run in a signal handler. Linux counts first,
+        // because the counts are its own: there such a request marks a zone with too little to reclaim as full
+        // (`Original`); here it does not.
         if !context.may_reclaim {
             return NodeReclaimOutcome::NoScan;
         }
@@ -328,13 +337,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// The right to be at node reclaim of an extent, unless another caller is at it.
+    /// Returns the right to run node reclaim on an extent, or `None` if another caller has it.
     fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
         let node = &self.state.nodes[extent.place];
         extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
     }
 
-    /// What calls for the node at a place are about: the node, or each zone with memory, highest first.
+    /// Returns what calls for the node with this index cover: the node, or each zone with memory, highest first.
     fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
         let by_zone = self.state.shared.zonelist_cache().reclaims_by_zone();
         let whole = (!by_zone).then(|| self.whole_node(place));
@@ -343,7 +352,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
     }
 
-    /// The extent that holds `zone`.
+    /// Returns the extent that holds `zone`.
     fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
         if self.state.shared.zonelist_cache().reclaims_by_zone() {
             zone_alone(zone.node, &self.state.zones[zone.id.index()])
@@ -357,12 +366,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 }
 
-/// The extent of one zone of the node at a place.
+/// Returns the extent of one zone of the node with this index.
 fn zone_alone<'m, P: Platform>(place: usize, zone: &'m Zone<'m, P>) -> Extent<'m, P> {
     Extent { place, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
 }
 
-/// What direct reclaim asks of a node for a request.
+/// Returns the request for direct reclaim of a node.
 fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
     ReclaimRequest {
         zone_limit: context.limit,
@@ -371,7 +380,7 @@ fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
     }
 }
 
-/// Frames a zone lacks to have more than `watermarks.high` free.
+/// Returns how many frames a zone lacks to have more than `watermarks.high` free.
 fn missing_to_high<P: Platform>(zone: &Zone<'_, P>) -> PageCount {
     let wanted = zone.watermarks().high.plus(PageCount::new(1));
     if zone.managed() == PageCount::ZERO { PageCount::ZERO } else { wanted.saturating_minus(zone.free()) }

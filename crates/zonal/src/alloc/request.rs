@@ -1,7 +1,7 @@
-//! A request: how much, for what, from where, how urgently.
+//! Requests: how many frames, what for, from which nodes and zones, how urgently.
 //!
-//! Vocabulary: the *zone limit* is the highest kind of zone that can serve the request. Linux: GFP
-//! flags. Neighbours: `policy.rs`, `alloc.rs`.
+//! The *zone limit* is the highest kind of zone that can serve the request. Linux: GFP flags. Neighbours:
+//! `alloc/mempolicy.rs`, `alloc/mod.rs`.
 
 use crate::alloc::mempolicy::{Mode, Policy, RequestPolicy};
 use crate::node_mask::NodeMask;
@@ -10,7 +10,7 @@ pub use crate::rules::watermarks::Urgency;
 pub use crate::units::PageKind;
 use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 
-/// A block that was allocated: `order.pages()` frames from `first`.
+/// An allocated block: `order.pages()` frames from `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
     /// First frame.
@@ -28,7 +28,7 @@ const NO_RETRY: u8 = 2;
 const THIS_NODE: u8 = 4;
 const ZEROED: u8 = 8;
 
-/// What a request says of itself, without reference to anything.
+/// The part of a request that refers to nothing outside it.
 #[derive(Clone, Copy)]
 pub(super) struct RequestFlags {
     pub(super) order: Order,
@@ -47,7 +47,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A block of `order` from any kind of zone, from the requester's node first.
+    /// Creates a request for a block of `order` from any kind of zone, starting at the requester's node.
     #[must_use]
     pub const fn new(order: Order) -> Self {
         let (kind, zone_limit) = (PageKind::User, ZoneKind::Movable);
@@ -55,62 +55,64 @@ impl<'a> Request<'a> {
         Self { flags, policy: None, allowed: None }
     }
 
-    /// One frame; otherwise as [`Request::new`].
+    /// Creates a request for one frame; otherwise as [`Request::new`].
     #[must_use]
     pub const fn page() -> Self {
         Self::new(Order::PAGE)
     }
 
-    /// What the frames will hold.
+    /// Sets what the frames will hold.
     #[must_use]
     pub const fn kind(self, kind: PageKind) -> Self {
         Self { flags: RequestFlags { kind, ..self.flags }, ..self }
     }
 
-    /// Highest kind of zone that can serve.
+    /// Sets the highest kind of zone that can serve the request.
     #[must_use]
     pub const fn zone_limit(self, zone_limit: ZoneKind) -> Self {
         Self { flags: RequestFlags { zone_limit, ..self.flags }, ..self }
     }
 
-    /// How deep into the reserve the request may go.
+    /// Sets how deep into the reserve the request may go.
     #[must_use]
     pub const fn urgency(self, urgency: Urgency) -> Self {
         Self { flags: RequestFlags { urgency, ..self.flags }, ..self }
     }
 
-    /// Which nodes, and in which order. The local policy is what a request has without one.
+    /// Sets which nodes may serve, and in which order.
+    ///
+    /// The default is the local policy.
     #[must_use]
     pub fn policy<P: Platform>(self, policy: &'a Policy<'a, P>) -> Self {
         let policy: &dyn RequestPolicy = policy;
         Self { policy: Some(policy).filter(|policy| policy.mode() != Mode::Local), ..self }
     }
 
-    /// Only these nodes may serve (a cpuset). `Atomic` requests ignore it.
+    /// Restricts the request to these nodes (a cpuset). `Atomic` requests ignore it.
     #[must_use]
     pub const fn allowed(self, nodes: &'a NodeMask) -> Self {
         Self { allowed: Some(nodes), ..self }
     }
 
-    /// The request may not reclaim, and calls no reclaimer, not even to count.
+    /// Forbids reclaim: the request calls no reclaimer, not even to count.
     #[must_use]
     pub const fn no_wait(self) -> Self {
         self.with(NO_WAIT)
     }
 
-    /// One round of direct reclaim at most.
+    /// Limits the request to one round of direct reclaim.
     #[must_use]
     pub const fn no_retry(self) -> Self {
         self.with(NO_RETRY)
     }
 
-    /// Only the node at which the search starts may serve. Linux: `__GFP_THISNODE`.
+    /// Restricts the request to the node at which the search starts (Linux: `__GFP_THISNODE`).
     #[must_use]
     pub const fn this_node(self) -> Self {
         self.with(THIS_NODE)
     }
 
-    /// The frames are zeroed.
+    /// Zeroes the frames.
     #[must_use]
     pub const fn zeroed(self) -> Self {
         self.with(ZEROED)
@@ -136,14 +138,14 @@ impl<'a> Request<'a> {
         self.flags.bits & ZEROED != 0
     }
 
-    /// Whether the home of the requester may serve it without a look at anything else.
+    /// Whether the CPU's pageset slot may serve the request without any further check.
     #[inline(always)]
     pub(super) const fn is_plain(&self) -> bool {
         self.flags.bits & THIS_NODE == 0 && self.may_pop()
     }
 
-    /// Whether the first zone of the requester's node may serve it, if that is of the node itself
-    /// where the request is strict.
+    /// Whether the first zone of the requester's node may serve the request; a strict request also needs that zone to
+    /// be on the node itself.
     #[inline(always)]
     pub(super) const fn may_pop(&self) -> bool {
         self.flags.bits & ZEROED == 0

@@ -1,11 +1,11 @@
-//! A scan: one walk over a zonelist for a zone that passes its watermark and yields a block.
+//! A scan: one walk over a zonelist to find a zone that passes its watermark and has a block.
 //!
-//! With a zonelist cache (M1) full zones are skipped 64 at a time; with node reclaim (M3) a nearby
-//! zone below its mark is reclaimed first, unless the cache says that this failed a moment ago.
-//! The first zone is tried without the cache (as first published its node reclaim too), and when a scan
-//! with it finds nothing, all zones are tried once more. Neighbours: `slow_path.rs` asks for scans,
-//! `candidates.rs` finds zones to try, `zonelist_cache.rs`, `reclaim.rs`.
-//! Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
+//! With a zonelist cache (M1) full zones are skipped 64 at a time. With node reclaim (M3) a nearby zone below its
+//! watermark is reclaimed first, unless the cache records a recent failure. The first zone is tried without the cache
+//! (in the form first published, its node reclaim too). When a scan with the cache finds nothing, all zones are tried
+//! once more. Neighbours: `alloc/slow_path.rs` runs scans, `zonelist/candidates.rs` finds the zones to try,
+//! `zonelist/full_cache.rs`, `alloc/reclaim.rs`. Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux
+//! cd38b115d5ad.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -28,23 +28,23 @@ use crate::zonelist::candidates::{Candidates, NodeFilter};
 use crate::zonelist::full_cache::{FullBits, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask};
 
-/// How often a scan starts again because the lists were rebuilt twice under it.
+/// How often a scan restarts when the lists were rebuilt twice while it ran.
 const RESTARTS: u32 = 8;
 
-/// Scans before a request fails, at most: as many as others have that never skip a zone.
+/// Maximum number of last scans before a request fails: as many as a request makes that never skips a zone.
 const LAST_SCANS: u32 = IDLE_ROUNDS + 2;
 
-/// What a scan does with the zonelist cache.
+/// How a scan uses the zonelist cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CacheUse {
-    /// There is none: one node whose memory is not in parts, a strict list, switched off, or a request
-    /// that ignores watermarks.
+    /// Not used: the machine has one node with undivided memory, only one node may serve, the cache is off or does not
+    /// serve policies that bind, or the request ignores watermarks.
     None,
     /// Not needed yet.
     Later,
-    /// Marked positions are skipped.
+    /// Positions with their full bit set are skipped.
     Active,
-    /// It hid every zone, or might have: look at all.
+    /// Every full bit is ignored, because the cache hid all zones or might have.
     Ignored,
 }
 
@@ -58,23 +58,24 @@ struct Scan<'s, 'm, P: Platform> {
     mode: ZonelistCache,
     class: ScanClass,
     cache: CacheUse,
-    /// First zone that may serve: the one that is preferred.
+    /// The preferred zone: the first zone that may serve.
     preferred: Option<&'s Zone<'m, P>>,
     probes: u64,
     past: Past,
-    /// Whether node reclaim freed something.
+    /// Whether node reclaim freed frames.
     freed: bool,
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Walks the request's list at `watermark`.
+    /// Scans the request's list at `watermark`.
     pub(super) fn scan(&self, context: &AllocContext<'_>, watermark: Watermark) -> Option<Block> {
         self.scan_by(context, watermark, Past::Heeded).0
     }
 
-    /// Walks the request's list before the request fails: regardless of marks, and again as long as node
-    /// reclaim frees frames, so that the zonelist cache never decides whether a request succeeds. As
-    /// published it is one more scan.
+    /// Scans the request's list before the request fails.
+    ///
+    /// Ignores full bits and repeats as long as node reclaim frees frames, so that the zonelist cache never decides
+    /// whether a request succeeds. In the published form it is one more scan.
     pub(super) fn scan_last(&self, context: &AllocContext<'_>) -> Option<Block> {
         if self.state.shared.zonelist_cache().is_published_form() {
             return self.scan(context, Watermark::Min);
@@ -88,7 +89,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// A walk, and whether node reclaim freed something on it.
+    /// Scans the list; also returns whether node reclaim freed frames.
     fn scan_by(&self, context: &AllocContext<'_>, watermark: Watermark, past: Past) -> (Option<Block>, bool) {
         let mut freed = false;
         for _ in 0..RESTARTS {
@@ -104,7 +105,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         (None, freed)
     }
 
-    /// Counts zones looked at: on the CPU, for a cell of the node is shared by all who scan.
+    /// Counts the zones checked, on the CPU, because the node's counter is shared by all scanning CPUs.
     fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
         match self.preferred_pageset(context) {
             Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
@@ -112,14 +113,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// The current CPU's pageset of its home zone, unless somebody has it.
+    /// Locks the current CPU's pageset of its preferred zone, or returns `None` if it is locked already.
     fn preferred_pageset(&self, context: &AllocContext<'_>) -> Option<PagesetSession<'_, 'm, P>> {
         let cpu = context.cpu?;
         self.state.own_pageset(&self.state.zones[self.state.nodes[context.from].preferred_zone()?], cpu)
     }
 
-    /// Counts a block that `preferred` should have served, as a difference on the CPU where that can
-    /// be.
+    /// Counts a block that `preferred` should have served, in the CPU's difference where possible.
     pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
         match cpu.and_then(|cpu| self.state.own_pageset(preferred, cpu)) {
             Some(guard) => {
@@ -131,7 +131,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
-    /// A scan at `watermark`; `listed` is room for the positions of allowed nodes.
+    /// Creates a scan at `watermark`; `listed` stores the positions of allowed nodes.
     fn new(
         allocator: &'s Allocator<'m, P>,
         context: &'s AllocContext<'s>,
@@ -188,7 +188,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         self.pass()
     }
 
-    /// One walk from the list's start.
+    /// Walks the list once from its start.
     fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
         let mut from = 0;
         loop {
@@ -196,7 +196,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             let Some((position, zone)) = self.candidates.next(from, marked)? else { return Ok(None) };
             let zone = &self.allocator.state.zones[zone.index()];
             if self.context.strict && zone.node != self.context.target {
-                return Ok(None); // a node's own zones come first in its list
+                return Ok(None); // the node's own zones come first in its list
             }
             let found = self.try_zone(zone, position);
             if found.is_some() {
@@ -206,7 +206,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         }
     }
 
-    /// Whether the first zone within the request's limit is of a node that its cpuset leaves out.
+    /// Whether the first zone within the request's zone limit is on a node that the cpuset excludes.
     fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
         let Some(cpuset) = self.context.cpuset else { return Ok(false) };
         let list = self.allocator.state.lists.read(self.context.target);
@@ -215,7 +215,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.state.zones[zone.index()].node_id)))
     }
 
-    /// Looks at one zone that may serve.
+    /// Tries one zone that may serve.
     fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         self.preferred.get_or_insert(zone);
         self.probes += 1;
@@ -233,19 +233,19 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         reclaimed
     }
 
-    /// What is done about a zone that failed: node reclaim where that may help, else a mark.
+    /// Handles a zone that could not serve: runs node reclaim where that may help, otherwise sets the full bit.
     fn reclaim_or_mark(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if !self.may_reclaim(zone) || self.passes(zone) {
             self.set_full_bit(zone, position);
             return None;
         }
         if self.cache == CacheUse::Active && self.full.is_full(self.class, position) {
-            return None; // marked within the second: not reclaimed again (M3)
+            return None; // full bit set within the last second: not reclaimed again (M3)
         }
         self.reclaim_and_retry(zone, position)
     }
 
-    /// Node reclaim, and another look at the watermark after it.
+    /// Runs node reclaim and tries the zone again.
     fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if self.recently_failed(zone) {
             self.set_full_bit(zone, position);
@@ -254,14 +254,14 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let outcome = self.allocator.node_reclaim(zone, self.context);
         self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
-            // Skipped, not marked: direct reclaim may find what node reclaim may not touch. That was
-            // part of M3's first change.
+            // Skipped without setting the full bit: direct reclaim may free what node reclaim may not touch. M3's first
+            // version set it.
             if outcome == NodeReclaimOutcome::Full && self.mode.marks_unreclaimable() {
                 self.set_full_bit(zone, position);
             }
             return None;
         }
-        // What was freed may lie in any part.
+        // The freed frames may be in any part.
         let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
         if taken.is_none() {
             let lasting = self.watermark == Watermark::Min || outcome != NodeReclaimOutcome::Success;
@@ -293,8 +293,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             && (order == Order::PAGE || zone.free_areas.has_block(order, zone.preferred_area(cpu)))
     }
 
-    /// Whether node reclaim is on and near enough for `zone`; not before the last part of the node's
-    /// memory of that kind has been looked at.
+    /// Whether node reclaim is on and `zone` is near enough for it.
+    ///
+    /// Returns `false` until the last part of the node's memory of that kind is reached.
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
         self.allocator.state.shared.node_reclaim().is_on()
@@ -304,7 +305,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
                     <= self.allocator.state.shared.reclaim_distance())
     }
 
-    /// Makes the cache active, at most once a scan.
+    /// Makes the cache active, at most once per scan.
     fn set_up_cache(&mut self) {
         if self.cache == CacheUse::Later {
             if self.full.set_up(self.allocator.state.platform.now()) {
@@ -329,8 +330,10 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         }
     }
 
-    /// Whether node reclaim failed for the zone within the second: it is then not tried again, not even by
-    /// a scan that ignores marks. Ours; as published, such a scan reclaims again.
+    /// Whether node reclaim failed for the zone within the last second.
+    ///
+    /// It is then not tried again, not even by a scan that ignores full bits. This rule is ours; in the published form
+    /// such a scan reclaims again.
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
         self.mode == ZonelistCache::On
             && self.cache != CacheUse::None
@@ -341,8 +344,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             )
     }
 
-    /// Remembers that node reclaim for `zone` failed, for all zones that it was about: reclaim of the node
-    /// as a whole need not be repeated for the lower zones that the scan comes to next.
+    /// Records that node reclaim failed, for `zone` and the node's lower zones.
+    ///
+    /// Reclaim of the whole node then need not be repeated for the lower zones, which the scan reaches next.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
         let now = self.allocator.state.platform.now();
         let failure = FailedReclaim::new(now, self.context.limit);
@@ -360,20 +364,19 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Whether a request that one zone cannot serve may find another that is as good: on another node,
-    /// or another part of the same memory.
+    /// Whether another zone may be an equivalent fallback: on another node, or another part of the same memory.
     fn has_fallback(&self) -> bool {
         self.state.nodes.len() > 1 || self.state.zones.iter().any(|zone| !zone.is_last_part)
     }
 
-    /// Whether `zone` is the last part of its node's memory of its kind that has memory now.
+    /// Whether `zone` is the last part with memory of its node's memory of its kind.
     fn is_last_listed_part(&self, zone: &Zone<'m, P>) -> bool {
         let later = &self.state.zones[zone.id.index() + 1..];
         let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
         parts.all(|part| part.managed() == PageCount::ZERO)
     }
 
-    /// The parts of a node's memory of one kind, up to and including `zone`.
+    /// Returns the parts of a node's memory of one kind, up to and including `zone`.
     fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
         let end = zone.id.index() + 1;
         let before = self.state.zones[..end].iter().rev();
@@ -382,7 +385,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 }
 
-/// How node reclaim of `zone` last failed for an order class.
+/// Returns how node reclaim of `zone` last failed for an order class.
 fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
     FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
 }

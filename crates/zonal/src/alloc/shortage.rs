@@ -1,7 +1,7 @@
-//! What is told of a request that found no memory: why each zone did not serve it, and by how much.
+//! Explains a request that found no memory: why each zone did not serve it, and by how much.
 //!
-//! Made on the failing path only, without allocating. Neighbours: `slow_path.rs` fails, `rules/watermarks.rs`
-//! has the rule that the verdicts follow, `error/shortage.rs` the figures.
+//! Runs on the failing path only and does not allocate. Neighbours: `alloc/slow_path.rs` fails requests,
+//! `rules/watermarks.rs` has the rule that the verdicts follow, `error/shortage.rs` has the figures.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
@@ -14,7 +14,7 @@ use crate::units::{Order, PageCount};
 use crate::zone::Zone;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// The zones in reach of a request that failed.
+    /// Sums up the zones that were allowed to serve a failed request.
     pub(super) fn sum_up(&self, context: &AllocContext<'_>) -> Shortage {
         let none = PageCount::ZERO;
         let mut sum = Shortage {
@@ -47,12 +47,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         sum
     }
 
-    /// Calls `sink` for every zone that may serve `request`, with the figures that decide whether it
-    /// can: what an out-of-memory report shows. No policy's turn is taken: under one that interleaves, the
-    /// zones are those of the turn that was taken last.
+    /// Calls `sink` for every zone that may serve `request`, with the figures of an out-of-memory report.
+    ///
+    /// Does not advance the policy: under an interleaving policy the zones are those of the last turn taken.
     ///
     /// # Errors
-    /// When no zone can be named: the request's order is too large or its policy has no memory.
+    /// Returns an error if no zone can be named: the request's order is too large or its policy has no memory.
     pub fn shortage(
         &self,
         request: &Request<'_>,
@@ -87,16 +87,17 @@ fn zone_shortage<P: Platform>(
     }
 }
 
-/// What stands between a zone and a request, by the rule and with the count of free frames that its watermark
-/// check has ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)); `largest` is the order of the
-/// zone's largest free block.
+/// Returns why a zone cannot serve a request, or that it can.
+///
+/// Follows the rule of the watermark check ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)) with
+/// the same count of free frames. `largest` is the order of the zone's largest free block.
 fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>, largest: Option<Order>) -> Verdict {
     if zone.managed() == PageCount::ZERO {
         return Verdict::NoMemory;
     }
     let free = zone.free_beside(context.order, context.limit);
     let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
-    // More than `min` must be left beside all frames of the block but one.
+    // More than `min` frames must stay free after all frames of the block except one are taken.
     let needed = min.plus(context.order.pages());
     let beside_reserve = needed.plus(zone.reserve(context.limit));
     let heeds_marks = context.urgency != Urgency::Reserve;

@@ -1,8 +1,8 @@
-//! What a request tries, in order, when the home pageset has nothing for it.
+//! The slow path: what a request tries, in order, when the current CPU's pageset cannot serve it.
 //!
-//! Scan at `low`; wake background reclaim; scan at `min`; reclaim directly and scan again, as long
-//! as that helps; drain all pagesets in reach and scan once more; fail with figures. Every loop is
-//! bounded. Neighbours: `scan.rs`, `reclaim.rs`, `shortage.rs`.
+//! Scan at `low`; wake background reclaim; scan at `min`; reclaim directly and scan again, as long as that makes
+//! progress; drain the pagesets of all allowed zones and scan once more; fail with figures. Every loop is bounded.
+//! Neighbours: `alloc/scan.rs`, `alloc/reclaim.rs`, `alloc/shortage.rs`.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
@@ -15,16 +15,15 @@ use crate::units::{Order, PageCount};
 use crate::zone::Zone;
 use crate::zone::events::Event;
 
-/// Rounds of reclaim without progress before it is given up.
+/// Rounds of reclaim without progress before reclaim gives up.
 pub(super) const IDLE_ROUNDS: u32 = 16;
-/// Rounds of direct reclaim even when each makes progress that others use up.
+/// Limit on rounds of direct reclaim when each makes progress but other requests use up the frames.
 const ROUNDS: u32 = 1024;
-/// Orders above this one are not worth more than [`IDLE_ROUNDS`], whatever the progress.
-/// Linux: `PAGE_ALLOC_COSTLY_ORDER`.
+/// Largest order that is retried beyond [`IDLE_ROUNDS`] while reclaim makes progress. Linux: `PAGE_ALLOC_COSTLY_ORDER`.
 const COSTLY_ORDER: u8 = 3;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Everything but the home pageset.
+    /// Serves a request that the current CPU's pageset could not.
     #[cold]
     pub(super) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         let context = self.resolve(request)?;
@@ -39,19 +38,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Counts a request that fails and says how its zones stand.
+    /// Counts a failed request and returns an error with the figures of its zones.
     fn failure(&self, context: &AllocContext<'_>) -> AllocError {
         self.state.nodes[context.target].events.add(Event::Failures, 1);
         AllocError::OutOfMemory(self.sum_up(context))
     }
 
-    /// Whether the next request is one to be refused on purpose.
+    /// Whether fault injection refuses the next request.
     #[cold]
     pub(super) fn is_refused(&self) -> bool {
         self.faults.refuse(self.state.shared.next_request())
     }
 
-    /// Fails a request as if nothing in its reach could serve it.
+    /// Fails a request as if no allowed zone could serve it.
     #[cold]
     pub(super) fn refuse(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         Err(self.failure(&self.resolve(request)?))
@@ -84,7 +83,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Rounds of direct reclaim, each followed by a scan (M3: with marks reconsidered).
+    /// Runs rounds of direct reclaim, each followed by a scan (M3: full bits of reclaimed zones are cleared first).
     fn reclaim_and_scan(&self, context: &AllocContext<'_>) -> Option<Block> {
         let mut idle = 0;
         for round in 1..=ROUNDS {
@@ -99,39 +98,39 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break;
             }
             if idle > 0 {
-                self.state.platform.relax(idle); // others may be about to free
+                self.state.platform.relax(idle); // other threads may be about to free
             }
         }
         None
     }
 
-    /// Gives back what all CPUs keep of the zones in reach.
+    /// Drains the pagesets of all CPUs for the allowed zones.
     fn drain_allowed(&self, context: &AllocContext<'_>) {
         for zone in self.state.zones.iter().filter(|zone| context.allows(zone)) {
             self.drain_zone(zone);
         }
     }
 
-    /// Gives back what all CPUs keep of a zone.
+    /// Drains the quarantine and all CPUs' pagesets of a zone.
     pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
         self.flush_quarantine(zone);
         self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.drain_cpu(zone, cpu));
     }
 
-    /// Nodes that have a zone in reach.
+    /// Returns the nodes that have an allowed zone with memory.
     pub(super) fn allowed_nodes(&self, context: &AllocContext<'_>) -> NodeMask {
         let zones =
             self.state.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && context.allows(zone));
         zones.map(|zone| zone.node_id).collect()
     }
 
-    /// Gives back what all CPUs keep of all zones.
+    /// Drains the quarantines and all CPUs' pagesets of all zones.
     pub fn drain_pagesets(&self) {
         self.state.zones.iter().for_each(|zone| self.drain_zone(zone));
     }
 }
 
-/// Frames that a round of reclaim for a block of `order` aims at.
+/// Returns how many frames a round of reclaim for a block of `order` aims to free.
 pub(super) fn reclaim_target(order: Order) -> PageCount {
     const TARGET_MIN: PageCount = PageCount::new(32);
     order.pages().max(TARGET_MIN)

@@ -1,12 +1,12 @@
-//! The open block of a buddy: whole words that leave and come back one by one, without a split or a
-//! merge each time.
+//! The active block of a buddy: whole words that are allocated and freed one by one, without a split or a merge
+//! each time.
 //!
-//! Refills and drains move whole words of 64 frames. The first word out of a block takes the whole
-//! block out of the buddy and leaves the rest here; the first word back into a block that is all
-//! in use is kept here until its neighbours follow. A block that is complete goes back as one.
-//! Vocabulary: the block's *units* are words of 64 frames; to *settle* is to put into the buddy what
-//! is open, which everything but single frames in bulk does first where it could matter.
-//! Neighbours: `buddy.rs`.
+//! Refills and drains move whole words of 64 frames. The first word allocated from a block removes the whole block
+//! from the bitmaps and leaves the other words here. The first word freed in a block that is entirely in use is
+//! kept here until its neighbours follow. A complete block returns to the bitmaps as one. The block's *units* are
+//! words of 64 frames. To *settle* is to return the units of the active block to the bitmaps, which every
+//! operation except bulk allocation and freeing of words does first if it could matter. Neighbours:
+//! `buddy/mod.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,12 +16,12 @@ use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2};
 use crate::platform::Atomic;
 use crate::platform::Platform;
 
-/// Binary logarithm of the most units of an open block: 4 MiB of 4 KiB frames.
+/// Binary logarithm of the most units of an active block: 4 MiB of 4 KiB frames.
 const UNITS_LOG2_MAX: u32 = 4;
 
-/// What is open. Invariant: `units` are some of the `2^log2` units from `first` on, an aligned
-/// block, and not all of them; they are free, no bit of any level stands for them, and none does for
-/// the block's other units at level 1 or above.
+/// The active block. Invariant: `units` are some but not all of the `2^log2` units of an aligned block that starts
+/// at unit `first`. They are free, no bit of any level represents them, and no bit at level 1 or above represents
+/// the block's other units.
 #[derive(Clone, Copy)]
 pub(super) struct Open {
     first: usize,
@@ -30,7 +30,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// A word is 0 when nothing is open.
+    /// Returns the block as a word, which is 0 if there is no active block.
     const fn encode(self) -> u64 {
         if self.units == 0 { 0 } else { (self.first as u64) << 24 | (self.log2 as u64) << 16 | self.units }
     }
@@ -40,13 +40,14 @@ impl Open {
         Self { first: (word >> 24) as usize, log2: (word >> 16 & 0xff) as u32, units: word & 0xffff }
     }
 
-    /// The largest order of which `word` has a block, or `None` when nothing is open.
+    /// Returns the largest order of which the active block encoded in `word` has a free block, or `None` if there
+    /// is no active block.
     pub(super) fn largest(word: u64) -> Option<u32> {
         let (mut runs, mut order) = (Self::decode(word).units, WORD_BITS_LOG2);
         if runs == 0 {
             return None;
         }
-        // Runs of 1 unit, then of 2 that begin at even ones, and so on.
+        // Runs of 1 unit, then of 2 that begin at even units, and so on.
         for (log2, even) in [0x5555, 0x1111, 0x0101].into_iter().enumerate() {
             runs &= (runs >> (1 << log2)) & even;
             order += u32::from(runs != 0);
@@ -54,7 +55,7 @@ impl Open {
         Some(order)
     }
 
-    /// Whether unit `unit` is one of the block.
+    /// Whether unit `unit` belongs to the block.
     #[inline]
     const fn holds(self, unit: usize) -> bool {
         self.units != 0 && (unit ^ self.first) >> self.log2 == 0
@@ -66,14 +67,14 @@ impl Open {
     }
 }
 
-// Every access is relaxed, as in all of a buddy.
+// Every access is relaxed, as all accesses to a buddy.
 impl<P: Platform> Buddy<'_, P> {
     #[inline]
     fn open(&self) -> Open {
         Open::decode(self.counts.open.load(Relaxed))
     }
 
-    /// Writes what is open; `was` is what was before.
+    /// Stores the active block; `was` is the previous one.
     #[inline]
     fn set_open(&self, was: Open, is: Open) {
         self.counts.open.store(is.encode(), Relaxed);
@@ -84,21 +85,21 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Whether anything is open, as the bit of its order.
+    /// Returns the bit of a unit's order if there is an active block, otherwise 0.
     #[inline]
     pub(super) fn open_order(&self) -> u64 {
         u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2
     }
 
-    /// Whether a word of 64 frames is open.
+    /// Whether a word of 64 frames is free in the active block.
     #[inline]
     pub(super) fn is_open(&self, unit: usize) -> bool {
         let open = self.open();
         open.holds(unit) && open.units >> (unit - open.first) & 1 == 1
     }
 
-    /// Takes a whole word: out of the open block, or of the lowest of the smallest blocks of
-    /// `orders`, which are all of words at least. That block is open then.
+    /// Allocates a whole word: from the active block or, if there is none, from the lowest of the smallest blocks
+    /// of `orders`, all of which have at least one word. That block becomes the active block.
     #[inline]
     pub(super) fn alloc_unit(&self, orders: u64) -> usize {
         let open = self.open();
@@ -119,7 +120,7 @@ impl<P: Platform> Buddy<'_, P> {
         first
     }
 
-    /// Frees a word of 64 frames of which nothing is free.
+    /// Frees a word of 64 frames, none of which is free.
     #[inline]
     pub(super) fn free_unit(&self, unit: usize) {
         let open = self.open();
@@ -135,7 +136,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Opens the block around a unit if it is all in use, else frees the unit by itself.
+    /// Makes the block around a unit active if all of it is in use, otherwise frees the unit alone.
     #[inline(never)]
     fn free_unit_elsewhere(&self, unit: usize) {
         self.settle();
@@ -149,7 +150,7 @@ impl<P: Platform> Buddy<'_, P> {
         self.set_open(none, Open { units: 1 << (unit - first), ..none });
     }
 
-    /// Settles if a block of `order`, of which nothing is free, lies around what is open or within.
+    /// Settles if a block of `order` overlaps the active block.
     #[inline]
     pub(super) fn settle_around(&self, first: usize, order: u32) {
         let open = self.open();
@@ -159,7 +160,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Puts what is open into the buddy.
+    /// Returns the units of the active block to the bitmaps.
     #[inline]
     pub(crate) fn settle(&self) {
         let open = self.open();

@@ -1,20 +1,19 @@
-//! Bitmaps with summaries of fan-out 64, many side by side: the lowest set bit in a few loads.
+//! Bitmaps with summaries of fan-out 64, many side by side: finds the lowest set bit in a few loads.
 //!
-//! Vocabulary: a *column* is one of the bitmaps; *layer* 0 holds the bits themselves, each layer
-//! above one bit per cell of the layer below, the topmost layer is one cell. Cells of all columns
-//! for the same place lie side by side, so that work on several columns stays in a line or two.
-//! Invariant: a summary bit is set iff its cell is not 0. Neighbours: `buddy.rs` has a column per
-//! order.
+//! A *column* is one of the bitmaps. *Layer* 0 holds the bits themselves, each layer above holds one bit per cell
+//! of the layer below, and the topmost layer is one cell. The cells of all columns at the same position are
+//! adjacent, so that work on several columns touches only one or two cache lines. Invariant: a summary bit is set
+//! iff its cell is not 0. Neighbours: `buddy/mod.rs` has one column per order.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::platform::{Atomic, Platform};
 
-/// Most layers of an index: enough for `2^30` bits.
+/// Largest number of layers of an index: enough for `2^30` bits.
 const LAYERS_MAX: usize = 5;
 
-/// Where the layers of an index lie among its cells; the topmost begins with the first cell.
+/// Positions of the layers of an index among its cells; the topmost layer begins with the first cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FindFirstShape {
     bits: usize,
@@ -25,7 +24,7 @@ pub(super) struct FindFirstShape {
 }
 
 impl FindFirstShape {
-    /// An index of `bits` bits, at least one, in each of `columns` columns.
+    /// Computes the layout of an index of `bits` bits, at least one, in each of `columns` columns.
     pub(super) fn new(bits: usize, columns: usize) -> Self {
         assert!(bits >= 1);
         let mut shape = Self { bits, columns, layers: 1, ..Self::default() };
@@ -39,19 +38,19 @@ impl FindFirstShape {
         shape
     }
 
-    /// Cells an index takes.
+    /// Returns the number of cells of the index.
     pub(super) const fn cells(&self) -> usize {
         self.cells
     }
 
-    /// Cells of one column in a layer.
+    /// Returns the number of cells of one column in a layer.
     const fn places_in(&self, layer: usize) -> usize {
         ((self.bits - 1) >> (WORD_BITS_LOG2 as usize * (layer + 1))) + 1
     }
 }
 
-/// View of one column. Only the holder of the lock of what is indexed may use it, so that all
-/// accesses are relaxed: the lock orders them.
+/// View of one column. Callers must hold the lock of what is indexed. All accesses are relaxed: the lock orders
+/// them.
 pub(super) struct FindFirst<'a, P: Platform> {
     cells: &'a [P::U64],
     shape: &'a FindFirstShape,
@@ -59,13 +58,13 @@ pub(super) struct FindFirst<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> FindFirst<'a, P> {
-    /// A column of the index in `cells`.
+    /// Creates the view of a column of the index in `cells`.
     #[inline]
     pub(super) const fn new(cells: &'a [P::U64], shape: &'a FindFirstShape, column: usize) -> Self {
         Self { cells, shape, column }
     }
 
-    /// The cell of layer 0 that holds bit `64 * at`.
+    /// Returns the cell of layer 0 that holds bit `64 * at`.
     #[inline]
     pub(super) fn bits(&self, at: usize) -> &'a P::U64 {
         self.cell(0, at)
@@ -76,7 +75,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         &self.cells[self.shape.starts[layer] + at * self.shape.columns + self.column]
     }
 
-    /// The lowest set bit.
+    /// Returns the lowest set bit.
     #[inline]
     pub(super) fn first(&self) -> Option<usize> {
         if self.shape.layers > 1 {
@@ -86,7 +85,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         (bits != 0).then(|| bits.trailing_zeros() as usize)
     }
 
-    /// Sets bit `bit`, which often is set.
+    /// Sets bit `bit`, which often is already set.
     #[inline]
     pub(super) fn note(&self, bit: usize) {
         if self.bits(bit / WORD_BITS).load(Relaxed) >> (bit % WORD_BITS) & 1 == 0 {
@@ -106,7 +105,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         self.write(bit / WORD_BITS, |bits| bits & !(1 << (bit % WORD_BITS)));
     }
 
-    /// Changes the bits of one cell, those from `64 * at` on, that are set in `toggled`.
+    /// Inverts the bits that are set in `toggled` in the cell that holds the bits from `64 * at` on.
     #[inline]
     pub(super) fn toggle(&self, at: usize, toggled: u64) {
         self.write(at, |bits| bits ^ toggled);
@@ -123,7 +122,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         }
     }
 
-    /// Sets all bits of `from..to`, which is not empty.
+    /// Sets all bits of `from..to`, which must not be empty.
     pub(super) fn set_run(&self, from: usize, to: usize) {
         let (mut from, mut to) = (from, to);
         for layer in 0..self.shape.layers {
@@ -138,7 +137,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         }
     }
 
-    /// Whether all summaries agree with what they summarise, and no bit beyond the last is set.
+    /// Whether all summaries agree with the cells that they summarise, and no bit beyond the last is set.
     pub(super) fn is_consistent(&self) -> bool {
         let mut bits = self.shape.bits;
         for layer in 0..self.shape.layers {
@@ -158,7 +157,8 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     }
 }
 
-// Out of line and without the view, so that the common case keeps it in registers.
+// These functions are out of line and take the fields of the view, so that the common case keeps the view in
+// registers.
 
 #[inline(never)]
 fn first_of_many<P: Platform>(cells: &[P::U64], shape: &FindFirstShape, column: usize) -> Option<usize> {
@@ -173,7 +173,7 @@ fn first_of_many<P: Platform>(cells: &[P::U64], shape: &FindFirstShape, column: 
     Some(at)
 }
 
-/// Renews the summaries over a cell of layer 0 that has become 0 or is so no more.
+/// Updates the summaries of a cell of layer 0 that changed to or from 0.
 #[inline(never)]
 fn sum_up<P: Platform>(cells: &[P::U64], shape: &FindFirstShape, column: usize, place: usize) {
     let mut at = place;

@@ -1,9 +1,8 @@
-//! Counts and indexes of a buddy: what follows from each change of its bits, and the search.
+//! The counts and indexes of a buddy: how they follow changes of its bits, and the search for blocks.
 //!
-//! Whoever changes a word says here which maximal blocks it lost and gained: one by one where a
-//! block is split or merged, by comparing the word before and after for everything else. Only the
-//! counts follow a loss; the search finds out. Neighbours: `buddy.rs` has the vocabulary and the
-//! invariants.
+//! Code that changes a word reports here which maximal blocks it lost and gained: one by one where a block is
+//! split or merged, by comparing the word before and after in all other cases. A loss updates only the counts; a
+//! later search clears stale index bits. Neighbours: `buddy/mod.rs` has the terms and the invariants.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,8 +13,10 @@ use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, count_difference, for_each_
 use crate::platform::{Atomic, Platform};
 
 impl<'m, P: Platform> Buddy<'m, P> {
-    /// The lowest maximal free block of `order`, an order of level 0, of which there is one: its word,
-    /// what that holds, and its bit there. The caller takes it, or a part: it is noted no more.
+    /// Returns the lowest maximal free block of `order`, as its word, the content of that word, and its bit in it.
+    ///
+    /// `order` must be an order of level 0 of which there is a block. The caller must allocate the block or part of
+    /// it: its index bit is cleared if it is the only one in the word.
     #[inline]
     pub(super) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
         loop {
@@ -51,7 +52,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         found
     }
 
-    /// As [`Self::lowest_in_words`], for an order of level 1.
+    /// Does the same as [`Self::lowest_in_words`] for an order of level 1, with a chunk instead of a word.
     #[inline]
     pub(super) fn lowest_in_chunks(&self, order: u32) -> (usize, u64, u32) {
         let last = self.shape().last(1);
@@ -68,7 +69,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// A maximal block of `order` goes. Gives the bit of its order if it was the last one.
+    /// Counts the loss of a maximal block of `order`; returns the bit of its order if it was the last one.
     #[inline]
     pub(super) fn lose(&self, order: u32) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
@@ -77,14 +78,14 @@ impl<'m, P: Platform> Buddy<'m, P> {
         u64::from(left == 0) << order
     }
 
-    /// A maximal block of `order` comes.
+    /// Counts the gain of a maximal block of `order`.
     #[inline]
     pub(super) fn gain(&self, order: u32) {
         let count = &self.counts.free_blocks[order as usize];
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Maximal blocks come to a word of level 0, one of each of `orders`, which had none.
+    /// Counts and indexes one maximal block of each of `orders`, of which there was none, in a word of level 0.
     #[inline]
     pub(super) fn gain_first_in_word(&self, word: usize, orders: Range<u32>) {
         for order in orders {
@@ -93,7 +94,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Maximal blocks come to a chunk, one of each of `orders`, which had none.
+    /// Counts and indexes one maximal block of each of `orders`, of which there was none, in a chunk.
     #[inline]
     pub(super) fn gain_first_in_chunk(&self, chunk: usize, orders: Range<u32>) {
         for order in orders {
@@ -102,7 +103,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Notes that a word of level 0 has a maximal block of `order`.
+    /// Records in the index that a word of level 0 has a maximal block of `order`.
     #[inline]
     pub(super) fn note_word(&self, word: usize, order: u32) {
         let (chunk, bit) = (word / WORD_BITS, 1 << (word % WORD_BITS));
@@ -114,10 +115,10 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Writes `after` to a word that holds `before`, and counts and indexes what that changes.
+    /// Writes `after` to a word that holds `before`, and updates counts and indexes.
     pub(super) fn change(&self, level: usize, word: usize, before: u64, after: u64) {
         if before == after {
-            return; // also a covered word of which all is taken at once
+            return; // includes a covered word that is allocated as a whole
         }
         self.word(level, word).store(after, Relaxed);
         let mut orders = self.orders();
@@ -135,7 +136,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.set_orders(orders);
     }
 
-    /// Adds `change`, wrapping, to the number of free blocks of `order`. Gives `orders` as it is then.
+    /// Adds `change`, wrapping, to the number of free blocks of `order`; returns the updated `orders`.
     #[inline]
     fn add_free_blocks(&self, order: u32, change: u64, orders: u64) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
@@ -150,7 +151,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.counts.orders.store(orders | self.open_order(), Relaxed);
     }
 
-    /// Sets all bits of some chunks, of which nothing is free, where level 1 is the top level.
+    /// Sets all bits of some chunks in which nothing is free, where level 1 is the top level.
     pub(super) fn add_whole_chunks(&self, chunks: Range<usize>) {
         let last = self.shape().last(1);
         for chunk in chunks.clone() {
@@ -162,8 +163,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.set_orders(self.add_free_blocks(order, blocks, self.orders()));
     }
 
-    /// Whether words of level 0 or 1 stand for anything free in a chunk. The index knows of most
-    /// chunks that they do not.
+    /// Whether words of level 0 or 1 represent anything free in a chunk. For most chunks the index suffices to
+    /// tell that they do not.
     pub(super) fn any_in_chunk(&self, chunk: usize) -> bool {
         let noted =
             |order| self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
@@ -177,7 +178,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.word(1, chunk).load(Relaxed) != 0 || words.any(|bits| bits != 0)
     }
 
-    /// The words of a chunk that may have maximal blocks of `order`, an order of level 0.
+    /// Returns the cell with the words of a chunk that may have maximal blocks of `order`, an order of level 0.
     #[inline]
     pub(super) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {
         &self.cells[self.shape().lines_at + chunk * LINE_CELLS + order as usize]

@@ -1,12 +1,11 @@
-//! The buddy of one region: free blocks as dense bitmaps; take and split, give and merge.
+//! The buddy allocator of one free area: free blocks as dense bitmaps, allocation with splits, and frees with merges.
 //!
-//! Vocabulary: frames are numbered from the region's start; *level* 0 has a bit per frame, level `l`
-//! a bit per unit of `64^l` frames; a word is *covered* when the bit that stands for it one level
-//! up, or any further up, is set; a *chunk* is one word of level 1. Linux: `free_area`,
-//! `/proc/buddyinfo`. Neighbours: `buddy_shape.rs` lays out the cells, `buddy_words.rs` looks into
-//! one word, `find_first.rs` finds the lowest chunk, `buddy_index.rs` keeps counts and indexes,
-//! `buddy_ranges.rs` has the operations on ranges, `buddy_verify.rs` the full walk; `regions.rs`
-//! owns the lock.
+//! Frames are numbered from the start of the free area. *Level* 0 has one bit per frame, level `l` one bit per unit
+//! of `64^l` frames. A word is *covered* if the bit that represents it at any higher level is set. A *chunk* is the
+//! 4096 frames of one word of level 1. Linux: `free_area`, `/proc/buddyinfo`. Neighbours: `buddy/shape.rs` lays out
+//! the cells, `buddy/words.rs` operates on one word, `buddy/find_first.rs` finds the lowest chunk, `buddy/index.rs`
+//! maintains counts and indexes, `buddy/active_block.rs` holds the active block, `buddy/ranges.rs` operates on
+//! ranges, `buddy/verify.rs` checks the invariants; `zone/free_areas.rs` owns the lock.
 
 mod active_block;
 mod find_first;
@@ -34,24 +33,21 @@ use crate::units::{MAX_ORDER_LIMIT, Order};
 
 /// View of a buddy in cells that all start at 0: nothing free.
 ///
-/// Invariants, at every moment the lock is free:
-/// - a frame is free iff exactly one bit stands for it: of its unit at one level, or of its word in
-///   the open block;
-/// - `word = !0` only at the top level: a full word below is a bit one level up and is itself 0;
+/// Invariants, whenever the lock is free:
+/// - a frame is free iff exactly one bit represents it: that of its unit at one level, or that of its word in the
+///   active block;
+/// - `word = !0` only at the top level: a full word below is one bit of the next level and is itself 0;
 /// - `word = 0` if the word is covered, so that free memory costs no writes below its level;
-/// - `free_blocks[k]` = aligned free runs of `2^k` frames that are no half of a free run of
-///   `2^(k + 1)`, or `k = max_order`; and `free_pages = Σ free_blocks[k] * 2^k` where
-///   nothing is open;
-/// - bit `k` of `orders` is set iff `free_blocks[k] > 0`, or `k` = 6 and a block is open;
-/// - bit `w` of cell `k` of a chunk's line is set if word `w` of the chunk has such a run of order
-///   `k`, an order of level 0; and bit `c` of column `k` of the index is set if chunk `c` has one,
-///   of an order of level 0 or 1. They may be set otherwise: whoever looks there and finds nothing
-///   clears them, once for each time they were set. Of orders of level 2 the index has exactly the
-///   chunks that begin such a run.
+/// - `free_blocks[k]` = number of aligned free runs of `2^k` frames that are not half of a free run of the next
+///   order, or that have the largest order; `free_pages = Σ free_blocks[k] * 2^k` if there is no active block;
+/// - bit `k` of `orders` is set iff `free_blocks[k] > 0`, or `k` = 6 and there is an active block;
+/// - bit `w` of cell `k` of a chunk's line is set if word `w` of the chunk has such a run of order `k`, for the
+///   orders of level 0; bit `c` of column `k` of the index is set if chunk `c` has such a run, for the orders of
+///   levels 0 and 1. These bits may also be set without such a run: a search that finds none clears them, once for
+///   each time they were set. For orders of level 2 the index has exactly the chunks in which such a run begins.
 ///
-/// Accesses are relaxed throughout: writers and readers of bits and indexes hold the region's lock
-/// (the [`Held`] they are given), which orders them; the counts are also read without it, as
-/// single cells that may be stale and that nothing else is inferred from.
+/// All accesses are relaxed: readers and writers of bits and indexes hold the lock (they take a [`Held`]), which
+/// orders them. The counts are also read without it, as single cells that may be stale and imply nothing else.
 pub(crate) struct Buddy<'m, P: Platform> {
     counts: &'m BuddyCounts<P>,
     cells: &'m [P::U64],
@@ -61,70 +57,71 @@ pub(crate) struct Buddy<'m, P: Platform> {
 copy_view!(Buddy);
 
 all_zero! {
-    /// What a buddy has, in figures. Read without its lock too.
+    /// The counts of a buddy, which are also read without its lock.
     #[repr(C)]
     pub(crate) struct BuddyCounts<P> {
-        /// Bit per order of which there are maximal free blocks.
+        /// One bit per order, set if there are maximal free blocks of the order.
         orders: u64,
         /// Free frames.
         pub(crate) free_pages: u64,
-        /// The open block and what of it is free, as [`Open`] has it.
+        /// The active block and which of its units are free, encoded by [`Open`].
         pub(crate) open: u64,
-        /// Maximal free blocks of each order.
+        /// Number of maximal free blocks of each order.
         pub(crate) free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
     }
 }
 
 impl<P: Platform> BuddyCounts<P> {
-    /// Whether there is a free block of `order` or larger, the open one included.
+    /// Whether there is a free block of `order` or larger, including in the active block.
     #[inline]
     pub(crate) fn has_block(&self, order: Order) -> bool {
-        // Relaxed: as for all of a buddy.
+        // Relaxed: as all accesses to a buddy.
         self.orders.load(Relaxed) >> order.get() != 0
             || Open::largest(self.open.load(Relaxed)).is_some_and(|largest| largest >= order.get().into())
     }
 
-    /// Order of the largest free block, the open one included.
+    /// Returns the order of the largest free block, including in the active block.
     pub(crate) fn largest(&self) -> Option<Order> {
-        let whole = self.orders.load(Relaxed).checked_ilog2(); // relaxed: as for all of a buddy
+        let whole = self.orders.load(Relaxed).checked_ilog2(); // relaxed: as all accesses to a buddy
         whole.max(Open::largest(self.open.load(Relaxed))).and_then(|order| Order::new(order as u8))
     }
 
-    /// Order of the smallest free block that holds one of `order`; beyond every order if there is none.
+    /// Returns the order of the smallest free block that holds one of `order`; larger than any order if there is
+    /// none.
     #[inline]
     pub(crate) fn fit(&self, order: Order) -> u32 {
         let order = u32::from(order.get());
-        order + (self.orders.load(Relaxed) >> order).trailing_zeros() // relaxed: as for all of a buddy
+        order + (self.orders.load(Relaxed) >> order).trailing_zeros() // relaxed: as all accesses to a buddy
     }
 
-    /// Free frames in blocks of `large` or a larger order.
+    /// Returns the number of free frames in blocks of order `large` or larger.
     #[inline]
     pub(crate) fn in_large(&self, large: Order) -> u64 {
         let from = usize::from(large.get());
         let blocks = self.free_blocks[from..].iter().zip(from..);
-        blocks.map(|(count, order)| count.load(Relaxed) << order).sum() // relaxed: as for all of a buddy
+        blocks.map(|(count, order)| count.load(Relaxed) << order).sum() // relaxed: as all accesses to a buddy
     }
 }
 
-/// A block that is being freed, as it grows: from `bit` of a word whose units have order `base`.
+/// A block that is being freed and grows by merges: from `bit` of a word whose units have order `base`.
 #[derive(Clone, Copy)]
 struct Run {
     bit: u32,
     order: u32,
     base: u32,
-    /// The orders of which the buddy has blocks.
+    /// Orders of which the buddy has blocks, one bit each.
     orders: u64,
 }
 
 impl<'m, P: Platform> Buddy<'m, P> {
-    /// Takes a block of `order`: out of the smallest free block that is large enough, of these the
-    /// lowest, and of that the lowest part. Gives its first frame.
+    /// Allocates a block of `order` and returns its first frame. Uses the smallest free block that is large enough,
+    /// of these the lowest, and of that the lowest part.
     #[inline]
     #[must_use]
     pub(crate) fn alloc(&self, _held: &Held<'_, P::Lock>, order: Order) -> Option<u32> {
         let order = u32::from(order.get());
         let mut orders = self.orders();
-        // What is open counts where no fragment of a word will do.
+        // The units of the active block matter unless a fragment of a word will do.
         if (orders & ones(WORD_BITS_LOG2.into())) >> order == 0 {
             self.settle();
             orders = self.orders();
@@ -138,11 +135,11 @@ impl<'m, P: Platform> Buddy<'m, P> {
         Some(frame)
     }
 
-    /// Takes single frames in bulk until `want` are taken, never more than `most`; gives how many.
+    /// Allocates single frames in bulk until `want` are allocated, never more than `most`; returns how many.
     ///
-    /// Goes word by word, the word of the smallest, then lowest free block first, and takes all of
-    /// a word that `most` leaves room for: up to 63 frames more than wanted. `sink` gets the first
-    /// frame of each word and the frames taken from it, one bit each.
+    /// Each time uses the word of the smallest, then lowest free block, and allocates all its free frames that `most`
+    /// permits: up to 63 more than wanted. `sink` gets the word's first frame and the frames allocated from it, one
+    /// bit each.
     #[inline]
     pub(crate) fn alloc_pages(
         &self,
@@ -166,8 +163,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         taken
     }
 
-    /// Frees the block of `order` at `frame` and merges it. Refused, with `false` and no change,
-    /// when one of its frames is free or it is no aligned block within the span.
+    /// Frees the block of `order` at `frame` and merges it. Returns `false` and frees nothing if one of its frames is
+    /// free or it is not an aligned block within the span.
     #[inline]
     #[must_use]
     pub(crate) fn free(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
@@ -179,8 +176,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         given
     }
 
-    /// Frees frames of the word of 64 that starts at `first`, one per bit of `frames`, and merges
-    /// them. Refused, with `false` and no change, when one of them is free or outside the span.
+    /// Frees frames of the word of 64 that starts at `first`, one per bit of `frames`, and merges them. Returns
+    /// `false` and frees nothing if one of them is free or outside the span.
     #[inline]
     #[must_use]
     pub(crate) fn free_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
@@ -201,36 +198,36 @@ impl<'m, P: Platform> Buddy<'m, P> {
         given
     }
 
-    /// The view of the buddy of `shape` in `cells`.
+    /// Creates the view of the buddy of `shape` in `cells`.
     #[inline]
     pub(crate) fn new(counts: &'m BuddyCounts<P>, cells: &'m [P::U64], shape: &'m BuddyShape) -> Self {
         Self { counts, cells: &cells[..shape.cells()], shape }
     }
 
-    /// The layout.
+    /// Returns the layout.
     #[inline]
     const fn shape(&self) -> &'m BuddyShape {
         self.shape
     }
 
-    /// Free frames.
+    /// Returns the number of free frames.
     #[inline]
     pub(crate) fn free_pages(&self) -> u64 {
         self.counts.free_pages.load(Relaxed)
     }
 
-    /// Bit per order of which there are maximal free blocks.
+    /// Returns one bit per order, set if there are maximal free blocks of the order.
     #[inline]
     fn orders(&self) -> u64 {
         self.counts.orders.load(Relaxed)
     }
 
-    /// Takes the lowest part, of `order`, out of the lowest maximal free block of order `from`, the
-    /// smallest of `orders` that is large enough. Gives its first frame.
+    /// Splits the lowest maximal free block of order `from`, the smallest of `orders` that is large enough, and
+    /// allocates its lowest part of order `order`. Returns the first frame.
     #[inline]
     fn carve(&self, from: u32, order: u32, orders: u64) -> u32 {
         let ended = self.lose(from);
-        // Of the orders between there was no block: what remains of this one are the first.
+        // There was no block of the orders between: the rest of this block supplies the first of each.
         let gained = ones(from.into()) & !ones(order.into());
         self.set_orders((orders | gained) & !ended);
         match self.shape.place_of(from).0 {
@@ -248,8 +245,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Splits a block in a chunk whose word holds `bits`, from `orders.end` down to `orders.start`, and
-    /// takes the lowest part.
+    /// Splits a block from `orders.end` down to `orders.start` in a chunk whose word holds `bits`; allocates the
+    /// lowest part.
     #[inline]
     fn split_in_chunk(&self, chunk: usize, bits: u64, bit: u32, orders: Range<u32>) -> u32 {
         let start = orders.start.max(WORD_BITS_LOG2);
@@ -264,7 +261,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (word * WORD_BITS) as u32 // fits: frames are below 2^32
     }
 
-    /// The same for the lowest block of whole chunks of order `orders.end`.
+    /// Splits the lowest block of order `orders.end`, which consists of whole chunks, in the same way.
     #[cold]
     fn split_chunks(&self, orders: Range<u32>) -> u32 {
         const BASE: u32 = 2 * WORD_BITS_LOG2;
@@ -284,8 +281,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (chunk << BASE) as u32
     }
 
-    /// Takes at most `free_slots` frames, at least one, of the first word of the smallest, lowest free
-    /// block, where there are blocks of `orders`. Gives the word and the frames.
+    /// Allocates at most `free_slots` frames, at least one, of the first word of the smallest, lowest free block,
+    /// given that there are blocks of `orders`. Returns the word and the frames.
     #[inline]
     fn alloc_word(&self, orders: u64, free_slots: u32) -> (usize, u64) {
         let from = orders.trailing_zeros();
@@ -303,7 +300,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (word, frames)
     }
 
-    /// Frees a block within the span, of which nothing may be free.
+    /// Frees a block within the span unless some of it is free; returns whether it did.
     #[inline]
     fn free_block(&self, frame: u32, order: u32) -> bool {
         match self.shape.place_of(order).0 {
@@ -313,7 +310,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// [`Self::free_block`] of an order of level 0.
+    /// Does the work of [`Self::free_block`] for an order of level 0.
     #[inline]
     fn free_in_word(&self, frame: u32, order: u32) -> bool {
         let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
@@ -335,7 +332,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// [`Self::free_block`] of one word of 64.
+    /// Does the work of [`Self::free_block`] for one word of 64.
     #[inline]
     fn free_whole(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
@@ -345,7 +342,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         used
     }
 
-    /// [`Self::free_block`] of an order of level 1.
+    /// Does the work of [`Self::free_block`] for an order of level 1.
     #[inline]
     fn free_in_chunk(&self, frame: u32, order: u32) -> bool {
         let first = frame as usize / WORD_BITS;
@@ -368,8 +365,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Frees the block of `order`, an order of level 1, that begins with word `first`: it merges
-    /// within its chunk and beyond.
+    /// Frees the block of `order`, an order of level 1, that begins with word `first`; merges it within its chunk
+    /// and beyond.
     #[inline]
     fn merge_units(&self, first: usize, order: u32) {
         let (chunk, bit) = (first / WORD_BITS, (first % WORD_BITS) as u32);
@@ -388,8 +385,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Merges a run, of an order of the level whose units have order `base`, with its buddies in a
-    /// word that holds `bits`, as far as that goes.
+    /// Merges a run with its buddies, as far as possible, in a word that holds `bits`; `run.base` is the order of its
+    /// units.
     #[inline]
     fn absorb(&self, bits: u64, run: Run) -> Run {
         let mut run = run;
@@ -407,7 +404,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         run
     }
 
-    /// [`Self::free_block`] of an order of level 2.
+    /// Does the work of [`Self::free_block`] for an order of level 2.
     #[cold]
     fn free_chunks(&self, frame: u32, order: u32) -> bool {
         let chunk = frame as usize >> (2 * WORD_BITS_LOG2);
@@ -422,7 +419,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Frees a run of whole chunks, from `chunk` on.
+    /// Frees a run of whole chunks that starts at `chunk`.
     #[cold]
     fn merge_chunks(&self, chunk: usize, run: Run) {
         const BASE: u32 = 2 * WORD_BITS_LOG2;
@@ -430,7 +427,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         let bits = self.word(2, word).load(Relaxed);
         let merged = self.absorb(bits, Run { bit, base: BASE, ..run });
         for order in run.order..merged.order {
-            // The buddy that was absorbed at this order.
+            // The buddy that was merged at this order.
             let start = bit as usize >> (order - BASE) << (order - BASE);
             self.index(order).clear(word * WORD_BITS + (start ^ 1 << (order - BASE)));
         }
@@ -440,7 +437,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.index(merged.order).set(word * WORD_BITS + merged.bit as usize);
     }
 
-    /// Frees some frames of a word, of which none may be free.
+    /// Frees some frames of a word unless one of them is free; returns whether it did.
     fn free_some(&self, word: usize, frames: u64) -> bool {
         let bits = self.word(0, word).load(Relaxed);
         if bits & frames != 0 || (bits == 0 && self.is_covered(0, word)) {
@@ -455,7 +452,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Sets the bits of a stretch, of which nothing is free, in a word that holds `bits`.
+    /// Sets the bits of a stretch, none of which is free, in a word that holds `bits`.
     fn insert(&self, stretch: Stretch, bits: u64) {
         let Stretch { mut level, mut word, mask } = stretch;
         let (mut before, mut after) = (bits, bits | mask);
@@ -469,7 +466,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.change(level, word, before, after);
     }
 
-    /// Clears the bits of a stretch that is all free, splitting the block that covers it, if any.
+    /// Clears the bits of a stretch that is entirely free, splitting the block that covers it, if any.
     fn remove(&self, stretch: Stretch) {
         let Stretch { level, word, mask } = stretch;
         if self.is_covered(level, word) {
@@ -482,7 +479,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Whether the word is free as part of a unit of a higher level, or open.
+    /// Whether the word is free as part of a unit of a higher level or of the active block.
     #[inline]
     fn is_covered(&self, level: usize, word: usize) -> bool {
         let (mut above, mut unit) = (level + 1, word);
@@ -502,7 +499,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.counts.free_pages.store(self.free_pages().wrapping_add(change), Relaxed);
     }
 
-    /// Cell of word `word` of level `level`.
+    /// Returns the cell of word `word` of level `level`.
     #[inline]
     fn word(&self, level: usize, word: usize) -> &'m P::U64 {
         match level {
@@ -512,7 +509,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Index of the chunks with maximal free blocks of `order`.
+    /// Returns the index of the chunks with maximal free blocks of `order`.
     #[inline]
     fn index(&self, order: u32) -> FindFirst<'m, P> {
         FindFirst::new(self.cells, &self.shape.index, order as usize)

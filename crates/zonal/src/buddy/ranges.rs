@@ -1,6 +1,6 @@
-//! Operations of the buddy on ranges: start-up, memory coming and going, looking at free blocks.
+//! Operations of the buddy on ranges: start-up, memory that goes online or offline, and counts of free frames.
 //!
-//! Neighbours: `buddy.rs` has the vocabulary, the invariants and the single-block operations.
+//! Neighbours: `buddy/mod.rs` has the terms, the invariants and the single-block operations.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,15 +10,15 @@ use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 
-/// Frames of a chunk: what one word of level 1 stands for.
+/// Frames of a chunk, which one word of level 1 represents.
 const CHUNK_FRAMES: u64 = (WORD_BITS * WORD_BITS) as u64;
 
 impl<P: Platform> Buddy<'_, P> {
-    /// Frees `count` frames from `first`. Refused, with `false` and no change, when one of them is
-    /// free. An aligned range costs little more than one write a chunk.
+    /// Frees `count` frames from `first`; returns `false` and frees nothing if one of them is free.
     ///
-    /// # Panics
-    /// When the range is not within the span.
+    /// An aligned range costs little more than one write per chunk.
+    ///
+    /// Panics if the range is not within the span.
     #[must_use]
     pub(crate) fn add_range(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
@@ -39,7 +39,7 @@ impl<P: Platform> Buddy<'_, P> {
         true
     }
 
-    /// Sets the bits of `start..end`, of which nothing is free.
+    /// Sets the bits of `start..end`, none of which is free.
     fn add_pieces(&self, start: u64, end: u64) {
         for stretch in self.shape().stretches(start, end) {
             let bits = self.word(stretch.level, stretch.word).load(Relaxed);
@@ -47,10 +47,9 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Takes all of `count` frames from `first`, or, with `false`, nothing when one is not free.
+    /// Allocates `count` frames from `first`; returns `false` and allocates nothing if one of them is not free.
     ///
-    /// # Panics
-    /// When the range is not within the span.
+    /// Panics if the range is not within the span.
     #[must_use]
     pub(crate) fn alloc_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
@@ -65,10 +64,9 @@ impl<P: Platform> Buddy<'_, P> {
         true
     }
 
-    /// Free frames among `count` frames from `first`.
+    /// Returns the number of free frames among `count` frames from `first`.
     ///
-    /// # Panics
-    /// When the range is not within the span.
+    /// Panics if the range is not within the span.
     pub(crate) fn count_free(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> u64 {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         assert!(end <= self.shape().frames());
@@ -77,7 +75,7 @@ impl<P: Platform> Buddy<'_, P> {
         levels.map(|level| self.count_level(level, start, end)).sum()
     }
 
-    /// Frames of `start..end` that the bits of `level` stand for.
+    /// Returns the number of frames of `start..end` that the bits of `level` represent.
     fn count_level(&self, level: usize, start: u64, end: u64) -> u64 {
         let shift = WORD_BITS_LOG2 * level as u32;
         let word_frames_log2 = shift + WORD_BITS_LOG2;
@@ -91,7 +89,7 @@ impl<P: Platform> Buddy<'_, P> {
         let (from, to) =
             (start.max(base) - base, end.saturating_sub(base).min(1 << (shift + WORD_BITS_LOG2)));
         let bits = self.word(level, word).load(Relaxed);
-        // Frames before `frame` of the word: whole units, and a part of the unit `frame` is in.
+        // Free frames before `frame` in the word: whole units, and the part of the unit that contains `frame`.
         let before = |frame: u64| {
             let unit = frame >> shift;
             let whole = u64::from((bits & ones(unit)).count_ones()) << shift;
@@ -105,7 +103,7 @@ impl<P: Platform> Buddy<'_, P> {
         before(to) - before(from)
     }
 
-    /// Whether one of `count` frames from `first` is free. Whole chunks cost little where nothing is.
+    /// Whether one of `count` frames from `first` is free. Whole chunks in which nothing is free cost little.
     fn any_free(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         let mut chunks = start / CHUNK_FRAMES..end.div_ceil(CHUNK_FRAMES);
@@ -118,7 +116,7 @@ impl<P: Platform> Buddy<'_, P> {
         })
     }
 
-    /// Whether all of a stretch is free. Free units are never in pieces: they have merged.
+    /// Whether a stretch is entirely free. A free unit is never stored in pieces, because its pieces have merged.
     fn is_stretch_free(&self, stretch: Stretch) -> bool {
         let bits = self.word(stretch.level, stretch.word).load(Relaxed);
         bits & stretch.mask == stretch.mask || self.is_covered(stretch.level, stretch.word)

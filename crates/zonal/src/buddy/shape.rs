@@ -1,23 +1,23 @@
-//! How the cells of a buddy are laid out, and which bits stand for which frames.
+//! The layout of the cells of a buddy, and which bits represent which frames.
 //!
-//! Vocabulary: *level* `l` has one bit per unit of `64^l` frames; a *stretch* is some units of one
-//! word of one level; a *chunk* is 64 words of level 0, or one of level 1: 4096 frames. Neighbours:
-//! `buddy.rs` works on these cells; `regions.rs` has several of them.
+//! *Level* `l` has one bit per unit of `64^l` frames. A *stretch* is a set of units in one word of one level. A
+//! *chunk* is 64 words of level 0, or one word of level 1: 4096 frames. Neighbours: `buddy/mod.rs` operates on these
+//! cells; `zone/free_areas.rs` has several buddies per zone.
 
 use crate::buddy::find_first::FindFirstShape;
 use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::machine::ZONE_FRAMES_MAX;
 use crate::units::Order;
 
-/// Most levels: orders up to 6, 12 and 18.
+/// Largest number of levels: orders up to 6, 12 and 18.
 pub(super) const LEVELS_MAX: usize = 3;
-/// Cells of a cache line: each part starts on one if the first cell does.
+/// Cells in a cache line: each part starts on a cache line if the first cell does.
 pub(super) const LINE_CELLS: usize = 8;
 
-/// Layout of the cells of one buddy:
-/// - an index over chunks, a column per order; where there is a level 2, its words are the column
-///   after these, for a word of level 2 is 64 chunks;
-/// - the words of level 1, where there is one;
+/// Layout of the cells of one buddy, in this order:
+/// - an index over chunks, with one column per order; if there is a level 2, its words are the column after these,
+///   because a word of level 2 represents 64 chunks;
+/// - the words of level 1, which have cells even if that level is not used;
 /// - a line for each chunk: for each order of level 0, which words have a block of it;
 /// - the words of level 0.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct BuddyShape {
     max_order: Order,
     top: usize,
     pub(super) index: FindFirstShape,
-    /// First word of level 1, line and word of level 0.
+    /// Cell index of the first word of level 1, of the first line, and of the first word of level 0.
     pub(super) middle_at: usize,
     pub(super) lines_at: usize,
     pub(super) words_at: usize,
@@ -34,7 +34,7 @@ pub(crate) struct BuddyShape {
 }
 
 impl BuddyShape {
-    /// Layout for `frames` frames, at most [`ZONE_FRAMES_MAX`], in blocks up to `max_order`.
+    /// Computes the layout for `frames` frames, at most [`ZONE_FRAMES_MAX`], in blocks up to `max_order`.
     pub(crate) fn new(frames: u64, max_order: Order) -> Self {
         assert!(frames <= ZONE_FRAMES_MAX);
         let order = u32::from(max_order.get());
@@ -52,35 +52,35 @@ impl BuddyShape {
         Self { frames, max_order, top, index, middle_at, lines_at, words_at, cells }
     }
 
-    /// Cells needed in all.
+    /// Returns the total number of cells.
     pub(crate) const fn cells(&self) -> usize {
         self.cells
     }
 
-    /// Frames the buddy spans, holes included.
+    /// Returns the number of frames that the buddy spans, including holes.
     pub(super) const fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// The largest order of a block.
+    /// Returns the largest order of a block.
     pub(super) const fn max_order(&self) -> Order {
         self.max_order
     }
 
-    /// The highest level there is.
+    /// Returns the highest level.
     #[inline]
     pub(super) const fn top(&self) -> usize {
         self.top
     }
 
-    /// Words of a level, with those of units that are not whole.
+    /// Returns the number of words of a level, including partial units.
     pub(super) const fn words(&self, level: usize) -> usize {
         let frames_log2 = WORD_BITS_LOG2 as usize * (level + 1);
         let words = (self.frames as usize).div_ceil(1 << frames_log2);
         if words == 0 { 1 } else { words }
     }
 
-    /// The largest order that a level keeps, counted from one unit of it.
+    /// Returns the largest order stored at a level, relative to one unit of the level.
     #[inline]
     pub(super) const fn last(&self, level: usize) -> u32 {
         if level == self.top {
@@ -90,7 +90,7 @@ impl BuddyShape {
         }
     }
 
-    /// The level that keeps blocks of `order`, and `order` counted from one unit of it.
+    /// Returns the level that stores blocks of `order`, and `order` relative to one unit of the level.
     #[inline]
     pub(super) fn place_of(&self, order: u32) -> (usize, u32) {
         let level = ((order / WORD_BITS_LOG2) as usize).min(self.top);
@@ -105,7 +105,7 @@ impl BuddyShape {
         order <= self.max_order && within && u64::from(frame) & (length - 1) == 0
     }
 
-    /// Frames `start..end`, which are within the span, as few stretches.
+    /// Returns the frames `start..end`, which must be within the span, as a minimal sequence of stretches.
     pub(super) fn stretches(&self, start: u64, end: u64) -> impl Iterator<Item = Stretch> + use<> {
         let mut at = start;
         assert!(end <= self.frames, "frames {at}..{end} of {}", self.frames);
@@ -120,25 +120,25 @@ impl BuddyShape {
     }
 }
 
-/// Some units of one word of one level.
+/// A set of units in one word of one level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
-    /// The level.
+    /// Level of the units.
     pub(super) level: usize,
-    /// The word.
+    /// Word of the level.
     pub(super) word: usize,
-    /// The units, one bit each.
+    /// Units, one bit each.
     pub(super) mask: u64,
 }
 
 impl Stretch {
-    /// Number of frames.
+    /// Returns the number of frames.
     #[inline]
     pub(super) const fn frames(&self) -> u64 {
         (self.mask.count_ones() as u64) << (WORD_BITS_LOG2 as usize * self.level)
     }
 
-    /// The longest stretch from `at` up to `end`, in units as large as both allow.
+    /// Returns the longest stretch from `at` up to `end`, in units as large as both allow.
     fn longest(at: u64, end: u64, top: usize) -> Self {
         let (mut level, mut shift) = (0, 0);
         while level < top {

@@ -1,4 +1,4 @@
-//! The buddy against a naive one made of sets: random histories, and every state of small zones.
+//! Compares the buddy with a naive one made of sets: random histories, and every state of small zones.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::{BTreeSet, HashSet};
@@ -39,7 +39,7 @@ impl Naive {
         }
     }
 
-    /// Splits `block` until only the block of `order` at `frame` is out of the sets.
+    /// Splits `block` until only the block of `order` at `frame` is missing from the sets.
     fn carve(&mut self, block: u64, mut from: usize, frame: u64, order: usize) {
         let mut start = block;
         assert!(self.blocks[from].remove(&start));
@@ -83,14 +83,14 @@ impl Naive {
         self.blocks.iter().enumerate().map(|(k, set)| (set.len() as u64) << k).sum()
     }
 
-    /// Free frames of the word of 64 that the next bulk take empties, smallest block's order first.
+    /// Returns the word of 64 that the next bulk allocation uses, and its free frames.
     fn next_word(&self) -> Option<(u64, u64)> {
         let word = self.smallest(0)?.0 / 64 * 64;
         let free = (0..64).filter(|&bit| word + bit < self.frames && self.is_free(word + bit));
         Some((word, free.map(|bit| 1 << bit).sum()))
     }
 
-    /// The `count` frames of `mask` at `word` that lie in the smallest blocks, lowest first.
+    /// Returns the `count` frames of `mask` at `word` that lie in the smallest blocks, lowest first.
     fn choose(&self, word: u64, mask: u64, count: u32) -> u64 {
         let mut frames: Vec<u64> = (0..64).filter(|&bit| mask >> bit & 1 == 1).collect();
         frames.sort_by_key(|&bit| (self.covering(word + bit).unwrap().1, bit));
@@ -116,11 +116,11 @@ impl Zone {
     }
 }
 
-/// A zone and its model going through the same history.
+/// A zone and its model with the same history.
 struct Pair {
     zone: Zone,
     naive: Naive,
-    /// Blocks handed out: first frame and order.
+    /// Allocated blocks: first frame and order.
     taken: Vec<(u64, u8)>,
     random: Random,
     max_order: u8,
@@ -140,7 +140,7 @@ impl Pair {
         self.random.below(self.naive.frames)
     }
 
-    /// A range that is now short, now long, now aligned.
+    /// Returns a range that may be short, long or aligned.
     fn a_range(&mut self) -> (u64, u64) {
         let start = self.a_frame();
         let bits = self.random.below(1 + u64::from(self.frames().ilog2()));
@@ -181,7 +181,8 @@ impl Pair {
         self.naive.give(frame, block_order.into());
     }
 
-    /// A block of any order anywhere: accepted iff nothing of it is free and nobody has it.
+    /// Frees a block of any order anywhere that overlaps free frames or the end of the zone, which must be
+    /// refused.
     fn give_anything(&mut self) {
         let block_order = self.random.below(u64::from(self.max_order) + 1) as u8;
         let frame = self.a_frame() >> block_order << block_order;
@@ -208,7 +209,7 @@ impl Pair {
             let Some((word, mask)) = self.naive.next_word() else { break };
             let mut next = (word, self.naive.choose(word, mask, most - expected));
             if mask == !0 {
-                // Of whole words, one that is open may come first.
+                // Of whole words, one of the active block may come first.
                 let &(word, _) = left.clone().next().unwrap();
                 assert!((0..64).all(|bit| self.naive.is_free(word + bit)), "{word} is not whole");
                 next.0 = word;
@@ -224,7 +225,7 @@ impl Pair {
         assert_eq!((taken, left.next()), (expected, None));
     }
 
-    /// Gives back all single frames of one word, or some of them.
+    /// Frees all allocated single frames of one word, or some of them.
     fn free_word(&mut self) {
         let Some(&(frame, _)) = self.taken.iter().find(|block| block.1 == 0) else { return };
         let (word, some) = (frame / 64 * 64, self.random.bits() | self.random.bits());
@@ -277,7 +278,7 @@ impl Pair {
         }
     }
 
-    /// As many are free as the model says, so these are all.
+    /// Checks that the model's free blocks are free; the counts are equal, so there are no others.
     fn check_blocks(&self) {
         let held = Held::wait(&self.zone.lock);
         for (k, set) in self.naive.blocks.iter().enumerate() {
@@ -301,7 +302,7 @@ impl Pair {
 
 fn run_history(frames: u64, max_order: u8, seed: u64, steps: u32) {
     let mut pair = Pair::new(frames, max_order, seed);
-    // Holes at odd places, and both long and short pieces of memory.
+    // Holes at odd positions, and both long and short pieces of memory.
     let hole = (frames / 3) | 1;
     pair.add_range(0, hole);
     pair.add_range(hole + frames / 50 + 1, frames - hole - frames / 50 - 1);
@@ -311,7 +312,7 @@ fn run_history(frames: u64, max_order: u8, seed: u64, steps: u32) {
     pair.check();
     for step in 0..steps {
         pair.step();
-        // Not after each: looking at everything settles what is open.
+        // Not after each step: the check settles the active block.
         if pair.random.below(4) == 0 {
             pair.check();
         }
@@ -385,7 +386,7 @@ fn every_state_of_a_16_frame_zone() {
     let load = |state: &[u64]| all().zip(state).for_each(|(cell, &value)| cell.store(value, Relaxed));
     let save = || all().map(|cell| cell.load(Relaxed)).collect::<Vec<u64>>();
     assert!(buddy.add_range(&held, 0, 16));
-    // Which blocks are handed out, as 5 bits a frame: 0, or order + 1 of the block that begins there.
+    // The allocated blocks, as 5 bits per frame: 0, or order + 1 of the block that begins there.
     let (start, word_at) = (save(), zone.shape.words_at);
     let (mut seen, mut todo) = (HashSet::from([0_u128]), Vec::from([(0_u128, start)]));
     while let Some((taken, cells)) = todo.pop() {
@@ -414,11 +415,12 @@ fn every_state_of_a_16_frame_zone() {
             }
         }
     }
-    // A block is handed out whole, or is free, or is two such halves: s(0) = 2, s(k) = 1 + s(k - 1)^2.
+    // A block is allocated as a whole, or free, or consists of two such halves: s(0) = 2, s(k) = 1 + s(k - 1)^2.
     assert_eq!(seen.len(), 1 + 677 * 677);
 }
 
-/// Where a block of order `k` comes from when `free` are the free frames of 16, by definition.
+/// Returns the frame at which a block of order `k` is allocated, by definition, if `free` are the free frames of
+/// 16.
 fn lowest_best_fit(free: u16, k: u8) -> Option<u32> {
     let is_run = |start: u32, order: u8| {
         let mask = (((1_u32 << (1 << order)) - 1) << start) as u16;
@@ -449,7 +451,7 @@ fn a_terabyte_costs_no_writes_at_level_0() {
 
 #[test]
 fn the_largest_zone_reaches_its_last_frame() {
-    // Not a number of cells to fill in a test: the last words of the layout, at their places.
+    // There are too many cells to fill in a test: check the last words of the layout and their positions.
     let last = (ZONE_FRAMES_MAX - 1) as u32;
     let shape = BuddyShape::new(ZONE_FRAMES_MAX, order(18));
     assert!(shape.has_block(last, order(0)) && !shape.has_block(last, order(1)));

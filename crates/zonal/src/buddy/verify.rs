@@ -1,6 +1,7 @@
-//! The full walk over a buddy: everything recomputed from the bits and compared.
+//! The full check of a buddy: recomputes everything from the bits and compares.
 //!
-//! Neighbours: `buddy.rs` states the invariants that are checked here; `verify.rs` calls it.
+//! Neighbours: `buddy/mod.rs` states the invariants that are checked here; `admin/verify.rs` calls it through
+//! `zone/free_areas.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,59 +11,59 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_ORDER_LIMIT, Order};
 
-/// What is wrong with a buddy.
+/// An invariant that a buddy violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BuddyFault {
-    /// A word below the top level is full and has not become a bit one level up.
+    /// A full word below the top level that has not become a bit one level up.
     Unmerged {
-        /// Its level.
+        /// Level of the word.
         level: usize,
-        /// The word.
+        /// Index of the word.
         word: usize,
     },
-    /// A covered word is not 0: some frame is free twice.
+    /// A covered word that is not 0: some frame is free twice.
     FreeTwice {
-        /// Its level.
+        /// Level of the word.
         level: usize,
-        /// The word.
+        /// Index of the word.
         word: usize,
     },
-    /// Bits beyond the last frame are set.
+    /// Set bits beyond the last frame.
     BeyondEnd {
-        /// Their level.
+        /// Level of the bits.
         level: usize,
     },
-    /// An index misses a word.
+    /// An index that misses a word.
     Index {
         /// Order of the index.
         order: u32,
-        /// The word.
+        /// Index of the word.
         word: usize,
     },
-    /// The summaries of an index disagree with it.
+    /// An index whose summaries disagree with it.
     IndexSummary {
         /// Order of the index.
         order: u32,
     },
-    /// The number of free blocks of an order is wrong.
+    /// A wrong number of free blocks of an order.
     FreeBlocks {
-        /// The order.
+        /// Order of the blocks.
         order: Order,
-        /// As the bits say.
+        /// Number recomputed from the bits.
         counted: u64,
-        /// As kept.
+        /// Number stored.
         kept: u64,
     },
-    /// The number of free frames is wrong.
+    /// A wrong number of free frames.
     FreePages {
-        /// As the bits say.
+        /// Number recomputed from the bits.
         counted: u64,
-        /// As kept.
+        /// Number stored.
         kept: u64,
     },
-    /// The bit per order with free blocks is wrong for an order.
+    /// Wrong bits in the set of orders that have free blocks.
     Orders {
-        /// The bits.
+        /// Bits stored.
         kept: u64,
     },
 }
@@ -72,15 +73,14 @@ type Counts = [u64; MAX_ORDER_LIMIT as usize + 1];
 impl<P: Platform> Buddy<'_, P> {
     /// Checks all invariants.
     ///
-    /// # Errors
-    /// The first that does not hold.
+    /// Returns the first violation found.
     pub(crate) fn verify(&self, _held: &Held<'_, P::Lock>) -> Result<(), BuddyFault> {
         self.settle();
         let mut counts: Counts = Counts::default();
         let mut bits_of_level = self.shape().frames() as usize;
         for level in 0..=self.shape().top() {
             self.verify_level(level, bits_of_level, &mut counts)?;
-            bits_of_level /= WORD_BITS; // units that are not whole are never free
+            bits_of_level /= WORD_BITS; // partial units are never free
         }
         self.verify_counts(&counts)
     }
@@ -91,7 +91,7 @@ impl<P: Platform> Buddy<'_, P> {
         for word in 0..self.shape().words(level) {
             let held = self.word(level, word).load(Relaxed);
             if held == 0 && level < 2 {
-                continue; // nothing is free, and an index may say more than there is
+                continue; // nothing is free, and an index may have stale bits
             }
             if held == !0 && level < self.shape().top() {
                 return Err(BuddyFault::Unmerged { level, word });
@@ -116,7 +116,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Whether the index has a word with maximal blocks at `heads` as it should.
+    /// Whether the index correctly represents a word with maximal blocks at `heads`.
     fn is_indexed(&self, level: usize, word: usize, order: u32, heads: u64) -> bool {
         let bit = |cell: &P::U64| cell.load(Relaxed) >> (word % WORD_BITS) & 1 == 1;
         match level {
@@ -126,7 +126,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Whether what sums up the index of an order agrees with it.
+    /// Whether the summaries of the index of an order agree with it.
     fn is_summed_up(&self, level: usize, order: u32) -> bool {
         let lines_agree = level > 0
             || (0..self.shape().words(1)).all(|chunk| {

@@ -1,16 +1,16 @@
-//! Frames on their way to or from a zone's free frames: a few words of 64 with a bit a frame.
+//! A batch of frames that moves to or from a zone's free areas: a few words of 64 with one bit per frame.
 //!
-//! What a batch holds is put together, and taken apart, outside every lock. Neighbours: `refill.rs`
-//! fills and empties it, `regions.rs` moves it.
+//! A batch is assembled and taken apart outside every lock. Neighbours: `pageset/refill.rs` and `pageset/drain.rs`
+//! fill and empty it, `zone/free_areas.rs` moves its frames.
 
-/// Most frames or blocks moved under one acquisition of a lock, and so most words.
+/// Most frames or blocks moved under one acquisition of a lock, and so most words in a batch.
 pub(crate) const BATCH_MAX: usize = 64;
 
-/// Runs of frames within words of 64.
+/// A list of words of 64 frames, each with the frames of the word that are in the batch.
 pub(crate) struct WordBatch {
     words: [(u32, u64); BATCH_MAX],
     len: usize,
-    /// By the low bits of a word's number: where such a word may be.
+    /// Hint by the low bits of a word's number: the index at which such a word may be.
     places: [u8; 2 * BATCH_MAX],
 }
 
@@ -26,11 +26,11 @@ impl WordBatch {
         self.len += 1;
     }
 
-    /// Adds frames one by one; gives how many were there already.
+    /// Adds frames one by one; returns how many were already there.
     #[inline]
     pub(crate) fn add(&mut self, frames: impl Iterator<Item = u32>) -> u32 {
         let (mut first, mut run, mut twice) = (0, 0, 0);
-        // Neighbours often come one after the other: they are put together first.
+        // Frames of one word often come consecutively: combine them first.
         for frame in frames {
             let (of, bit) = (frame & !63, 1_u64 << (frame & 63));
             if of != first {
@@ -43,7 +43,8 @@ impl WordBatch {
         twice + self.merge(first, run)
     }
 
-    /// Adds frames of a word, to that word if it is known to be here; gives how many it has already.
+    /// Adds frames of a word, merging them into the word if the hint finds it; returns how many frames were
+    /// already there.
     #[inline]
     fn merge(&mut self, first: u32, run: u64) -> u32 {
         if run == 0 {
@@ -64,13 +65,13 @@ impl WordBatch {
         }
     }
 
-    /// The first frame of a word and the frames of it that are here.
+    /// Returns the first frame of a word and its frames that are in the batch.
     #[inline]
     pub(crate) const fn word(&self, at: usize) -> (u32, u64) {
         self.words[at]
     }
 
-    /// All words in the order they came.
+    /// Returns all words in the order in which they were added.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
         self.words[..self.len].iter().copied()
     }

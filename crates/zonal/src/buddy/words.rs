@@ -1,8 +1,8 @@
-//! Aligned blocks inside one 64-bit word, by bit tricks.
+//! Aligned blocks inside one 64-bit word, by bit manipulation.
 //!
-//! Vocabulary: a word has one bit per *unit*, set when the unit is free; an aligned run of `2^order`
-//! set bits is a *run* of that order, named by its lowest bit, the *head*; a run is *maximal* when
-//! it is not half of a run of the next order. Neighbours: `buddy.rs` keeps such words.
+//! A word has one bit per *unit*, set if the unit is free. An aligned run of `2^order` set bits is a *run* of that
+//! order, identified by its lowest bit, the *head*. A run is *maximal* if it is not half of a run of the next
+//! order. Neighbours: `buddy/mod.rs` stores such words.
 
 /// Binary logarithm of the bits in a word.
 pub(super) const WORD_BITS_LOG2: u32 = 6;
@@ -12,7 +12,7 @@ pub(super) const WORD_BITS: usize = 64;
 /// The lowest run of each order.
 pub(super) const RUNS: [u64; WORD_BITS_LOG2 as usize + 1] = [1, 0b11, 0xf, 0xff, 0xffff, 0xffff_ffff, !0];
 
-/// Where heads of each order can be.
+/// Positions that heads of each order can have.
 const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
     !0,
     0x5555_5555_5555_5555,
@@ -23,22 +23,22 @@ const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
     1,
 ];
 
-/// Heads of the runs one order above `order`, from the heads of the runs of `order` (at most 5).
+/// Returns the heads of the runs one order above `order`, from the heads of the runs of `order` (at most 5).
 #[inline]
 pub(super) const fn paired(heads: u64, order: u32) -> u64 {
     heads & (heads >> (1 << order)) & HEADS[order as usize + 1]
 }
 
-/// Those of `heads`, runs of `order`, that are in no run of `above`, heads of the next order.
+/// Returns those of `heads`, runs of `order`, that are in no run of the next order, whose heads are `above`.
 #[inline]
 pub(super) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
     heads & !(above | above << (1 << order))
 }
 
-/// Heads of the maximal runs of `order` in `word`, where runs end at order `last`.
+/// Returns the heads of the maximal runs of `order` in `word`, where the largest order of a run is `last`.
 #[inline]
 pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
-    // Written out like `for_each_change`, for constant shifts.
+    // Unrolled as in `for_each_change`, for constant shifts.
     let heads = match order {
         0 => word,
         1 => heads_of::<1>(word),
@@ -51,10 +51,10 @@ pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
     if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
 }
 
-/// Heads of the runs of `ORDER` in `word`.
+/// Returns the heads of the runs of `ORDER` in `word`.
 #[inline(always)]
 const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
-    // Of all runs of that length at first, aligned or not.
+    // At first the heads of all runs of that length, aligned or not.
     let mut heads = word;
     let mut below = 0;
     while below < ORDER {
@@ -64,11 +64,11 @@ const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
     heads & HEADS[ORDER as usize]
 }
 
-/// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ
-/// between two words: their heads in `before` and in `after`.
+/// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ between two words,
+/// with their heads only in `before` and only in `after`.
 #[inline]
 pub(super) fn for_each_change(before: u64, after: u64, last: u32, mut changed: impl FnMut(u32, u64, u64)) {
-    // Written out, so that all shifts are by constants: this is the innermost work of the buddy.
+    // Unrolled, so that all shifts are by constants: this is the hottest code of the buddy.
     let heads = &mut (before, after);
     let changed = &mut changed;
     let _ = compare::<0>(heads, last, changed)
@@ -80,8 +80,8 @@ pub(super) fn for_each_change(before: u64, after: u64, last: u32, mut changed: i
         && compare::<6>(heads, last, changed);
 }
 
-/// One order of [`for_each_change`]: `heads` are of `ORDER` before and of the next order after it.
-/// Whether larger orders can differ: heads depend only on heads one order below.
+/// Does one order of [`for_each_change`]: `heads` are of `ORDER` before the call and of the next order after it.
+/// Returns whether larger orders can differ: heads depend only on heads one order below.
 #[inline(always)]
 fn compare<const ORDER: u32>(
     heads: &mut (u64, u64),
@@ -101,18 +101,18 @@ fn compare<const ORDER: u32>(
     heads.0 != heads.1
 }
 
-/// The `count` lowest bits, all of them from 64 on.
+/// Returns a word with the `count` lowest bits set, all of them from 64 on.
 #[inline]
 pub(super) const fn ones(count: u64) -> u64 {
     if count >= WORD_BITS as u64 { !0 } else { (1 << count) - 1 }
 }
 
-/// The units of the runs of `order` that have these heads.
+/// Returns the units of the runs of `order` that have these heads.
 pub(super) const fn spread(heads: u64, order: u32) -> u64 {
-    heads.wrapping_mul(ones(1 << order)) // runs are disjoint: nothing carries
+    heads.wrapping_mul(ones(1 << order)) // runs are disjoint, so nothing carries
 }
 
-/// Set bits of a word that often is full, or has one.
+/// Returns the number of set bits of a word that often is full or has a single one.
 #[inline]
 pub(super) const fn count_of(word: u64) -> u32 {
     match word {
@@ -123,8 +123,8 @@ pub(super) const fn count_of(word: u64) -> u32 {
     }
 }
 
-/// Set bits of `after` less those of `before`, wrapping. Most often they differ in one bit, and
-/// processors without an instruction to count bits are common targets.
+/// Returns the number of set bits of `after` minus that of `before`, wrapping. Most often they differ in one bit,
+/// and processors without an instruction to count bits are common targets.
 #[inline]
 pub(super) const fn count_difference(before: u64, after: u64) -> u64 {
     let different = before ^ after;
@@ -134,7 +134,7 @@ pub(super) const fn count_difference(before: u64, after: u64) -> u64 {
     (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64)
 }
 
-/// The `count` lowest set bits of `word`, or all if there are fewer.
+/// Returns the `count` lowest set bits of `word`, or all if there are fewer.
 pub(super) const fn lowest_set(word: u64, count: u32) -> u64 {
     let mut rest = word;
     let mut left = count;
@@ -145,7 +145,7 @@ pub(super) const fn lowest_set(word: u64, count: u32) -> u64 {
     word & !rest
 }
 
-/// `count` set bits of `word`, out of the smallest maximal runs, lowest first; all if fewer.
+/// Returns `count` set bits of `word` from the smallest maximal runs, lowest first; all if there are fewer.
 pub(super) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
     let mut chosen = 0_u64;
     for order in 0..=last {

@@ -1,7 +1,7 @@
-//! What can go wrong, named so that the reader knows which frame, node or setting it was.
+//! Errors, which name the frame, node or setting at fault.
 //!
-//! Neighbours: `machine.rs` has the errors of a machine's description, `shortage.rs` what is told when memory
-//! ran out.
+//! Neighbours: `machine.rs` has the errors in a machine's description, `error/shortage.rs` the details of an
+//! out-of-memory error.
 
 mod shortage;
 
@@ -12,37 +12,37 @@ use crate::rules::stat_threshold::MAX_STAT_THRESHOLD;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
 pub use shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
 
-/// Why an allocation failed. Nothing was changed by it.
+/// Why an allocation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// No zone in reach had a block to give.
+    /// No eligible zone could serve the request.
     OutOfMemory(Shortage),
-    /// The order exceeds the allocator's largest.
+    /// An order larger than the allocator's largest.
     OrderTooLarge {
-        /// Order asked for.
+        /// Order requested.
         order: Order,
         /// Largest order.
         max: Order,
     },
-    /// The policy's nodes, within the allowed nodes, have no memory (any more).
+    /// A policy none of whose nodes, within the allowed nodes, has memory (any more).
     NoNodeInPolicy,
-    /// Zeroed frames were asked for, but the platform gives no access to frame contents.
+    /// A request for zeroed frames on a platform without access to frame contents.
     NoContents,
-    /// A bulk request was for blocks of this order, not for single frames.
+    /// A bulk request for blocks of this order instead of single frames.
     NotSingle(Order),
-    /// The caller has interrupted its own thread inside the allocator, and nothing could be had without waiting
-    /// for it: see [`Platform::is_reentered`](crate::Platform::is_reentered).
+    /// A request from a handler that interrupted its own thread inside the allocator, and that could not be served
+    /// without waiting for that thread: see [`Platform::is_reentered`](crate::Platform::is_reentered).
     Reentered,
 }
 
-/// Why a free was refused. The allocator is as exact after it as before.
+/// Why a free was refused. The accounting remains correct after a refused free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
-    /// The frame belongs to no zone, or to a hole of one.
+    /// A frame that belongs to no zone, or to a hole of one.
     NotManaged(Pfn),
-    /// The frame neither starts an allocated block nor lies in one: freed before, or never allocated.
+    /// A frame that is in no allocated block: it was freed before, or never allocated.
     NotAllocated(Pfn),
-    /// The frame lies inside an allocated block, which is freed by its first frame.
+    /// A frame inside an allocated block, which must be freed by its first frame.
     InsideBlock {
         /// The frame.
         frame: Pfn,
@@ -51,29 +51,29 @@ pub enum FreeError {
         /// Order of the block.
         order: Order,
     },
-    /// The block was allocated with another order.
+    /// A block that was allocated with another order.
     WrongOrder {
         /// First frame of the block.
         frame: Pfn,
-        /// Order it was allocated with.
+        /// Order that it was allocated with.
         allocated: Order,
-        /// Order given on free.
+        /// Order passed to the free.
         given: Order,
     },
-    /// The frame, or the block around it, waits in quarantine or is kept back because its poison was spoilt: it
-    /// was freed before.
+    /// A frame that is in quarantine, or whose block is in quarantine or retired because its poison was
+    /// overwritten: it was freed before.
     Quarantined(Pfn),
-    /// The caller has interrupted its own thread inside the allocator, and the frame could not be given back
-    /// without waiting for it. It is still allocated: free it later.
+    /// A free from a handler that interrupted its own thread inside the allocator, and that could not complete
+    /// without waiting for that thread. The frame is still allocated and must be freed later.
     Reentered(Pfn),
 }
 
 /// Why a bulk free stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeBulkError {
-    /// Frames freed before the one that was refused: its place in the list.
+    /// Number of frames freed before the one that was refused: the index of that frame in the list.
     pub freed: usize,
-    /// Why it was refused.
+    /// Why that frame was refused.
     pub error: FreeError,
 }
 
@@ -85,105 +85,105 @@ impl fmt::Display for FreeBulkError {
 
 impl core::error::Error for FreeBulkError {}
 
-/// Why a configuration, or a machine under it, cannot be used.
+/// Why a configuration, or a machine with that configuration, cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigError {
-    /// The machine's description is wrong.
+    /// An error in the machine's description.
     Topology(TopologyError),
-    /// Bytes of a frame must be a power of two of at least 4096.
+    /// A frame size that is not a power of two of at least 4096 bytes.
     PageBytes(u32),
-    /// The largest order must be 10..=18.
+    /// A largest order outside 10..=18.
     MaxOrder(Order),
-    /// A metadata buffer was not supplied, or was too small or misaligned.
+    /// A metadata buffer that was not supplied, or was too small or misaligned.
     Buffer {
         /// Bytes needed.
         needed: usize,
         /// Bytes supplied, after alignment to 64.
         supplied: usize,
     },
-    /// Poisoning, and zeroing every allocation, need a platform with access to frame contents.
+    /// Poisoning, or zeroing of every allocation, on a platform without access to frame contents.
     NoContents,
-    /// The platform cannot hold off other CPUs ([`OneCpu`](crate::platform::cpu_local::OneCpu)), but the machine has
-    /// this many.
+    /// A machine with this many CPUs on a platform that cannot interrupt other CPUs
+    /// ([`OneCpu`](crate::platform::cpu_local::OneCpu)).
     UnreachableCpus(usize),
-    /// A quarantine larger than 2^20 frames a zone.
+    /// A quarantine of more than 2^20 frames per zone.
     Quarantine(PageCount),
-    /// Percentages are 0..=100.
+    /// A percentage outside 0..=100.
     Percent(u8),
-    /// Modes of node reclaim are 0..=7.
+    /// A mode of node reclaim outside 0..=7.
     NodeReclaimMode(u32),
-    /// A fixed counter threshold must be 1..=125.
+    /// A fixed counter threshold outside 1..=125.
     CounterThreshold(u8),
-    /// Pagesets of a zone have too few slots for `PagesetTuning::DepthPublished`: the allocator was
-    /// made with another rule.
+    /// Pagesets with too few slots for `PagesetTuning::DepthPublished`, because the allocator was created with
+    /// another rule.
     PagesetSlots {
         /// Node of the zone.
         node: NodeId,
         /// Kind of the zone.
         kind: ZoneKind,
-        /// Slots for single frames of its smallest pageset.
+        /// Slots for single frames in the zone's smallest pageset.
         slots: PageCount,
         /// Slots needed.
         needed: PageCount,
     },
-    /// The minimum of free frames exceeds what all zones manage.
+    /// A minimum of free frames that exceeds the managed frames of all zones.
     MinFree {
-        /// Minimum asked for.
+        /// Minimum requested.
         min_free: PageCount,
         /// Frames managed.
         managed: PageCount,
     },
 }
 
-/// A zone and the frames that it spans, as errors name it.
+/// A zone and the frames that it spans, as shown in errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneSpan {
     /// Node of the zone.
     pub node: NodeId,
     /// Kind of the zone.
     pub kind: ZoneKind,
-    /// What it spans.
+    /// Frames that the zone spans.
     pub span: FrameRange,
 }
 
 /// Why a change of CPUs or memory at run time was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnlineError {
-    /// The machine has no such CPU.
+    /// A CPU that the machine does not have.
     UnknownCpu(CpuId),
-    /// The CPU is already in the state asked for.
+    /// A CPU that is already in the requested state.
     CpuUnchanged(CpuId),
-    /// The last CPU cannot go.
+    /// The last CPU online, which cannot go offline.
     LastCpu(CpuId),
-    /// The range is empty.
+    /// An empty range.
     EmptyRange(Pfn),
-    /// The range does not lie within the span of one zone.
+    /// A range that does not lie within the span of one zone.
     NotInOneZone {
         /// The range.
         range: FrameRange,
-        /// The last zone that begins at or before its first frame, if there is one.
+        /// Last zone that begins at or before the first frame of the range, if there is one.
         below: Option<ZoneSpan>,
-        /// The first zone that begins after its first frame, if there is one.
+        /// First zone that begins after the first frame of the range, if there is one.
         above: Option<ZoneSpan>,
     },
-    /// A frame of the range was never described as memory: it lies in a hole of the zone.
+    /// A frame of the range that was never described as memory: it lies in a hole of the zone.
     NeverDescribed {
-        /// The first such frame.
+        /// First such frame.
         frame: Pfn,
         /// The range.
         range: FrameRange,
         /// The zone.
         zone: ZoneSpan,
     },
-    /// A frame of the range is already online.
+    /// A frame of the range that is already online.
     AlreadyOnline(Pfn),
-    /// A frame of the range is not online.
+    /// A frame of the range that is not online.
     NotOnline(Pfn),
-    /// Frames of the range are still in use.
+    /// Frames of the range that are still in use.
     InUse {
         /// First frame of the range.
         start: Pfn,
-        /// How many are in use.
+        /// Number of frames in use.
         in_use: PageCount,
     },
 }
@@ -191,11 +191,11 @@ pub enum OnlineError {
 /// Why a policy was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyError {
-    /// None of the nodes named has memory.
+    /// A policy none of whose nodes has memory.
     NoMemory,
-    /// The node is not of this machine.
+    /// A node that the machine does not have.
     UnknownNode(NodeId),
-    /// All weights are zero.
+    /// Weights that are all zero.
     NoWeight,
 }
 
@@ -301,13 +301,13 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// A range as errors show it: first and last frame.
+/// A range as errors show it: its first and last frame.
 struct Frames<'a>(&'a FrameRange);
 
 impl fmt::Display for Frames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FrameRange { start, count } = *self.0;
-        // Ranges that are refused may end beyond the last number.
+        // Refused ranges may end beyond `u64::MAX`.
         match start.get().checked_add(count.get().saturating_sub(1)) {
             Some(last) => write!(f, "frames {start}-{last}"),
             None => write!(f, "{count} frames from frame {start}"),

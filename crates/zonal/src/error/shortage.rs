@@ -1,38 +1,39 @@
-//! What is told of a request that found no memory: why each zone did not serve it, and by how much.
+//! The details of an out-of-memory error: why each zone did not serve the request, and how many frames it was
+//! short of.
 //!
-//! A [`ZoneShortage`] is one zone's figures with a [`Verdict`], a [`Shortage`] is their sum, small enough to be
-//! part of an error. Neighbours: `alloc/shortage.rs` makes them.
+//! A [`ZoneShortage`] has one zone's figures and its [`Verdict`]; a [`Shortage`] sums up the zones and is small
+//! enough to be part of an error. Neighbours: `alloc/shortage.rs` creates them.
 
 use core::fmt;
 
 use crate::units::{NodeId, Order, PageCount, ZoneKind};
 
-/// The zones in reach of a failed request, summed up; `Allocator::shortage` lists them one by one.
+/// A summary of the zones eligible for a failed request; `Allocator::shortage` lists them one by one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage {
-    /// Order asked for.
+    /// Order requested.
     pub order: Order,
-    /// Node whose zonelist was walked.
+    /// Node whose zonelist was scanned.
     pub node: NodeId,
-    /// Zones the request may use.
+    /// Number of zones that the request may use.
     pub zones: u32,
-    /// Why they did not serve.
+    /// Number of zones by the reason why they did not serve the request.
     pub verdicts: VerdictCounts,
-    /// Order of the largest free block in them; `None` when no block is free.
+    /// Order of the largest free block in these zones; `None` if no block is free.
     pub largest: Option<Order>,
-    /// Free frames in them.
+    /// Free frames in these zones.
     pub free: PageCount,
-    /// Sum of their `watermarks.min`.
+    /// Sum of the zones' `watermarks.min`.
     pub min: PageCount,
-    /// Sum of their `watermarks.low`.
+    /// Sum of the zones' `watermarks.low`.
     pub low: PageCount,
-    /// Sum of their `watermarks.high`.
+    /// Sum of the zones' `watermarks.high`.
     pub high: PageCount,
-    /// Frames in their pagesets.
+    /// Frames in the zones' pagesets.
     pub in_pagesets: PageCount,
 }
 
-/// One zone in reach of a request, as an out-of-memory report shows it.
+/// One zone eligible for a request, as shown in an out-of-memory report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneShortage {
     /// Node of the zone.
@@ -41,7 +42,7 @@ pub struct ZoneShortage {
     pub kind: ZoneKind,
     /// Why the zone does not serve the request.
     pub verdict: Verdict,
-    /// Order of its largest free block; `None` when no block is free.
+    /// Order of the zone's largest free block; `None` if no block is free.
     pub largest: Option<Order>,
     /// Free frames.
     pub free: PageCount,
@@ -51,51 +52,51 @@ pub struct ZoneShortage {
     pub low: PageCount,
     /// `watermarks.high`.
     pub high: PageCount,
-    /// Lowmem reserve against this request.
+    /// Lowmem reserve that applies to this request.
     pub reserve: PageCount,
-    /// Frames in pagesets of all CPUs.
+    /// Frames in the pagesets of all CPUs.
     pub in_pagesets: PageCount,
     /// Managed frames.
     pub managed: PageCount,
 }
 
-/// Why a zone in reach does not serve a request.
+/// Why an eligible zone does not serve a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// None of its memory is online.
+    /// No memory of the zone is online.
     NoMemory,
-    /// The block would leave it at or below `watermarks.min`, as the request's urgency lowers it.
+    /// The block would leave the zone at or below `watermarks.min`, as lowered by the request's urgency.
     BelowMin {
-        /// Frames that it is short of, the lowmem reserve included, by the count that the check uses: it may be
-        /// off by what the counters of CPUs have not folded.
+        /// Frames that the zone is short of, including the lowmem reserve. The free count is the one that the
+        /// watermark check uses, which does not include per-CPU differences that have not been folded.
         short_by: PageCount,
     },
-    /// Only its lowmem reserve, kept for requests of lower zone limits, is in the way.
+    /// Only the zone's lowmem reserve, kept for requests with lower zone limits, prevents the allocation.
     Reserved {
-        /// Frames that it is short of, counted as for [`Verdict::BelowMin`].
+        /// Frames that the zone is short of, counted as for [`Verdict::BelowMin`].
         short_by: PageCount,
     },
-    /// It has frames enough, but no free block of the order.
+    /// The zone has enough free frames, but no free block of the order.
     NoBlock,
-    /// Nothing is in the way any more: frames came free since the request failed, or it was refused on
-    /// purpose.
+    /// The zone could serve the request now: frames became free since it failed, or it was refused by fault
+    /// injection.
     WouldServe,
 }
 
-/// How many zones there are of each [`Verdict`], and how many were not asked.
+/// Number of zones with each [`Verdict`], and of zones that were not eligible.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct VerdictCounts {
-    /// Zones that the request's zone limit, policy or allowed nodes leave out.
+    /// Zones excluded by the request's zone limit, policy or allowed nodes.
     pub not_allowed: u32,
-    /// [`Verdict::NoMemory`].
+    /// Zones with [`Verdict::NoMemory`].
     pub no_memory: u32,
-    /// [`Verdict::BelowMin`].
+    /// Zones with [`Verdict::BelowMin`].
     pub below_min: u32,
-    /// [`Verdict::Reserved`].
+    /// Zones with [`Verdict::Reserved`].
     pub reserved: u32,
-    /// [`Verdict::NoBlock`].
+    /// Zones with [`Verdict::NoBlock`].
     pub no_block: u32,
-    /// [`Verdict::WouldServe`].
+    /// Zones with [`Verdict::WouldServe`].
     pub would_serve: u32,
 }
 
@@ -183,7 +184,7 @@ impl fmt::Display for ZoneShortage {
     }
 }
 
-/// A count of frames, in words.
+/// Displays a count of frames with its unit.
 struct Frames(PageCount);
 
 impl fmt::Display for Frames {
@@ -192,7 +193,7 @@ impl fmt::Display for Frames {
     }
 }
 
-/// The largest free block, in words.
+/// Displays the order of the largest free block.
 struct Largest(Option<Order>);
 
 impl fmt::Display for Largest {

@@ -1,8 +1,8 @@
-//! Building cells in buffers that the caller owns: the one unsafe room of the core.
+//! Construction of cells and values in buffers that the caller owns.
 //!
-//! Vocabulary: to *carve* is to take the next piece of a buffer and construct values in it; a
-//! [`Measure`] adds up what a later carving will take. Neighbours: `layout.rs` decides what is
-//! carved and in which order.
+//! An [`Arena`] allocates slices from one buffer, from its start, and constructs values in them. A [`Measure`]
+//! computes the bytes needed beforehand. Neighbours: `alloc/layout.rs` decides what is allocated and in which
+//! order, `platform/cells.rs` declares the structures.
 
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::slice;
@@ -10,10 +10,10 @@ use core::slice;
 use crate::platform::cells::AllZero;
 use crate::platform::{Atomic, Platform, ZeroedCells};
 
-/// Alignment of every carved slice in bytes: a cache line.
+/// Alignment of every slice in bytes: a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Memory for metadata, lent to an allocator for `'m`.
+/// Memory for metadata, borrowed by an allocator for `'m`.
 #[derive(Debug)]
 pub struct Buffer<'m> {
     bytes: &'m mut [MaybeUninit<u8>],
@@ -21,19 +21,21 @@ pub struct Buffer<'m> {
 }
 
 impl<'m> Buffer<'m> {
-    /// A buffer with any contents; all of it that is used will be written at start.
+    /// Creates a buffer with arbitrary contents; all of it that is used is written at start.
     #[must_use]
     pub fn uninit(bytes: &'m mut [MaybeUninit<u8>]) -> Self {
         Self { bytes, zeroed: false }
     }
 
-    /// Bytes of the buffer.
+    /// Returns the length of the buffer in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// A buffer that holds zeros; where the platform promises that zeros are valid cells, they are
-    /// not written at start, so that fresh pages are touched only when used.
+    /// Creates a buffer that holds zeros.
+    ///
+    /// Where the platform promises that zero bytes are valid cells, they are not written at start, so that fresh
+    /// pages are touched only when used.
     ///
     /// # Safety
     /// Every byte must be initialised to zero.
@@ -43,15 +45,15 @@ impl<'m> Buffer<'m> {
     }
 }
 
-/// Adds up the bytes of carvings to come. Sums that no address space holds stay at `usize::MAX`, which
-/// no buffer can supply.
+/// Computes the bytes that later arena allocations need. Sums that exceed the address space saturate at
+/// `usize::MAX`, which no buffer can supply.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Measure {
     bytes: usize,
 }
 
 impl Measure {
-    /// Room for a slice of `len` values.
+    /// Adds a slice of `len` values.
     pub(crate) const fn add<T>(&mut self, len: usize) {
         assert!(align_of::<T>() <= 2 * LINE);
         let align = if align_of::<T>() > LINE { align_of::<T>() } else { LINE };
@@ -62,7 +64,7 @@ impl Measure {
         self.bytes = start.saturating_add(size_of::<T>().saturating_mul(len));
     }
 
-    /// Bytes to ask for, so that the carving fits whatever line the buffer starts on.
+    /// Returns the bytes to request, so that the slices fit whatever the alignment of the buffer's start.
     pub(crate) const fn total(self) -> usize {
         match self.bytes.checked_next_multiple_of(LINE) {
             Some(0) => 0,
@@ -72,7 +74,7 @@ impl Measure {
     }
 }
 
-/// Carves slices out of one buffer, from its start.
+/// Allocates slices from one buffer, from its start.
 pub(crate) struct Arena<'m> {
     rest: &'m mut [MaybeUninit<u8>],
     zeroed: bool,
@@ -83,27 +85,28 @@ impl<'m> Arena<'m> {
         Self { rest: buffer.bytes, zeroed: buffer.zeroed }
     }
 
-    /// A slice of `len` fresh values.
+    /// Allocates a slice of `len` values in their initial state.
     pub(crate) fn fresh<P: Platform, T: AllZero<P>>(&mut self, len: usize) -> &'m [T] {
         self.cells::<P, T>(len, T::all_zero)
     }
 
-    /// A slice of `len` one-byte cells.
+    /// Allocates a slice of `len` one-byte cells.
     pub(crate) fn u8s<P: Platform>(&mut self, len: usize) -> &'m [P::U8] {
         self.cells::<P, P::U8>(len, || P::U8::new(0))
     }
 
-    /// A slice of `len` four-byte cells.
+    /// Allocates a slice of `len` four-byte cells.
     pub(crate) fn u32s<P: Platform>(&mut self, len: usize) -> &'m [P::U32] {
         self.cells::<P, P::U32>(len, || P::U32::new(0))
     }
 
-    /// A slice of `len` eight-byte cells.
+    /// Allocates a slice of `len` eight-byte cells.
     pub(crate) fn u64s<P: Platform>(&mut self, len: usize) -> &'m [P::U64] {
         self.cells::<P, P::U64>(len, || P::U64::new(0))
     }
 
-    /// Constructs values for which zero bytes are as good, where the platform promises so.
+    /// Allocates values for which zero bytes are a valid initial state; constructs them unless the buffer holds
+    /// zeros and the platform promises that zero bytes are valid cells.
     fn cells<P: Platform, T>(&mut self, len: usize, new: impl Fn() -> T) -> &'m [T] {
         let zeroed_is_fresh: Option<ZeroedCells<P>> = if self.zeroed { P::ZEROED_CELLS } else { None };
         let places = self.places::<T>(len);
@@ -117,19 +120,19 @@ impl<'m> Arena<'m> {
         unsafe { assume_init(places) }
     }
 
-    /// A slice of values that are not cells: the process-local views.
+    /// Allocates a slice of values that are not cells: the process-local views.
     pub(crate) fn values<T: Copy>(&mut self, len: usize, value: impl FnMut(usize) -> T) -> &'m [T] {
         self.values_mut(len, value)
     }
 
-    /// As [`Arena::values`], in ascending order.
+    /// Allocates as [`Arena::values`] does, and sorts the values in ascending order.
     pub(crate) fn sorted<T: Copy + Ord>(&mut self, len: usize, value: impl FnMut(usize) -> T) -> &'m [T] {
         let values = self.values_mut(len, value);
         values.sort_unstable();
         values
     }
 
-    /// As [`Arena::values`], to be changed before they are shown.
+    /// Allocates as [`Arena::values`] does, but returns the slice as mutable.
     pub(crate) fn values_mut<T: Copy>(
         &mut self,
         len: usize,
@@ -140,32 +143,32 @@ impl<'m> Arena<'m> {
             place.write(value(at));
         }
         let start = places.as_mut_ptr().cast::<T>();
-        // SAFETY: every value was written just now, in places that are exclusively ours for 'm.
+        // SAFETY: every value was written just now, in memory that is borrowed exclusively for 'm.
         unsafe { slice::from_raw_parts_mut(start, len) }
     }
 
-    /// A list of values, to be pushed one by one, `capacity` at most.
+    /// Allocates an empty list for at most `capacity` values.
     pub(crate) fn list<T: Copy>(&mut self, capacity: usize) -> List<'m, T> {
         List { places: self.places(capacity), len: 0 }
     }
 
-    /// The next `len` aligned places.
+    /// Allocates the next `len` elements, aligned and uninitialized.
     fn places<T>(&mut self, len: usize) -> &'m mut [MaybeUninit<T>] {
         let rest = core::mem::take(&mut self.rest);
         let skip = rest.as_ptr().align_offset(align_of::<T>().max(LINE));
         let (taken, rest) = rest[skip..].split_at_mut(size_of::<T>() * len);
         self.rest = rest;
         let start = taken.as_mut_ptr().cast::<MaybeUninit<T>>();
-        // SAFETY: `taken` is exclusively ours for 'm, aligned for T by the skip, and `len` values
-        // long; `MaybeUninit` needs no initialisation.
+        // SAFETY: `taken` is borrowed exclusively for 'm, aligned for T by the skip, and `len` values long;
+        // `MaybeUninit` needs no initialization.
         unsafe { slice::from_raw_parts_mut(start, len) }
     }
 }
 
-/// Values pushed into carved places.
+/// A list of values in memory from an arena.
 pub(crate) struct List<'m, T> {
     places: &'m mut [MaybeUninit<T>],
-    /// The first `len` places are written.
+    /// Number of elements written, from the first on.
     len: usize,
 }
 
@@ -176,18 +179,17 @@ impl<'m, T: Copy> List<'m, T> {
         self.len += 1;
     }
 
-    /// The values pushed.
+    /// Returns the values pushed.
     pub(crate) fn finish(self) -> &'m [T] {
         let Self { places, len } = self;
-        // SAFETY: the first `len` places were written by `push`.
+        // SAFETY: `push` has written the first `len` elements.
         unsafe { assume_init(&places[..len]) }
     }
 }
 
-/// # Safety
-/// Every place must hold a valid value.
+/// Every element must hold a valid value.
 unsafe fn assume_init<T>(places: &[MaybeUninit<T>]) -> &[T] {
-    // SAFETY: the caller vouches for the values; `MaybeUninit<T>` has the layout of `T`.
+    // SAFETY: the caller guarantees that the values are valid; `MaybeUninit<T>` has the layout of `T`.
     unsafe { slice::from_raw_parts(places.as_ptr().cast::<T>(), places.len()) }
 }
 

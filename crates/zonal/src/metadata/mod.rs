@@ -1,5 +1,5 @@
-//! Metadata in the caller's buffers: how it is laid out, built, and found again by address.
+//! Metadata in the caller's buffers: how it is built, and which structure an address belongs to.
 
-#[allow(unsafe_code)] // builds cells in the caller's buffers
+#[allow(unsafe_code)] // constructs cells in the caller's buffers
 pub(crate) mod arena;
 pub mod regions;

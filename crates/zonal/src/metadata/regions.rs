@@ -1,72 +1,73 @@
-//! Which structure an address of the metadata can belong to.
+//! The structures that an address in the metadata can belong to.
 //!
-//! Each has a short *name*, the same for all of its kind and from version to version; what it shows of itself says
-//! which one it is. Neighbours: `admin/metadata_regions.rs` finds the one that holds an address.
+//! Each has a short *name*, the same for all structures of its kind and in all versions; its `Display` form
+//! identifies the structure. Neighbours: `admin/metadata_regions.rs` finds the structure that contains an address.
 
 use core::fmt;
 
 use crate::units::{CpuId, NodeId, ZoneId};
 
-/// A part of the metadata. Regions are counted from 0 within their zone.
+/// A part of the metadata. Free areas are numbered from 0 within their zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Part {
-    /// What can be changed at run time, read on many paths.
+    /// Settings that can change at run time, read on many paths.
     Settings,
-    /// The lock of changes at run time.
+    /// The lock for run-time changes.
     ChangeLock,
-    /// Which copy of all zonelists is current.
+    /// The index of the current copy of all zonelists.
     ListVersions,
-    /// Totals of the whole machine, used where the configuration asks for them.
+    /// Totals of the whole machine, if the configuration enables them.
     MachineTotals,
-    /// Which nodes have memory online.
+    /// The nodes that have memory online.
     MemoryNodes,
-    /// Which CPUs are online.
+    /// The CPUs that are online.
     OnlineCpus,
-    /// The pageset of CPUs that have none: everything trips there.
+    /// The pageset slot of CPUs that have none: every operation on it takes the slow path.
     Nowhere,
-    /// What this process knows of zones, nodes and CPUs; written at start only.
+    /// This process's views of zones, nodes and CPUs; written at start only.
     Views,
-    /// Which of its pagesets a CPU uses for single frames now.
+    /// The pageset slot that a CPU uses for single frames now.
     CurrentSlot(CpuId),
-    /// What single frames need of each pageset of a CPU; written at start only.
+    /// The pageset slots of a CPU; written at start only.
     PagesetSlots(CpuId),
-    /// A node's threshold, home zone and number of CPUs: read on many paths, written by changes.
+    /// A node's threshold, preferred zone and number of CPUs: read on many paths, written by run-time changes.
     NodeRules(NodeId),
-    /// Totals of what a node counts, written by folds.
+    /// Totals of a node's counters, written by folds.
     NodeTotals(NodeId),
-    /// State of a node's reclaim, and whether CPUs of it are away.
+    /// State of a node's reclaim, and whether CPUs of the node may use a serving zone other than the preferred
+    /// one.
     NodeNotes(NodeId),
-    /// Events of requests that start at a node.
+    /// Event counters of requests that start at a node.
     Events(NodeId),
-    /// Zones in the fallback order of a node; written when lists are rebuilt.
+    /// Zones in the fallback order of a node; written when zonelists are rebuilt.
     Zonelist(NodeId),
-    /// Which of these were found full.
+    /// Full bits of a node's zonelist.
     ZonelistCache(NodeId),
-    /// A zone's watermarks, reserve, threshold and limits: read on many paths, written by changes.
+    /// A zone's watermarks, reserve, threshold and limits: read on many paths, written by run-time changes.
     ZoneRules(ZoneId),
-    /// Totals of what a zone counts, written by folds.
+    /// Totals of a zone's counters, written by folds.
     ZoneTotals(ZoneId),
-    /// What a zone is short of, and notes around reclaim and marks.
+    /// A zone's shortage, and hints about reclaim and full bits.
     ZoneNotes(ZoneId),
-    /// In which nodes' caches a zone is marked as full.
+    /// The nodes whose zonelist caches have a zone marked full.
     ZoneMarks(ZoneId),
-    /// A zone's freed blocks that are kept back, with their lock.
+    /// A zone's quarantine of freed blocks, with its lock.
     Quarantine(ZoneId),
-    /// Lock and counts of a region.
+    /// Lock and counts of a free area.
     Region(ZoneId, usize),
-    /// Bitmaps of a region's free blocks.
+    /// Bitmaps of a free area's free blocks.
     FreeBitmap(ZoneId, usize),
-    /// A byte for each frame of a zone.
+    /// Frame states of a zone, one byte for each frame.
     FrameStates(ZoneId),
-    /// A CPU's pageset of a zone, but for the frames in it.
+    /// A CPU's pageset of a zone, except the frames in it.
     Pageset(ZoneId, CpuId),
     /// The frames in a CPU's pageset of a zone.
     Slots(ZoneId, CpuId),
 }
 
 impl Part {
-    /// The name of all parts of its kind.
+    /// Returns the name of all parts of this kind.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

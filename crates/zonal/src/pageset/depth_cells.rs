@@ -1,6 +1,7 @@
-//! The state of the depth rule in cells, as a pageset keeps it.
+//! The state of the depth rule in cells of a pageset.
 //!
-//! Neighbours: `rules/pageset_tuning/depth.rs` is the rule, `mod.rs` has the cells, `access.rs` the leeway.
+//! Neighbours: `rules/pageset_tuning/depth.rs` is the rule, `pageset/mod.rs` has the cells, `pageset/session.rs` uses
+//! the leeway.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,15 +11,15 @@ use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_perio
 use crate::units::{Moment, Order, PageCount};
 use crate::zone::counters::CpuGuard;
 
-/// Frames that may be taken, and given, before a depth grows; see [`DepthCells::leeway`].
+/// How many frames may be popped, and pushed, before a depth grows; see [`DepthCells::leeway`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Leeway {
     pub(super) takes: u32,
     pub(super) gives: u32,
 }
 
-/// What the last step was part of: a run of takes or of gives, each deeper than any step in that
-/// direction before in the period, or neither.
+/// What the last step was part of: a run of pops or of pushes in which each step was deeper than any before in that
+/// direction in the period, or neither.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Run {
     Climb,
@@ -26,20 +27,20 @@ pub(crate) enum Run {
     None,
 }
 
-/// Cells that a [`DepthState`] takes.
+/// Number of cells of a [`DepthState`].
 pub(super) const DEPTH_CELLS: usize = 4;
 const POSITION: usize = 0;
 const DEEPEST: usize = 1;
 const AVERAGE: usize = 2;
 const START: usize = 3;
 
-/// A [`DepthState`] in cells, guarded by the pageset's lock. All zero is the fresh state.
+/// A [`DepthState`] in cells, guarded by the pageset's lock. All zero is the initial state.
 ///
-/// Most frees within the known depths are not looked at one by one. When a period is nearly over the
-/// next tick has them *watched* until one of them closes it: only a free can, as in the rule.
+/// Most frees within the known depths are not checked one by one. When a period is nearly over, the next tick makes
+/// frees *watched* until one of them closes it: as in the rule, only a free can.
 ///
-/// Every access is relaxed: the lock that the guard stands for orders the holders, and others
-/// only look at values that may be out of date.
+/// Every access is relaxed: the lock that the guard represents orders the holders, and other threads only read values
+/// that may be out of date.
 pub(crate) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
 
 impl<'a, P: Platform> DepthCells<'a, P> {
@@ -47,49 +48,52 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Self(cells)
     }
 
-    /// [`DepthState::on_pop`]; says whether allocation is now deeper than ever in its period.
+    /// Applies [`DepthState::on_pop`]; returns [`Run::Climb`] if allocation is deeper than before in its period.
     #[inline]
     pub(crate) fn on_pop(&self, order: Order, _guard: &impl CpuGuard) -> Run {
         let before = self.moved_to(self.depths(POSITION).after_pop(pages(order)));
         if self.depths(DEEPEST).alloc > before.alloc { Run::Climb } else { Run::None }
     }
 
-    /// Takes of so many single frames, or below zero gives, of which each but the last few in one
-    /// direction stayed within what [`DepthCells::leeway`] allowed.
+    /// Accounts for `frames` pops of single frames (negative: pushes).
+    ///
+    /// All except the last few in one direction must have stayed within [`DepthCells::leeway`].
     pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
         let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
         let moved = if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) };
         self.moved_to(moved);
     }
 
-    /// How far takes and gives of single frames may go from here before one of them reaches
-    /// deeper than any in this period.
+    /// Returns how many single frames may be popped or pushed before one of them reaches deeper than any before in this
+    /// period.
     pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
         let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
         let left = |deepest: u32, position: u32| deepest.saturating_sub(position);
         Leeway { takes: left(deepest.alloc, position.alloc), gives: left(deepest.free, position.free) }
     }
 
-    /// The first half of [`DepthState::on_push`]; says whether freeing is now deeper than ever in its
-    /// period. [`Self::end_period`] is the other half.
+    /// Applies the first half of [`DepthState::on_push`]; returns [`Run::Dive`] if freeing is deeper than before in its
+    /// period.
+    ///
+    /// [`Self::end_period`] is the other half.
     #[inline]
     pub(super) fn on_push(&self, order: Order, _guard: &impl CpuGuard) -> Run {
         let before = self.moved_to(self.depths(POSITION).after_push(pages(order)));
         if self.depths(DEEPEST).free > before.free { Run::Dive } else { Run::None }
     }
 
-    /// Closes a period that is over: then a new `pageset.high` is returned.
+    /// Closes the period if it is over, and then returns a new `pageset.high`.
     #[inline]
     pub(super) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
         self.is_period_over(now).then(|| self.close_period(now, limits()))
     }
 
-    /// Whether a period is over, as of some moment.
+    /// Whether the period is over; possibly out of date.
     pub(super) fn is_period_over(&self, now: Moment) -> bool {
         is_period_over(self.start(), now)
     }
 
-    /// Whether a period is over or nearly so, as of some moment.
+    /// Whether the period is over or nearly over; possibly out of date.
     pub(super) fn is_period_nearly_over(&self, now: Moment) -> bool {
         ns_apart(self.start(), now) > WATCH_NS
     }
@@ -98,7 +102,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Moment::from_ns(self.0[START].load(Relaxed))
     }
 
-    /// Notes the position; gives the deepest ones before.
+    /// Stores the position; returns the deepest positions before it.
     #[inline]
     fn moved_to(&self, position: Depths) -> Depths {
         self.0[POSITION].store(position.word(), Relaxed);
@@ -118,12 +122,12 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         high
     }
 
-    /// Forgets everything, as when the pageset's CPU goes or comes or the tuning changes.
+    /// Resets the state, when the pageset's CPU goes online or offline or the tuning changes.
     pub(super) fn reset(&self, _guard: &impl CpuGuard) {
         self.store(DepthState::default());
     }
 
-    /// A copy for people to look at; torn when the pageset is in use.
+    /// Returns a copy; possibly inconsistent if the pageset is in use.
     pub(super) fn load(&self) -> DepthState {
         DepthState {
             position: self.depths(POSITION),
@@ -190,7 +194,7 @@ mod tests {
         assert_eq!(cells.load(), DepthState::default());
     }
 
-    /// A take must not touch averages, start or limits, nor a give inside a period write them.
+    /// A pop must not access averages, start or limits, and a push within a period must not write them.
     #[test]
     fn hot_calls_leave_cold_cells_alone() {
         const BEGUN_NS: u64 = 10 * SECOND_NS;

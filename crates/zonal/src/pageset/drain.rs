@@ -1,6 +1,7 @@
-//! A block back into a pageset, and what leaves it when it is full.
+//! Pushes of a block under the lock, and drains: frames move from a full pageset to the buddy.
 //!
-//! Neighbours: `refill.rs` moves batches, `rules/pageset_tuning` says how much, `alloc/free.rs` frees.
+//! Neighbours: `pageset/refill.rs` moves frames in, `rules/pageset_tuning.rs` decides how much to drain,
+//! `alloc/free.rs` frees.
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::high::zone_level;
@@ -13,14 +14,15 @@ use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::{CpuInfo, Zone};
 
-/// How often a drain of another CPU's pageset is tried before that pageset is left alone.
+/// How often a drain of a locked pageset is tried before it is skipped.
 const DRAIN_TRIES: u32 = 32;
 
-/// Frames moved under one hold of a lock, at most; a block that is larger moves alone.
+/// Maximum number of frames moved while a lock is held; a larger block moves alone.
 const FRAMES_MAX: u64 = 512;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Puts a block onto its stack, drains when there is too much; `false` when there is no room.
+    /// Pushes a block onto its stack and drains the pageset if it is too full; returns `false` if the stack has no free
+    /// slots and cannot be drained.
     pub(crate) fn add(&self, stack: StackId, frame: u32, order: Order) -> bool {
         if self.free_slots(stack) == 0 && !self.make_room(stack) {
             return false;
@@ -42,7 +44,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         true
     }
 
-    /// Drains a stack that is full; `false` when the pageset is closed.
+    /// Drains a full stack; returns `false` if the pageset is closed.
     #[cold]
     fn make_room(&self, stack: StackId) -> bool {
         let order = self.state.cached.order(stack);
@@ -54,7 +56,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.free_slots(stack) > 0
     }
 
-    /// Drains a pageset that has reached `high`, or has none yet.
+    /// Drains a pageset that has reached `high`, or has no `high` yet.
     #[cold]
     fn drain_surplus(&self, stack: StackId) {
         self.set_first_high();
@@ -71,7 +73,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 self.set_high(resize.high);
                 resize.size.max(count.saturating_minus(self.high_now()))
             }
-            // A `high` that fell is reached a batch at a time, unless the zone is being reclaimed.
+            // After `high` fell, it is approached one batch at a time, unless the zone is being reclaimed.
             PagesetTuning::DepthPublished if !self.zone.is_reclaimed() => batch,
             PagesetTuning::DepthPublished => batch.max(count.saturating_minus(bar)),
             PagesetTuning::Depth | PagesetTuning::Fixed => {
@@ -82,11 +84,11 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             }
         };
         self.drain(stack, size.min(count));
-        // While large blocks are scarce, or limits fell, `high` itself follows.
+        // `high` itself follows while large blocks are scarce, or after limits fell.
         self.set_high(self.high_limits().clamp(self.high()));
     }
 
-    /// Gives `frames` of the pageset back to the zone, `first` stack first, then larger blocks.
+    /// Drains `frames` frames to the zone: from the stack `first`, then from the largest blocks down.
     pub(super) fn drain(&self, first: StackId, frames: PageCount) {
         let mut left = frames.get();
         for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
@@ -105,7 +107,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.state.clear_full_bits_early(self.zone);
     }
 
-    /// One batch of blocks from the top of `stack`; gives the frames that left the pageset.
+    /// Drains one batch of blocks from the top of `stack`; returns how many frames left the pageset.
     fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
         let order = self.state.cached.order(stack);
         let refused = if order == Order::PAGE {
@@ -123,8 +125,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Empties the pageset of the CPU at `cpu`. Waits for it a little, but not for long: its holder
-    /// may be the very context that this one has interrupted.
+    /// Empties the pageset of a CPU.
+    ///
+    /// Tries for a short time only, because the holder of the lock may be the context that the caller interrupted.
     pub(crate) fn drain_cpu(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         if self.pagesets_of(zone).of(cpu).count() == PageCount::ZERO {
             return;
@@ -143,7 +146,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Gives back the `count` uppermost single frames; gives how many were refused.
+/// Drains the top `count` single frames; returns how many were refused.
 fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> u64 {
     if count == u64::BITS
         && let Some(word) = guard.whole_word_on_top()
@@ -157,7 +160,7 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
     u64::from(twice) + strange + zone.free_areas.free_batch(&batch)
 }
 
-/// Gives back the uppermost blocks of a larger order; gives how many were refused.
+/// Drains the top blocks of a larger order; returns how many were refused.
 fn drain_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
@@ -172,7 +175,7 @@ fn drain_blocks<P: Platform>(
     twice + strange
 }
 
-/// Marks blocks on their way to the buddy; holds back those that were not kept, and counts them.
+/// Returns a filter that marks blocks as free, and excludes and counts those that were not marked as cached.
 fn mark_free_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     order: Order,

@@ -1,6 +1,7 @@
-//! Which zonelist caches a zone is marked in, and dropping its marks when frees have lifted it.
+//! Which zonelist caches have full bits of a zone, and clearing them after frees.
 //!
-//! Neighbours: `zonelist/full_cache.rs` has the marks, `alloc/scan.rs` sets them, `refill.rs` drops them early.
+//! Neighbours: `zonelist/full_cache.rs` holds the full bits, `alloc/scan.rs` sets them, `pageset/drain.rs` clears them
+//! early.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,9 +15,9 @@ use crate::zone::order_classes::OrderClasses;
 use crate::zonelist::full_cache::ScanClass;
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Remembers in which node's cache a zone was marked, for [`Self::clear_full_bits_early`].
+    /// Records in which node's cache a zone was marked full, for [`Self::clear_full_bits_early`].
     pub(crate) fn note_full_bit(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
-        // Relaxed throughout: marks are hints, and so is the memory of them.
+        // Relaxed throughout: full bits are hints, and so is this record of them.
         let bit = 1 << (target % 64);
         if zone.full_in[target / 64].load(Relaxed) & bit == 0 {
             zone.full_in[target / 64].fetch_or(bit, Relaxed);
@@ -24,30 +25,31 @@ impl<'m, P: Platform> MachineState<'m, P> {
         note_full(zone, class.bound_orders());
     }
 
-    /// Drops the marks of a zone that frees have lifted above `low`, for the orders of which there
-    /// are blocks. Called where frames come back in batches; ours.
+    /// Clears the full bits of a zone that frees have lifted above `low`, for the orders that have free blocks.
+    ///
+    /// Called where frames are freed in batches. This rule is ours.
     #[inline]
     pub(crate) fn clear_full_bits_early(&self, zone: &Zone<'_, P>) {
-        // Relaxed: marks are hints.
+        // Relaxed: full bits are hints.
         let marked = OrderClasses::from_word(zone.cells.marked.load(Relaxed));
         if !marked.is_empty() && zone.free() > zone.watermarks().low {
             self.clear_full_bits(zone, marked.intersection(self.servable(zone)));
         }
     }
 
-    /// The order classes of which `zone` has free blocks, each judged by one that its usual
-    /// requests can use.
+    /// Returns the order classes of which `zone` has free blocks, each judged by the order that its usual requests
+    /// need.
     fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
         let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
         OrderClasses::of(usual.into_iter().filter(|&order| zone.free_areas.has_block(order, 0)))
     }
 
-    /// Drops the marks of a zone in all caches that bind scans of `orders`.
+    /// Clears the full bits of a zone that scans of `orders` check, in all caches.
     pub(crate) fn clear_full_bits(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
         if orders.is_empty() {
             return;
         }
-        // Relaxed throughout: marks are hints, and so is the memory of them.
+        // Relaxed throughout: full bits are hints, and so is this record of them.
         orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
         let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
         for (at, word) in zone.full_in.iter().enumerate() {
@@ -57,7 +59,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             while targets != 0 {
                 let place = at * 64 + targets.trailing_zeros() as usize;
-                // A list that changes meanwhile is wiped anyway.
+                // If the list changes meanwhile, its full bits are wiped anyway.
                 if let Ok(Some(position)) = self.lists.read(place).position_of(zone.id, zone.node_id) {
                     self.lists.full(place).clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
@@ -69,9 +71,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Notes the order classes for which `zone` is marked somewhere.
+/// Records the order classes for which `zone` is marked full in some cache.
 pub(crate) fn note_full<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
-    // Relaxed: a hint. Read before it is written to leave the line shared.
+    // Relaxed: a hint. Read before it is written to keep the cache line shared.
     if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
         zone.cells.marked.fetch_or(orders.word(), Relaxed);
     }

@@ -1,7 +1,7 @@
-//! What the holder of a pageset's lock may do: the stacks, the packed word, the limits of the fast path.
+//! What the holder of a pageset's lock may access: the stacks, the packed word, the limits of the fast path.
 //!
-//! Neighbours: `session.rs` locks pagesets and adds the zone to the guard, `stacks.rs` moves many single frames at
-//! once.
+//! Neighbours: `pageset/session.rs` locks pagesets and adds the zone to the guard, `pageset/stacks.rs` moves many
+//! single frames at once.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,12 +15,12 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
 
-/// Proof that the holder alone may change a pageset and the counter differences in it.
+/// Proof that only the holder may change a pageset and the counter differences in it.
 pub(crate) struct PagesetGuard<'a, P: Platform> {
     pageset: &'a Pageset<P>,
     slots: &'a [P::U32],
     shape: &'a StackShape,
-    /// What the holder's last step was part of.
+    /// The run that the holder's last step was part of.
     run: Cell<Run>,
 }
 
@@ -43,9 +43,9 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
     }
 }
 
-// Every access is relaxed: the lock that the guard stands for orders them.
+// Every access is relaxed: the lock that the guard represents orders them.
 impl<'a, P: Platform> PagesetGuard<'a, P> {
-    /// The guard of a head that was just locked and whose gate was `lock_word` before.
+    /// Creates the guard of a head that was just locked, whose lock word was `lock_word` before.
     #[inline]
     pub(super) fn new(
         pageset: &'a Pageset<P>,
@@ -63,7 +63,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         guard
     }
 
-    /// Sets up a pageset that is used for the first time; takes and gives trip until limits are set.
+    /// Initializes a pageset at its first use; pops and pushes bail out until limits are set.
     #[cold]
     fn begin(&self) {
         let capacity = self.shape.depth(StackId::PAGES);
@@ -73,7 +73,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.always_bail_out();
     }
 
-    /// The word.
+    /// Returns the word.
     #[inline]
     pub(super) fn word(&self) -> Word {
         Word::from_bits(self.pageset.head.word.load(Relaxed))
@@ -85,31 +85,31 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.head.word.store(word.bits(), Relaxed);
     }
 
-    /// Sets how far takes and gives may go without the lock.
+    /// Sets how far pops and pushes may go without the lock.
     #[inline]
     pub(super) fn set_limits(&self, pop_limit: u64, push_limit: u64) {
         self.pageset.head.pop_limit.store(pop_limit, Relaxed);
         self.pageset.head.push_limit.store(push_limit, Relaxed);
     }
 
-    /// Lets every take and give trip.
+    /// Makes every pop and push bail out.
     pub(crate) fn always_bail_out(&self) {
         self.set_limits(Limits::POP_NONE, Limits::PUSH_NONE);
     }
 
-    /// What the holder's last step was part of.
+    /// Returns the run that the holder's last step was part of.
     #[inline]
     pub(super) fn run(&self) -> Run {
         self.run.get()
     }
 
-    /// Notes what the holder's last step was part of.
+    /// Records the run that the holder's last step was part of.
     #[inline]
     pub(crate) fn set_run(&self, run: Run) {
         self.run.set(run);
     }
 
-    /// Takes the block pushed last onto `stack`.
+    /// Pops the block pushed last onto `stack`.
     #[inline]
     pub(crate) fn pop(&self, stack: StackId, order: Order) -> Option<u32> {
         if stack == StackId::PAGES {
@@ -129,7 +129,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         Some(self.slots[self.shape.slot(stack, len - 1)].load(Relaxed))
     }
 
-    /// Puts a block onto `stack`, which has room.
+    /// Pushes a block onto `stack`, which must have free slots.
     #[inline]
     pub(crate) fn push(&self, stack: StackId, order: Order, frame: u32) {
         if stack == StackId::PAGES {
@@ -145,13 +145,13 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_large(self.pageset.large.load(Relaxed) + order.pages().get());
     }
 
-    /// The slots of the stack of single frames, empty ones first.
+    /// Returns the slots of the stack of single frames, free ones first.
     #[inline]
     pub(super) fn page_slots(&self) -> &'a [P::U32] {
         &self.slots[..self.shape.depth(StackId::PAGES) as usize]
     }
 
-    /// Blocks on `stack`.
+    /// Returns the number of blocks on `stack`.
     #[inline]
     pub(crate) fn len(&self, stack: StackId) -> u32 {
         if stack == StackId::PAGES {
@@ -161,26 +161,27 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         }
     }
 
-    /// The blocks on `stack`, for the consistency walk.
+    /// Returns the blocks on `stack`, for the consistency check.
     pub(crate) fn blocks(&self, stack: StackId) -> impl Iterator<Item = u32> + '_ {
         let first = if stack == StackId::PAGES { self.word().free_slots() } else { 0 };
         (0..self.len(stack)).map(move |at| self.slots[self.shape.slot(stack, first + at)].load(Relaxed))
     }
 
-    /// Blocks that `stack` has room for; none when the pageset is not open.
+    /// Returns how many more blocks `stack` can hold; none if the pageset is closed.
     #[inline]
     pub(crate) fn free_slots(&self, stack: StackId) -> u32 {
         if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
     }
 
-    /// Room of the stack of single frames at which the pageset holds just `count` frames; below
-    /// zero when that exceeds the stack.
+    /// Returns the free slots of the stack of single frames at which the pageset holds exactly `count` frames.
+    ///
+    /// Negative if that exceeds the stack.
     pub(super) fn free_slots_at(&self, count: PageCount) -> i64 {
         let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
         i64::from(self.shape.depth(StackId::PAGES)) - singles
     }
 
-    /// Counts frames that were allocated, or below zero freed, as `kind`.
+    /// Counts frames that were allocated (negative: freed) as `kind`.
     #[inline]
     pub(crate) fn count_kind(&self, kind: PageKind, frames: i64, counters: &ZonedCounters<'_, P, NodeItem>) {
         let lane = kind as usize;
@@ -189,19 +190,19 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_word(self.word().with_difference(lane, left));
     }
 
-    /// Changes the difference of the blocks served from home to what `leave` makes of it.
+    /// Replaces the difference of blocks served from the slot with what `leave` returns for it.
     #[inline]
     pub(super) fn count_served(&self, leave: impl FnOnce(i64) -> i64) {
         let word = self.word();
         self.set_word(word.with_difference(SERVED_LANE, leave(word.difference(SERVED_LANE))));
     }
 
-    /// Gives the difference of frames allocated as `kind`, and makes it zero.
+    /// Returns the difference of frames allocated as `kind` and sets it to zero.
     pub(super) fn clear_kind(&self, kind: PageKind) -> i64 {
         self.clear(kind as usize)
     }
 
-    /// Gives the difference of blocks served from home, and makes it zero.
+    /// Returns the difference of blocks served from the slot and sets it to zero.
     pub(super) fn clear_served(&self) -> i64 {
         self.clear(SERVED_LANE)
     }
@@ -212,7 +213,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         word.difference(lane)
     }
 
-    /// The tuning state of the stepwise rule.
+    /// Returns the tuning state of the stepwise rule.
     #[inline]
     pub(crate) fn stepwise(&self) -> StepwiseCell<'_, P> {
         StepwiseCell::new(&self.pageset.stepwise)
@@ -239,7 +240,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_flag(CLOSED);
     }
 
-    /// Has each free look whether the period of the depth rule is over.
+    /// Makes each free check whether the period of the depth rule is over.
     pub(super) fn watch(&self) {
         self.set_flag(WATCHED);
     }
@@ -257,12 +258,12 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.flags.store(self.pageset.flags.load(Relaxed) & !flag, Relaxed);
     }
 
-    /// Adds one to a figure of the pageset.
+    /// Adds one to a counter of the pageset.
     pub(super) fn bump(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64) {
         self.add_to(figure, 1);
     }
 
-    /// Adds `amount` to a figure of the pageset.
+    /// Adds `amount` to a counter of the pageset.
     pub(crate) fn add_to(&self, figure: impl FnOnce(&Pageset<P>) -> &P::U64, amount: u64) {
         let cell = figure(self.pageset);
         cell.store(cell.load(Relaxed) + amount, Relaxed);

@@ -1,6 +1,6 @@
-//! `pageset.high` as it holds now: the limits of the zone, and what keeps pagesets down for a while.
+//! The value of `pageset.high` in force: the zone's limits, and what temporarily lowers it.
 //!
-//! Neighbours: `rules/pageset_tuning` has the rules, `drain.rs` and `refill.rs` heed them.
+//! Neighbours: `rules/pageset_tuning.rs` has the rules, `pageset/drain.rs` and `pageset/refill.rs` apply the value.
 
 use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
@@ -11,14 +11,15 @@ use crate::units::PageCount;
 use crate::zone::{Shortness, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// The figures that tuning goes by.
+    /// Returns the figures that tuning is based on.
     pub(super) fn figures(&self) -> PagesetFigures {
         let limits = self.high_limits();
         PagesetFigures { count: self.count(), high: self.high(), batch: self.zone_limits().batch, limits }
     }
 
-    /// The limits within which `pageset.high` may move now: those of the zone, held at the lower
-    /// one while large blocks are scarce or nothing is tuned, and within the pageset's slots.
+    /// Returns the limits within which `pageset.high` may move now.
+    ///
+    /// These are the zone's limits, or only the lower one while large blocks are scarce or tuning is off.
     pub(crate) fn high_limits(&self) -> HighLimits {
         let limits = self.zone_limits();
         let limits = HighLimits::new(limits.high_min, limits.high_max);
@@ -30,27 +31,27 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if held { limits.held_at_min() } else { limits }
     }
 
-    /// Sets `high` of a pageset that was never used to where tuning starts.
+    /// Initializes `high` of a pageset that was never used to its lower limit.
     pub(super) fn set_first_high(&self) {
         if self.high() == PageCount::ZERO {
             self.set_high(self.high_limits().min());
         }
     }
 
-    /// The count at which the pageset drains now.
+    /// Returns the count at which the pageset drains now.
     #[inline]
     pub(crate) fn high_now(&self) -> PageCount {
         if self.zone.holds_pagesets_down() { self.high_held_down() } else { self.rounded_bar(self.high()) }
     }
 
-    /// The count at which a pageset drains whose `high` is this.
+    /// Returns the count at which a pageset with this `high` drains.
     fn rounded_bar(&self, high: PageCount) -> PageCount {
         let slots = PageCount::new(self.page_slots().len() as u64);
         if self.state.shared.tuning().rounds_to_words() { words::bar(high, slots) } else { high }
     }
 
-    /// As [`Self::high_now`]: the lower limit while large blocks are scarce, or under the stepwise
-    /// rule below `watermarks.high`; 4 batches while the zone is reclaimed.
+    /// Returns the lowered count for [`Self::high_now`]: the lower limit while large blocks are scarce or, under the
+    /// stepwise rule, below `watermarks.high`; 4 batches while the zone is reclaimed.
     #[cold]
     fn high_held_down(&self) -> PageCount {
         let figures = self.figures();
@@ -66,7 +67,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 }
 
-/// Whether the zone has more free than `watermarks.high`.
+/// Returns whether the zone has more free frames than `watermarks.high`.
 pub(super) fn zone_level<P: Platform>(zone: &Zone<'_, P>) -> ZoneLevel {
     if zone.free() > zone.watermarks().high { ZoneLevel::Above } else { ZoneLevel::Below }
 }

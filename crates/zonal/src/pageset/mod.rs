@@ -1,10 +1,10 @@
-//! One pageset: the frames that one CPU keeps of one zone, as stacks of frame numbers.
+//! Pagesets: the frames of one zone that one CPU caches, as stacks of frame numbers.
 //!
-//! There is a stack for each cached order. Single frames are taken and given by their CPU through
-//! the [`Head`] alone (`cpu_local.rs`); for all else the head is locked, which a [`PagesetGuard`]
-//! stands for. Neighbours: `pageset_access.rs` locks and sets limits, `pageset_frames.rs` moves
-//! many single frames at once, `refill.rs` those between stacks and buddy, `pageset_tuning.rs` says
-//! how deep the stacks may grow. Linux: `struct per_cpu_pages`.
+//! There is a stack for each cached order. A CPU pops and pushes single frames through the [`Head`] alone
+//! (`platform/cpu_local.rs`). Everything else locks the head, and a [`PagesetGuard`] proves that it is locked.
+//! Neighbours: `pageset/session.rs` locks pagesets and sets limits, `pageset/stacks.rs` moves many single frames at
+//! once, `pageset/refill.rs` and `pageset/drain.rs` move frames between stacks and buddy, `rules/pageset_tuning.rs`
+//! decides how deep the stacks may grow. Linux: `struct per_cpu_pages`.
 
 mod depth_cells;
 mod drain;
@@ -32,16 +32,17 @@ use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
 
-/// Number of stacks: orders 0..=3 and 2 MiB.
+/// Number of stacks: orders 0 to 3, and 2 MiB.
 pub(crate) const STACKS: usize = 5;
 /// The stack of 2 MiB blocks.
 const HUGE: usize = STACKS - 1;
 
-/// Which stack holds blocks of an order.
+/// The stack that holds blocks of an order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StackId(usize);
 
-/// Where the stacks lie in a pageset's slots, and how deep each can be.
+/// Where the stacks are in a pageset's slots, and how deep each can be.
+///
 /// Invariant: `starts[i + 1] = starts[i] + depth of stack i`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StackShape {
@@ -51,7 +52,7 @@ pub(crate) struct StackShape {
 impl StackId {
     /// The stack of single frames.
     pub(crate) const PAGES: Self = Self(0);
-    /// The stack of the largest blocks below 2 MiB that are cached.
+    /// The stack of the largest cached blocks below 2 MiB.
     const SMALL: Self = Self(HUGE - 1);
     /// The stack of 2 MiB blocks.
     pub(crate) const LARGE: Self = Self(HUGE);
@@ -66,17 +67,17 @@ impl StackShape {
         Self { starts }
     }
 
-    /// Frames that `high` can rise to: the stack of single frames, full.
+    /// Returns the largest value that `high` can have: the depth of the stack of single frames.
     pub(crate) const fn capacity(&self) -> PageCount {
         PageCount::new((self.starts[1] - self.starts[0]) as u64)
     }
 
-    /// Slots of all stacks together.
+    /// Returns the number of slots of all stacks.
     pub(crate) const fn slots(&self) -> usize {
         self.starts[STACKS] as usize
     }
 
-    /// Blocks that `stack` can hold.
+    /// Returns how many blocks `stack` can hold.
     const fn depth(&self, stack: StackId) -> u32 {
         self.starts[stack.0 + 1] - self.starts[stack.0]
     }
@@ -97,7 +98,7 @@ impl CachedOrders {
         Self { huge }
     }
 
-    /// The stack for blocks of `order`, or `None` when they are not cached.
+    /// Returns the stack for blocks of `order`, or `None` if they are not cached.
     #[inline]
     pub(crate) fn stack(&self, order: Order) -> Option<StackId> {
         if usize::from(order.get()) < HUGE {
@@ -107,12 +108,12 @@ impl CachedOrders {
         }
     }
 
-    /// Order of the blocks on `stack`.
+    /// Returns the order of the blocks on `stack`.
     pub(crate) fn order(&self, stack: StackId) -> Order {
         if stack.0 == HUGE { self.huge } else { Order::new(stack.0 as u8).expect("below 4") }
     }
 
-    /// All stacks, largest blocks first: the sequence in which a pageset is emptied.
+    /// Returns all stacks, largest blocks first, the order in which a pageset is emptied.
     pub(crate) fn stacks_downwards() -> impl Iterator<Item = StackId> {
         (0..STACKS).rev().map(StackId)
     }
@@ -120,13 +121,13 @@ impl CachedOrders {
 
 /// The pagesets of one zone.
 pub(crate) struct ZonePagesets<'m, P: Platform> {
-    /// By CPU id.
+    /// Pagesets by CPU id.
     pub(crate) pagesets: &'m [Pageset<P>],
-    /// Of all pagesets: those of CPUs on the zone's node come first, by rank.
+    /// Slots of all pagesets: first those of CPUs on the zone's node, by rank.
     pub(crate) slots: &'m [P::U32],
     /// Index of the zone's node.
     pub(crate) zone_node: usize,
-    /// CPUs of that node.
+    /// Number of CPUs of that node.
     pub(crate) own_cpus: usize,
     pub(crate) own_stacks: &'m StackShape,
     pub(crate) foreign_stacks: &'m StackShape,
@@ -135,13 +136,13 @@ pub(crate) struct ZonePagesets<'m, P: Platform> {
 copy_view!(ZonePagesets);
 
 impl<'m, P: Platform> ZonePagesets<'m, P> {
-    /// The pageset of the CPU at `cpu`.
+    /// Returns the pageset of a CPU.
     #[inline]
     pub(crate) fn of(&self, cpu: CpuInfo) -> &'m Pageset<P> {
         &self.pagesets[cpu.id.index()]
     }
 
-    /// Slots of the pageset of the CPU at `cpu`, and how its stacks share them.
+    /// Returns the slots of a CPU's pageset, and how its stacks share them.
     #[inline]
     pub(crate) fn stacks(&self, cpu: CpuInfo) -> (&'m [P::U32], &'m StackShape) {
         let own = self.own_stacks.slots();
@@ -154,14 +155,14 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
         }
     }
 
-    /// Frames in them.
+    /// Returns how many frames the pagesets hold.
     pub(crate) fn frames(&self) -> PageCount {
         self.pagesets.iter().map(Pageset::count).sum()
     }
 
-    /// Has the next free on every CPU look at the limits anew.
+    /// Makes the next push on every CPU bail out and recompute the limits.
     pub(crate) fn let_next_pushes_bail_out(&self) {
-        // All of them: one that holds little now may be free to grow deep.
+        // All of them: one that holds few frames now may be allowed to grow deep.
         let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
         used.for_each(Pageset::let_next_push_bail_out);
     }
@@ -171,13 +172,13 @@ const CLOSED: u64 = 1;
 const WATCHED: u64 = 2;
 
 all_zero! {
-    /// State of one pageset. All zero is an empty pageset, open and never used.
+    /// State of one pageset. All zero is an empty pageset that is open and was never used.
     ///
-    /// Invariants, while nobody has it locked: the stack of single frames is `slots[free_slots..]` of the
-    /// first `depth` slots, the one to take next first, and that of each larger order is the first `len`
-    /// of its slots, the one to take next last; `large` = frames on the latter; `high` is 0 before first
-    /// use, or within the zone's limits; `settled` = room when the depth rule was last told of it. A closed
-    /// pageset takes nothing.
+    /// Invariants while it is not locked: the stack of single frames is `slots[free_slots..]` of the first `depth`
+    /// slots, with the next frame to pop first. The stack of each larger order is the first `len` of its slots, with
+    /// the next block to pop last. `large` = frames on the larger stacks. `high` is 0 before first use, otherwise
+    /// within the zone's limits. `settled` = the free slots that the depth rule has accounted for. A closed pageset
+    /// accepts no blocks.
     #[repr(C, align(64))]
     pub(crate) struct Pageset<P> {
         pub(crate) head: {Head<P>},
@@ -191,32 +192,32 @@ all_zero! {
         pub(crate) zone_diffs: u64,
         depth: [u64; DEPTH_CELLS],
         stepwise: u64,
-        /// 1 + the zone that this one stands for (`served.rs`); 0 = its own.
+        /// 1 + index of the preferred zone that this pageset serves for (`served.rs`); 0 if its own zone is preferred.
         serves_for: u64,
-        /// [`CLOSED`] while the CPU is offline, [`WATCHED`] while each free looks whether the period is over.
+        /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period is over.
         flags: u64,
-        /// What the last tick saw, and for how many ticks nothing changed.
+        /// What the last tick saw, and for how many ticks nothing has changed.
         seen: u64,
         idle_ticks: u64,
-        /// Batches taken from the zone, batches given back, and those given back for another CPU.
+        /// Batches refilled from the zone, batches drained to it, and those drained by another CPU.
         pub(crate) refills: u64,
         pub(crate) drains: u64,
         pub(crate) remote_drains: u64,
-        /// Zones looked at by scans that found a block here.
+        /// Zones checked by scans that found a block here.
         pub(crate) probes: u64,
         /// When differences were last folded, in clock nanoseconds.
         folded_at: u64,
     }
 }
 
-// Every access is relaxed: looks at figures that may be out of date.
+// Every access is relaxed: these are readings that may be out of date.
 impl<P: Platform> Pageset<P> {
-    /// The word, as of some moment.
+    /// Returns the packed word; possibly out of date.
     pub(crate) fn word(&self) -> Word {
         if self.was_used() { Word::from_bits(self.head.word.load(Relaxed)) } else { Word::empty(0) }
     }
 
-    /// Frames held, as of some moment.
+    /// Returns how many frames the pageset holds; possibly out of date.
     pub(crate) fn count(&self) -> PageCount {
         let singles = self.capacity.load(Relaxed).saturating_sub(self.word().free_slots());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
@@ -231,36 +232,37 @@ impl<P: Platform> Pageset<P> {
         }
     }
 
-    /// Whether it was ever locked.
+    /// Whether the pageset was ever locked.
     pub(crate) fn was_used(&self) -> bool {
         self.head.lock_word.load(Relaxed) != UNINIT
     }
 
-    /// The tuning state of the depth rule.
+    /// Returns the tuning state of the depth rule.
     #[inline]
     pub(crate) fn depth(&self) -> DepthCells<'_, P> {
         DepthCells::new(&self.depth)
     }
 
-    /// Whether frees are to be watched from now on, as of some moment.
+    /// Whether frees should be watched from now on; possibly out of date.
     pub(crate) fn is_watch_due(&self, now: Moment) -> bool {
         !self.is_watched() && self.depth().is_period_nearly_over(now)
     }
 
-    /// Whether each free looks whether the period of the depth rule is over.
+    /// Whether each free checks whether the period of the depth rule is over.
     fn is_watched(&self) -> bool {
         self.flags.load(Relaxed) & WATCHED != 0
     }
 
-    /// `pageset.high`, as of some moment; zero before first use.
+    /// Returns `pageset.high`, zero before first use; possibly out of date.
     pub(crate) fn high(&self) -> PageCount {
         PageCount::new(self.high.load(Relaxed))
     }
 }
 
 impl<P: Platform> Pageset<P> {
-    /// Lets the next give look at the limits anew. A hint: it is lost when the pageset's holder is just
-    /// setting limits.
+    /// Makes the next push bail out and recompute the limits.
+    ///
+    /// A hint: it is lost if the holder of the lock is setting limits at the same time.
     fn let_next_push_bail_out(&self) {
         self.head.push_limit.store(Limits::PUSH_NONE, Relaxed); // relaxed: a hint
     }

@@ -1,7 +1,7 @@
-//! Frames from the buddy into a pageset.
+//! Refills: frames move from the buddy into a pageset.
 //!
-//! Frames move in batches, one acquisition of a region's lock each. Neighbours: `drain.rs` is the way
-//! back, `buddy/word_batch.rs` is what moves, `rules/pageset_tuning` says how much.
+//! Frames move in batches, each under one acquisition of a free area's lock. Neighbours: `pageset/drain.rs` moves
+//! frames back, `buddy/word_batch.rs` holds a batch, `rules/pageset_tuning.rs` decides how much to move.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,13 +18,14 @@ use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
 use crate::zone::{Shortness, Zone};
 
-/// Batches between two looks whether a zone is still short of large blocks.
+/// Batches between two checks whether a zone is still short of large blocks.
 const LOOK_EVERY: u64 = 8;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Fills `stack` from the zone's buddy with a batch, of which `spare` frames lie above the
-    /// watermark the request was checked against; beyond these just one block is taken, so that
-    /// no pageset holds what urgent requests should find. Gives how many blocks came.
+    /// Refills `stack` with a batch from the zone's buddy; returns how many blocks the stack holds then.
+    ///
+    /// `spare` frames are above the watermark that the request was checked against. Beyond these only one block is
+    /// taken, so that no pageset caches what urgent requests should find.
     #[cold]
     pub(crate) fn refill(&self, stack: StackId, spare: PageCount) -> u32 {
         let preferred = self.zone.preferred_area(Some(self.cpu));
@@ -59,7 +60,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.len(stack)
     }
 
-    /// Frames that a refill may bring now, whatever lies above the watermark.
+    /// Returns how many frames a refill may move now, whatever is above the watermark.
     fn refill_most(&self) -> PageCount {
         let rounds = self.state.shared.tuning().rounds_to_words();
         if self.zone.is_reclaimed() {
@@ -70,7 +71,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if !rounds {
             return PageCount::new(u64::MAX);
         }
-        // Half a word always: larger blocks that fill the pageset are drained by the next free.
+        // At least half a word: larger blocks that fill the pageset are drained by the next free.
         words::refill_most(self.high_now(), self.count()).max(words::HALF_WORD)
     }
 
@@ -88,8 +89,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         resize.size
     }
 
-    /// Frames that came back twice through misuse are counted as allocated again: the free that
-    /// was wrong counted them down.
+    /// Counts frames that invalid frees pushed twice as allocated again, because the invalid free subtracted them.
     pub(super) fn count_retired(&self, frames: u64) {
         if frames != 0 {
             self.count_kind(PageKind::User, frames as i64, &self.state.nodes[self.zone.node].counters);
@@ -97,12 +97,12 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Renews the notes what the zone is short of.
+    /// Updates the record of what the zone is short of.
     pub(super) fn note_shortness(&self) {
         let stepwise = self.state.shared.tuning() == PagesetTuning::Stepwise;
         // Relaxed: the guard orders them.
         let batches = self.refills.load(Relaxed).wrapping_add(self.drains.load(Relaxed));
-        // It takes a look at every region: not each time, but where batches grow to many.
+        // This checks every free area: so not each time, except while batches are to grow.
         if batches % LOOK_EVERY == 0 || (stepwise && !self.zone.is_short(Shortness::HugeBlocks)) {
             let huge = self.state.cached.order(StackId::LARGE).get();
             let enough = ((self.zone.managed().get() >> huge) / 64) << huge;
@@ -120,15 +120,16 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 }
 
-/// Takes single frames, as many as `range` starts with and never more than it ends with; gives how
-/// many left their regions. Those that are somebody's are not kept.
+/// Refills single frames, at least the start of `range` if available and at most its end.
+///
+/// Returns how many left their free areas. Frames that are not free are not cached.
 fn refill_frames<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
     preferred: usize,
     range: RangeInclusive<u32>,
 ) -> u32 {
-    // Most often one whole word is all that comes.
+    // Usually one whole word is all that is moved.
     let (mut first, mut others) = (None, None);
     let mut push = |word, frames| match first {
         None => first = Some((word, frames)),
@@ -136,7 +137,7 @@ fn refill_frames<P: Platform>(
     };
     let came =
         zone.free_areas.alloc_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
-    // Pushed from the top down, so that frames are handed out in ascending order.
+    // Pushed from the top down, so that frames are allocated in ascending order.
     let others = others.iter().flat_map(|others| others.iter().rev());
     for (word, frames) in others.chain(first) {
         guard.push_word(word, zone.frames.mark_word_cached(word, frames));
@@ -161,8 +162,10 @@ fn refill_blocks<P: Platform>(
     zone.free_areas.alloc_blocks(order, preferred, want, &mut keep, &mut leaving(zone, guard, order))
 }
 
-/// Counts blocks that leave a region: before its lock goes, so that no check takes frames for free
-/// that are on their way to a pageset.
+/// Returns a function that counts blocks leaving a free area.
+///
+/// It runs before the area's lock is released, so that no watermark check counts frames on their way to a pageset as
+/// free.
 fn leaving<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, order: Order) -> impl FnMut(u32) {
     move |blocks| {
         let frames = u64::from(blocks) << order.get();

@@ -1,9 +1,9 @@
-//! Blocks that a CPU's pageset of a zone served at once, counted in one lane of its word.
+//! Counts blocks that a CPU's pageset of a zone served, in one lane of its word.
 //!
-//! They are blocks that *hit*: their zone was preferred. But while the CPU is away from its home zone
-//! (`other.rs`), they *missed*: the pageset *stands for* the home zone, for which each of them is a
-//! foreign one. What a pageset stands for changes only with that lane empty. Neighbours:
-//! `counters.rs` has the totals, `at_home.rs` folds most of what is counted here.
+//! Normally such a block is a *hit*: its zone was preferred. While the CPU uses the pageset of another serving zone
+//! (`alloc/past_full.rs`), it is a *miss*: the pageset serves for the preferred zone, which counts it as foreign. The
+//! zone that a pageset serves for changes only while the lane is empty. Neighbours: `zone/counters.rs` has the totals,
+//! `pageset/steps.rs` folds most of these counts.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +17,7 @@ use crate::zone::counters::ZoneItem;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Moves a difference of such blocks, taken out of the word, to the totals.
+    /// Adds a difference of such blocks, taken out of the word, to the totals.
     pub(super) fn fold_served(&self, zone: &Zone<'m, P>, pageset: &Pageset<P>, cpu: CpuInfo, blocks: i64) {
         zone.counters().fold_difference(&served_items(zone, pageset, cpu), blocks);
         if let Some(other) = pageset.serves_for() {
@@ -25,7 +25,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// The differences of such blocks that belong to `item` of `zone`, as of some moment.
+    /// Returns the differences of such blocks that count as `item` of `zone`; possibly out of date.
     pub(crate) fn served(&self, zone: &Zone<'m, P>, item: ZoneItem) -> i64 {
         let cpus = self.cpus.iter().filter(|cpu| cpu.exists());
         if item == ZoneItem::NumaForeign {
@@ -40,7 +40,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         counted.map(|(_, pageset)| difference(pageset)).sum()
     }
 
-    /// Ends all standing in: home zones have changed.
+    /// Makes every pageset serve for its own zone again, because preferred zones have changed.
     pub(crate) fn end_serving_for_others(&self) {
         for (zone, cpu) in self.used_pagesets() {
             if self.pagesets_of(zone).of(cpu).serves_for().is_some() {
@@ -50,7 +50,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// The two counters of `zone` that change with every such block of the CPU at `cpu`.
+/// Returns the two counters of `zone` that change with every such block of a CPU.
 fn served_items<P: Platform>(zone: &Zone<'_, P>, pageset: &Pageset<P>, cpu: CpuInfo) -> [ZoneItem; 2] {
     [
         if pageset.serves_for().is_some() { ZoneItem::NumaMiss } else { ZoneItem::NumaHit },
@@ -62,9 +62,9 @@ fn difference<P: Platform>(pageset: &Pageset<P>) -> i64 {
     pageset.word().difference(SERVED_LANE)
 }
 
-// Relaxed throughout: written under the pageset's lock, and read there or by lookers-on.
+// Relaxed throughout: written under the pageset's lock, and read under it or by observers.
 impl<P: Platform> Pageset<P> {
-    /// The zone that this one stands for.
+    /// Returns the preferred zone that this pageset serves for, if it is another.
     fn serves_for(&self) -> Option<ZoneId> {
         (self.serves_for.load(Relaxed) as usize).checked_sub(1).map(ZoneId::from_index)
     }
@@ -77,21 +77,21 @@ impl<P: Platform> PagesetGuard<'_, P> {
 }
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Largest difference of such blocks: what the zone's threshold leaves beside blocks that are
+    /// Returns the largest difference of such blocks: the zone's threshold minus the differences of blocks that are
     /// counted one by one.
     #[inline]
     pub(super) fn served_leeway(&self) -> i64 {
         let counters = self.zone.counters();
         let threshold = i64::from(counters.threshold());
         if self.zone_diffs.load(Relaxed) == 0 {
-            return threshold; // so it is most of the time
+            return threshold; // the usual case
         }
         let beside =
             served_items(self.zone, self, self.cpu).map(|item| counters.difference(&self.zone_diffs, item));
         (threshold - beside[0].max(beside[1]).max(0)).max(0)
     }
 
-    /// Counts blocks that hit.
+    /// Counts blocks that are hits.
     pub(crate) fn count_hits(&self, blocks: i64) {
         self.serve_for(None);
         let most = self.served_leeway();
@@ -99,7 +99,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.count_served(|before| self.zone.counters().leave_all(items, before, blocks, most));
     }
 
-    /// Sets what a pageset stands for: another zone, or its own.
+    /// Sets the zone that a pageset serves for: another one, or its own.
     pub(crate) fn serve_for(&self, other: Option<ZoneId>) {
         if self.serves_for() != other {
             self.fold_all_served();

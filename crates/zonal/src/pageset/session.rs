@@ -1,11 +1,10 @@
-//! Getting at pagesets: locking them, and how far their CPU may go without the lock.
+//! Sessions: locking pagesets, and setting how far their CPU may go without the lock.
 //!
-//! Takes and gives of single frames go through the head until they trip; what the limits stand for
-//! is looked after here, whenever a pageset is let go: the stack's ends, `pageset.high`, depths that
-//! would grow (M2), and counter differences that would exceed their threshold (M4). While depth
-//! grows with every step, in a climb or a dive, steps in that direction are free and the first one
-//! in the other trips: it tells how deep the run went. Neighbours: `cpu_local.rs` compares with the
-//! limits, `pageset.rs` holds them.
+//! Single frames are popped and pushed through the head until an operation bails out. The limits are set at the end of
+//! each session from the ends of the stack, `pageset.high`, depths that would grow (M2) and counter differences that
+//! would exceed their threshold (M4). While depth grows with every step (a climb or a dive), steps in that direction do
+//! not bail out. The first step in the other direction does, and shows how deep the run went. Neighbours:
+//! `platform/cpu_local.rs` compares with the limits, `pageset/guard.rs` stores them.
 
 use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::state::MachineState;
@@ -18,11 +17,11 @@ use crate::rules::pageset_tuning::PagesetTuning;
 use crate::zone::counters::CpuGuard;
 use crate::zone::{CpuInfo, Zone};
 
-/// One pageset of a zone, locked, until dropped.
+/// One pageset of a zone, locked until dropped.
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
     pub(super) state: &'a MachineState<'m, P>,
     pub(crate) zone: &'a Zone<'m, P>,
-    /// The CPU that the pageset is of.
+    /// CPU that the pageset belongs to.
     pub(crate) cpu: CpuInfo,
     guard: PagesetGuard<'a, P>,
 }
@@ -39,7 +38,7 @@ impl<'a, P: Platform> core::ops::Deref for PagesetSession<'a, '_, P> {
 impl<P: Platform> CpuGuard for PagesetSession<'_, '_, P> {}
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Locks the pageset of the caller's CPU, at `cpu`, unless it is locked or that CPU has none.
+    /// Locks the pageset of the caller's CPU, `cpu`; returns `None` if it is locked or the CPU does not exist.
     #[inline]
     pub(crate) fn own_pageset<'a>(
         &'a self,
@@ -53,8 +52,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(PagesetSession::of_locked(self, zone, cpu, lock_word))
     }
 
-    /// Locks the pageset of the CPU at `cpu`, which may be another than the caller's, unless
-    /// somebody has it.
+    /// Locks the pageset of any CPU; returns `None` if it is locked already.
     pub(crate) fn try_pageset<'a>(
         &'a self,
         zone: &'a Zone<'m, P>,
@@ -68,8 +66,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(PagesetSession::of_locked(self, zone, cpu, lock_word))
     }
 
-    /// Waits for the pageset of the CPU at `cpu`. Not from within an allocation or a free: their
-    /// context could be the one waited for.
+    /// Waits for the pageset of a CPU and locks it.
+    ///
+    /// Not to be called within an allocation or a free, which could wait for its own thread.
     pub(crate) fn pageset<'a>(&'a self, zone: &'a Zone<'m, P>, cpu: CpuInfo) -> PagesetSession<'a, 'm, P> {
         let mut round = 0;
         loop {
@@ -83,7 +82,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
-    /// The session of a pageset that was just locked and whose gate was `lock_word` before.
+    /// Creates the session of a pageset that was just locked, whose lock word was `lock_word` before.
     #[inline]
     pub(super) fn of_locked(
         state: &'a MachineState<'m, P>,
@@ -102,12 +101,12 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         self.zone.is_own(self.cpu)
     }
 
-    /// The limits of the zone for pagesets of CPUs like this one.
+    /// Returns the zone's limits for pagesets of CPUs like this one.
     pub(super) fn zone_limits(&self) -> PagesetLimits {
         self.zone.pageset_limits(self.zone.locality(self.cpu))
     }
 
-    /// Sets how far the CPU may go without the lock; to be called before the session ends.
+    /// Sets how far the CPU may go without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
         let tuning = self.state.shared.tuning();
         if self.is_closed() || tuning == PagesetTuning::Stepwise {
@@ -118,10 +117,10 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             if self.len(StackId::PAGES) == 0 || node.preferred_zone() != Some(self.zone.id.index()) {
                 return self.always_bail_out();
             }
-            self.state.use_pageset(self.zone, self, self.cpu); // those at home come first
+            self.state.use_pageset(self.zone, self, self.cpu); // the preferred zone comes first
         }
         let capacity = self.page_slots().len() as i64;
-        // A give that fills the pageset up to `high` drains it.
+        // A push that fills the pageset up to `high` drains it.
         let full = self.free_slots_at(self.high_now()) + 1;
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut pops_bail_out, mut pushes_bail_out) = (false, least > capacity);

@@ -1,11 +1,10 @@
-//! What the fast path needs of the pageset that a CPU uses now, side by side on one cache line.
+//! Pageset slots: what the fast path needs to know about the pageset that a CPU uses now, on one cache line.
 //!
-//! A CPU's *home* is its pageset of the home zone of its node (`node.rs`). While that zone is full and
-//! marked so, the pageset of the zone that serves instead stands in: the CPU is *away*
-//! (`past_full.rs`). [`PagesetSlots`] says for each CPU which of its pagesets single frames come from and
-//! go to; a stale answer is as good as one of a moment earlier, for it names a pageset of the same CPU.
-//! Views for this process, like all that holds pointers. Neighbours: `alloc.rs`, `free.rs`,
-//! `cpu_local.rs`.
+//! A CPU normally uses its pageset of the preferred zone of its node (`zone/node.rs`). While that zone is full and
+//! marked so, it uses its pageset of the serving zone instead (`alloc/past_full.rs`). [`PagesetSlots`] records, for
+//! each CPU, which of its pagesets single frames are popped from and pushed to. A stale record is harmless, because it
+//! names a pageset of the same CPU. Slots are views of this process, like everything that holds pointers. Neighbours:
+//! `alloc/mod.rs`, `alloc/free.rs`, `platform/cpu_local.rs`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -17,26 +16,28 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId};
 use crate::zone::{CpuInfo, Zone};
 
-/// Homes at most, 4 MiB of them. Where CPUs times zones are more, each CPU has that of its home zone
-/// only, and is never away.
+/// Maximum number of slots, 4 MiB of them. If CPUs times zones is more, each CPU has a slot for its preferred zone only
+/// and never uses another.
 const SLOTS_MAX: usize = 1 << 16;
 
-/// Homes of each CPU.
+/// Returns the number of slots of each CPU.
 const fn slots_of_each(cpus: usize, zones: usize) -> usize {
     if cpus.saturating_mul(zones) <= SLOTS_MAX { zones } else { 1 }
 }
 
-/// Adds what [`Allocator::make_slots`] will carve.
+/// Adds the size of what [`MachineState::make_slots`] allocates.
 pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpus: usize, zones: usize) {
     measure.add::<P::U64>(cpus.max(1));
     measure.add::<PagesetSlot<'_, P>>(1 + cpus * slots_of_each(cpus, zones));
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Makes the homes of all CPUs. CPUs that the machine does not have are `nowhere`, and so are all
-    /// where each frame needs more than a check of its state on its way.
+    /// Creates the slots of all CPUs.
+    ///
+    /// CPUs that the machine does not have use `nowhere`. So do all CPUs if a frame needs more than a check of its
+    /// state (`plain` is `false`).
     pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, nowhere: &'m Head<P>, plain: bool) {
-        nowhere.lock_word.store(LOCKED, Relaxed); // relaxed: nobody else knows the allocator yet
+        nowhere.lock_word.store(LOCKED, Relaxed); // relaxed: no other thread knows the allocator yet
         let nowhere = PagesetSlot {
             head: nowhere,
             slots_at: 0,
@@ -68,65 +69,66 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// The home zone of the CPU at `cpu`, or while there is no memory at all the one that may become so.
+    /// Returns the preferred zone of a CPU, or the zone that may become it while there is no memory at all.
     fn first_preferred(&self, cpu: CpuInfo) -> Option<usize> {
         let node = usize::from(cpu.node);
         let own_highest = || self.zones_by_preference(node).next().map(|zone| zone.id.index());
         self.nodes[node].preferred_zone().or_else(own_highest)
     }
 
-    /// Readies a pageset and has its CPU use it.
+    /// Initializes a pageset and makes its CPU use it.
     fn use_first(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let pageset = self.pagesets_of(zone).of(cpu);
-        let lock_word = pageset.head.lock_word.swap(LOCKED, Relaxed); // relaxed: nobody else knows it yet
+        let lock_word = pageset.head.lock_word.swap(LOCKED, Relaxed); // relaxed: no other thread knows it yet
         let guard = PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(cpu), lock_word);
         self.use_pageset(zone, &guard, cpu);
     }
 
-    /// Has the CPU at `cpu` use this pageset of its own for single frames from now on.
+    /// Makes a CPU use this pageset of its own for single frames from now on.
     pub(crate) fn use_pageset(&self, zone: &Zone<'m, P>, _guard: &PagesetGuard<'_, P>, cpu: CpuInfo) {
         if let Some(slot) = self.slots.at(cpu.id, zone.id) {
             self.slots.set(cpu.id, slot);
         }
     }
 
-    /// The slot that the CPU at `cpu` uses, if it is that of `zone`.
+    /// Returns the slot that a CPU uses, if it belongs to `zone`.
     #[inline]
     pub(crate) fn slot_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> Option<&'m PagesetSlot<'m, P>> {
         self.slots.of(cpu.id).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
     }
 
-    /// Whether single frames of the CPU at `cpu` come from and go to its pageset of `zone`.
+    /// Whether a CPU pops and pushes single frames through its pageset of `zone`.
     #[inline]
     pub(crate) fn uses(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> bool {
         self.slot_of(zone, cpu).is_some()
     }
 
-    /// Whether the CPU at `cpu` uses another pageset than that of its home zone.
+    /// Whether a CPU uses another pageset than that of its preferred zone.
     pub(crate) fn is_served_elsewhere(&self, cpu: CpuInfo) -> bool {
         self.nodes[usize::from(cpu.node)]
             .preferred_zone()
             .is_some_and(|slot| !self.uses(&self.zones[slot], cpu))
     }
 
-    /// Has the CPU at `cpu` look at its home zone first again.
+    /// Makes a CPU use its pageset of its preferred zone again.
     pub(crate) fn serve_from_preferred(&self, cpu: CpuInfo) {
         let slot = self.nodes[usize::from(cpu.node)].preferred_zone();
         let slot = slot.and_then(|zone| self.slots.at(cpu.id, ZoneId::from_index(zone)));
-        // Acquire pairs with the release that opened the gate.
+        // Acquire: pairs with the release that opened the head.
         let slot = slot.filter(|slot| slot.head.lock_word.load(Acquire) != UNINIT);
-        // There are none yet while the allocator starts.
+        // The table is empty while the allocator starts.
         if let Some(slot) = slot.or(self.slots.table.first()) {
             self.slots.set(cpu.id, slot);
         }
     }
 
-    /// [`Self::recall_cpus`] for all nodes.
+    /// Calls [`Self::recall_cpus`] for all nodes.
     pub(crate) fn recall_all_cpus(&self) {
         (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
     }
 
-    /// [`Self::serve_from_preferred`] for all CPUs of the node at a place, if any of them is away.
+    /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if any may use another zone's
+    /// pageset.
     pub(super) fn recall_cpus(&self, place: usize) {
         if self.nodes[place].end_served_elsewhere() {
             let cpus = self.cpus.iter().filter(|cpu| usize::from(cpu.node) == place);

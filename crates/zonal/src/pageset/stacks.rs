@@ -1,18 +1,19 @@
-//! Single frames onto and off a pageset's stack, many at once.
+//! Pops and pushes of many single frames at once.
 //!
-//! Vocabulary: a *word* is 64 frames, the first a multiple of 64. Words that leave and come back
-//! whole cost a few instructions a frame, and the buddy neither a split nor a merge. Neighbours:
-//! `pageset.rs` has the stacks, `refill.rs` moves words.
+//! A *word* is 64 frames, the first a multiple of 64. Whole words cost only a few instructions per frame, and no split
+//! or merge in the buddy. Neighbours: `pageset/guard.rs` pops and pushes one block, `pageset/refill.rs` and
+//! `pageset/drain.rs` move words.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 
-// Every access is relaxed: the lock that the guard stands for orders them.
+// Every access is relaxed: the lock that the guard represents orders them.
 impl<P: Platform> PagesetGuard<'_, P> {
-    /// Puts single frames of the word of 64 that starts at `first` onto their stack, which has room: the
-    /// lowest on top.
+    /// Pushes single frames of the word that starts at `first`, with the lowest frame on top.
+    ///
+    /// The stack must have enough free slots.
     #[inline]
     pub(super) fn push_word(&self, first: u32, frames: u64) {
         let word = self.word();
@@ -20,7 +21,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
         let slots = &self.page_slots()[free_slots as usize..word.free_slots() as usize];
         self.set_word(word.with_free_slots(free_slots));
         if frames == !0 {
-            // By eights, for a loop without counting: most words are whole.
+            // In eights, so that the loop needs no counter: most words are whole.
             for (eight, slots) in slots.as_chunks::<8>().0.iter().enumerate() {
                 for (at, slot) in slots.iter().enumerate() {
                     slot.store(first + (8 * eight + at) as u32, Relaxed);
@@ -35,14 +36,13 @@ impl<P: Platform> PagesetGuard<'_, P> {
         }
     }
 
-    /// The first frame of the word of 64 whose frames, all of them, are the uppermost single frames,
-    /// in whatever sequence.
+    /// Returns the first frame of the word whose 64 frames, in any order, are the top of the stack.
     #[inline]
     pub(super) fn whole_word_on_top(&self) -> Option<u32> {
         let slots = self.page_slots()[self.word().free_slots() as usize..].get(..64)?;
         let top = slots[0].load(Relaxed);
         if (slots[63].load(Relaxed) ^ top) >= 64 {
-            return None; // so it is with most stacks of scattered frames
+            return None; // the usual case for scattered frames
         }
         let (mut others, mut frames) = (0, 0_u64);
         for slots in slots.as_chunks::<8>().0 {
@@ -55,7 +55,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
         (others < 64 && frames == !0).then_some(top & !63)
     }
 
-    /// Takes the uppermost `count` single frames off their stack, which has so many.
+    /// Pops the top `count` single frames off their stack, which must hold that many.
     #[inline]
     pub(crate) fn pop_frames(&self, count: u32) -> impl Iterator<Item = u32> + '_ {
         let word = self.word();
@@ -65,16 +65,17 @@ impl<P: Platform> PagesetGuard<'_, P> {
         slots.iter().map(|slot| slot.load(Relaxed))
     }
 
-    /// Takes the uppermost `count` single frames off their stack, which has so many; the caller has seen them.
+    /// Removes the top `count` single frames from their stack, which must hold that many; the caller has read them.
     #[inline]
     pub(super) fn drop_frames(&self, count: u32) {
         let word = self.word();
         self.set_word(word.with_free_slots(word.free_slots() + count));
     }
 
-    /// How many single frames to take off the stack, `count` at least, so that the next to take as many
-    /// finds a whole word on top if frames go on to be given one after the other, up or down, as the
-    /// last two were. `count` if they were not, or are too few.
+    /// Returns how many single frames to drain, at least `count`, so that later drains find whole words.
+    ///
+    /// If frames continue to be freed in ascending or descending order, as the last two were, the next drain of the
+    /// same size finds a whole word on top. Returns `count` if they were not consecutive, or there are too few.
     pub(super) fn until_whole_words(&self, count: u64) -> u64 {
         let (free_slots, len) = (self.word().free_slots() as usize, u64::from(self.len(StackId::PAGES)));
         if count <= u64::from(u64::BITS) / 2 || len <= count {
@@ -100,7 +101,7 @@ mod tests {
     use core::sync::atomic::AtomicU32;
     use std::vec::Vec;
 
-    /// Does `work` with an empty pageset for 256 single frames.
+    /// Runs `work` on an empty pageset for 256 single frames.
     fn with_pageset<R>(work: impl FnOnce(&PagesetGuard<'_, Native>) -> R) -> R {
         let pageset = Pageset::<Native>::all_zero();
         let shape = StackShape::new([256, 0, 0, 0, 0]);
@@ -140,14 +141,14 @@ mod tests {
         assert_eq!(word_on_top(&frames), Some(640));
         frames.swap(3, 40);
         assert_eq!(word_on_top(&frames), Some(640));
-        frames[40] = 704; // of the next word
+        frames[40] = 704; // in the next word
         assert_eq!(word_on_top(&frames), None);
         frames[40] = 650; // twice
         assert_eq!(word_on_top(&frames), None);
         assert_eq!(word_on_top(&frames[..40]), None);
     }
 
-    /// A pageset that drains at 200 frames, while frames are given one after the other.
+    /// Frees consecutive frames to a pageset that drains at 200, and returns how many drains came before a whole word.
     fn first_whole_drain(frames: impl Iterator<Item = u32>) -> Option<usize> {
         with_pageset(|guard| {
             let mut drains = 0;

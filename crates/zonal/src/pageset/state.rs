@@ -1,7 +1,7 @@
-//! What the allocator knows of the machine: zones, nodes, zonelists, pagesets and the CPUs that use them.
+//! The machine as the allocator knows it: zones, nodes, zonelists, pagesets and the CPUs that use them.
 //!
-//! Everything that moves frames reaches one of these through another; `Allocator` adds what only requests and
-//! administration need. Neighbours: `access.rs`, `refill.rs`, `served.rs` and `slot.rs` work on it.
+//! Everything that moves frames needs this state; `Allocator` adds what only requests and administration need.
+//! Neighbours: `pageset/session.rs`, `pageset/refill.rs`, `pageset/served.rs` and `pageset/slot.rs` work on it.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,17 +15,17 @@ use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 
-/// The machine as the allocator holds it, and the platform that it runs on.
+/// The state of the machine, and the platform that it runs on.
 pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) platform: P,
     pub(crate) shared: &'m SharedCells<P>,
     pub(crate) zones: &'m [Zone<'m, P>],
     pub(crate) nodes: &'m [Node<'m, P>],
     pub(crate) lists: Zonelists<'m, P>,
-    /// By zone.
+    /// Pagesets by zone.
     pub(crate) pagesets: &'m [ZonePagesets<'m, P>],
     pub(crate) slots: PagesetSlots<'m, P>,
-    /// By CPU id.
+    /// CPU info by CPU id.
     pub(crate) cpus: &'m [CpuInfo],
     /// By CPU id: 1 while the CPU is online.
     pub(crate) cpus_online: &'m [P::U32],
@@ -33,57 +33,57 @@ pub(crate) struct MachineState<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// The seat of the CPU that runs the caller, if the machine knows that CPU.
+    /// Returns the CPU info of the CPU that runs the caller, if the machine has that CPU.
     #[inline]
     pub(crate) fn current_cpu_info(&self) -> Option<CpuInfo> {
         self.cpu_info(self.platform.current_cpu())
     }
 
-    /// The seat of a CPU, if the machine has it.
+    /// Returns the CPU info of a CPU, if the machine has it.
     #[inline]
     pub(crate) fn cpu_info(&self, cpu: CpuId) -> Option<CpuInfo> {
         self.cpus.get(cpu.index()).copied().filter(CpuInfo::exists)
     }
 
-    /// The pagesets of a zone.
+    /// Returns the pagesets of a zone.
     #[inline]
     pub(crate) fn pagesets_of(&self, zone: &Zone<'m, P>) -> &'m ZonePagesets<'m, P> {
         &self.pagesets[zone.id.index()]
     }
 
-    /// Whether the CPU at `cpu` is online.
+    /// Whether a CPU is online.
     pub(crate) fn is_online(&self, cpu: CpuInfo) -> bool {
-        self.cpus_online[cpu.id.index()].load(Relaxed) != 0 // relaxed: pagesets are closed exactly
+        self.cpus_online[cpu.id.index()].load(Relaxed) != 0 // relaxed: pagesets are closed under their locks
     }
 
-    /// The zones of the node at a place.
+    /// Returns the zones of the node with index `place`.
     pub(crate) fn node_zones(&self, place: usize) -> &'m [Zone<'m, P>] {
         let node = &self.nodes[place];
         &self.zones[node.first_zone..][..node.zone_count]
     }
-    /// All zones of the node at a place, in the sequence in which requests use them: from the highest
-    /// kind down, and the parts of a kind by ascending address.
+    /// Returns all zones of the node with index `node` in the order in which requests use them: from the highest kind
+    /// down, and the parts of a kind by ascending address.
     pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
         let zones = self.node_zones(node);
         let of_kind = move |kind| zones.iter().filter(move |zone| zone.kind == kind);
         ZoneKind::ALL.into_iter().rev().flat_map(of_kind)
     }
 
-    /// Pagesets that were ever used; the others are as they would be after any change.
+    /// Returns the pagesets that were ever used; the others need no change.
     pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, CpuInfo)> {
         let cpus = self.cpus.iter().copied().filter(CpuInfo::exists);
         let pairs = cpus.flat_map(|cpu| self.zones.iter().map(move |zone| (zone, cpu)));
         pairs.filter(|(zone, cpu)| self.pagesets_of(zone).of(*cpu).was_used())
     }
 
-    /// Nodes that have memory online.
+    /// Returns the nodes that have memory online.
     pub(crate) fn memory_nodes(&self) -> NodeMask {
         let words = &self.shared.memory_nodes.0;
-        // Relaxed: each word stands alone, and a stale one is as good as a moment earlier.
+        // Relaxed: each word is independent, and an old one was right a moment ago.
         NodeMask::from_words(core::array::from_fn(|at| words[at].load(Relaxed)))
     }
 
-    /// Place of the node with an id.
+    /// Returns the index of the node with an id.
     pub(crate) fn place_of(&self, id: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }

@@ -1,8 +1,8 @@
-//! Single frames popped and pushed under the lock although nothing but a counter's threshold (M4) is in the way.
+//! Pops and pushes of single frames under the lock that only a counter's threshold (M4) kept off the fast path.
 //!
-//! A run in one direction trips so every one and a half thresholds, as a rule. Then what the differences have become is
-//! folded into the totals, and the limits of steps without the lock stay as they are: that needs less than a session,
-//! and becomes one where more is in the way. Neighbours: `zone/counters.rs` has the rule, `session.rs` sets limits.
+//! A run in one direction normally bails out once every one and a half thresholds. Then the differences are folded into
+//! the totals, and the limits of the fast path stay as they are. This needs less than a session; if more is needed, it
+//! becomes a session. Neighbours: `zone/counters.rs` has the rule, `pageset/session.rs` sets limits.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,18 +18,18 @@ use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::PageKind;
 use crate::zone::CpuInfo;
 
-/// The pageset that a CPU uses now, locked, before anything but its word is looked at.
+/// The locked pageset that a CPU uses now, before anything except its word was read.
 #[must_use]
 pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
     state: &'a MachineState<'m, P>,
     slot: &'m PagesetSlot<'m, P>,
     cpu: CpuInfo,
-    /// The gate as it was.
+    /// The lock word before it was locked.
     lock_word: u64,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Locks the pageset that the caller's CPU, at `cpu`, uses now, unless it is locked.
+    /// Locks the pageset that the caller's CPU, `cpu`, uses now; returns `None` if it is locked already.
     #[inline]
     pub(crate) fn lock_slot<'a>(
         &'a self,
@@ -43,10 +43,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
 // Accesses of the word, the limits and the slots are relaxed: the lock orders them.
 impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
-    /// Takes the frame on top of the stack of single frames and unlocks.
+    /// Pops the top frame of the stack of single frames and unlocks.
     ///
     /// # Errors
-    /// The session, when more than a counter is in the way.
+    /// Returns the session if more than a counter needs attention.
     #[inline(always)]
     pub(crate) fn pop_and_fold(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
@@ -61,11 +61,11 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         Ok(frame)
     }
 
-    /// Puts a frame onto the stack of single frames and unlocks.
+    /// Pushes a frame onto the stack of single frames and unlocks.
     ///
     /// # Errors
-    /// The session, when more than a counter is in the way. A free that ends a period of the depth rule is counted
-    /// by the session first.
+    /// Returns the session if more than a counter needs attention, or if the free ends a period of the depth rule,
+    /// which the session has to count first.
     #[inline(always)]
     pub(crate) fn push_and_fold(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
@@ -96,7 +96,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         )
     }
 
-    /// `word` after a step of `amount`, with what is beyond the thresholds moved to the totals.
+    /// Returns `word` after a step of `amount`, with what exceeds the thresholds moved to the totals.
     #[inline]
     fn folded(&self, word: Word, kind: PageKind, amount: i64) -> Word {
         let zone = &self.state.zones[self.slot.zone.index()];

@@ -1,6 +1,6 @@
-//! The state of the stepwise rule in a cell, as a pageset keeps it.
+//! The state of the stepwise rule in a cell of a pageset.
 //!
-//! Neighbours: `rules/pageset_tuning/stepwise.rs` is the rule, `mod.rs` has the cell.
+//! Neighbours: `rules/pageset_tuning/stepwise.rs` is the rule, `pageset/mod.rs` has the cell.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,11 +9,11 @@ use crate::rules::pageset_tuning::stepwise::{PagesetFigures, Resize, StepwiseSta
 use crate::units::{Order, PageCount};
 use crate::zone::counters::CpuGuard;
 
-/// A [`StepwiseState`] in a cell, guarded by the pageset's lock. Zero is the fresh state. As only
-/// one rule is in force at a time, the cell may be one of those of `DepthCells`; whoever changes
-/// the tuning resets them.
+/// A [`StepwiseState`] in a cell, guarded by the pageset's lock. Zero is the initial state.
 ///
-/// Every access is relaxed: the lock that the guard stands for orders the holders.
+/// Only one rule is in force at a time; a change of tuning resets the cell.
+///
+/// Every access is relaxed: the lock that the guard represents orders the holders.
 pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
 
 impl<'a, P: Platform> StepwiseCell<'a, P> {
@@ -21,19 +21,19 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
         Self(cell)
     }
 
-    /// [`StepwiseState::on_pop`].
+    /// Calls [`StepwiseState::on_pop`].
     #[inline]
     pub(crate) fn on_pop(&self, guard: &impl CpuGuard) {
         self.update(guard, StepwiseState::on_pop);
     }
 
-    /// [`StepwiseState::on_push`].
+    /// Calls [`StepwiseState::on_push`].
     #[inline]
     pub(super) fn on_push(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
         self.update(guard, |state| state.on_push(order, batch));
     }
 
-    /// [`StepwiseState::refill`].
+    /// Calls [`StepwiseState::refill`].
     pub(super) fn refill(
         &self,
         pageset: &PagesetFigures,
@@ -44,12 +44,12 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
         self.update(guard, |state| state.refill(pageset, order, level))
     }
 
-    /// [`StepwiseState::drain`].
+    /// Calls [`StepwiseState::drain`].
     pub(super) fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel, _guard: &impl CpuGuard) -> Resize {
         self.load().drain(pageset, level)
     }
 
-    /// Forgets everything.
+    /// Resets the state.
     pub(super) fn reset(&self, guard: &impl CpuGuard) {
         self.update(guard, |state| *state = StepwiseState::default());
     }

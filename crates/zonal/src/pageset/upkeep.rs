@@ -1,6 +1,6 @@
-//! What keeps a pageset in order beside its use: periods, folds, idle drains, tuning started afresh.
+//! Maintenance of pagesets: periods, folds, idle drains, restarts of tuning.
 //!
-//! Neighbours: `admin/tick.rs` and changes of settings call for it.
+//! Neighbours: `admin/tick.rs` and changes of settings call it.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::rules::pageset_tuning::{Activity, IdleTicks, PagesetTuning};
 use crate::units::{PageCount, PageKind, SECOND_NS};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// What a tick does.
+    /// Performs the periodic maintenance of a pageset.
     pub(crate) fn tick(&self) {
         let mut surplus = self.idle_surplus();
         match self.state.shared.tuning() {
@@ -43,7 +43,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Frames to give back because nothing happened for some ticks.
+    /// Returns how many frames to drain because nothing happened for some ticks.
     fn idle_surplus(&self) -> PageCount {
         let activity = if self.seen.load(Relaxed) == seen(self) { Activity::Idle } else { Activity::Used };
         let idle = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8).after_tick(activity);
@@ -57,12 +57,12 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let interval = u64::from(self.state.shared.stat_interval().seconds()) * SECOND_NS;
         // Relaxed: the guard orders it.
         let (now, folded_at) = (self.state.platform.now().ns(), self.folded_at.load(Relaxed));
-        // Each tick, also where the clock stands still; and soon after the clock was set back.
+        // On every tick if the interval is a second, even if the clock stands still; and after the clock was set back.
         interval <= SECOND_NS
             || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
     }
 
-    /// Moves a CPU's counter differences to the totals.
+    /// Moves the pageset's counter differences to the totals.
     pub(crate) fn fold(&self) {
         self.folded_at.store(self.state.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         self.zone.counters().fold(&self.zone_diffs, self);
@@ -72,13 +72,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.fold_all_served();
     }
 
-    /// Gives everything a pageset holds back, counters included.
+    /// Drains everything that the pageset holds and folds its counters.
     pub(crate) fn empty(&self) {
         self.drain(StackId::PAGES, self.count());
         self.fold();
     }
 
-    /// Starts the tuning of one pageset afresh, from its lower limit.
+    /// Restarts the tuning of the pageset, from its lower limit.
     pub(crate) fn restart_tuning(&self) {
         self.depth().reset(self);
         self.unwatch();
@@ -89,13 +89,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 }
 
 impl<P: Platform> Pageset<P> {
-    /// Whether something was counted here and not in the totals, as of some moment.
+    /// Whether something was counted here that is not in the totals; possibly out of date.
     pub(crate) fn has_differences(&self) -> bool {
-        self.zone_diffs.load(Relaxed) != 0 || !self.word().is_clean() // relaxed: a look
+        self.zone_diffs.load(Relaxed) != 0 || !self.word().is_clean() // relaxed: an observation
     }
 }
 
-/// What changes with every use of a pageset, nearly always: its count and its counters.
+/// Returns a value that changes with nearly every use of a pageset: a hash of its count and counters.
 fn seen<P: Platform>(guard: &PagesetGuard<'_, P>) -> u64 {
     guard.zone_diffs.load(Relaxed) ^ guard.word().bits().rotate_left(17) ^ guard.count().get() << 40
 }

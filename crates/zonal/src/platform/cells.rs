@@ -1,26 +1,25 @@
-//! Structures of nothing but the platform's cells, and views of them.
+//! Structures that consist only of the platform's cells, and views of them.
 //!
-//! All state of the allocator is declared with [`all_zero!`]: its value before first use is zero in every cell, so
-//! that fresh pages of a buffer that holds zeros are state already where the platform promises that
-//! ([`ZeroedCells`](super::ZeroedCells)). Neighbours: `metadata/arena.rs` builds the structures in buffers.
+//! All shared state of the allocator is declared with [`all_zero!`]: every cell is initially zero. Where the
+//! platform promises that zero bytes are valid cells ([`ZeroedCells`](super::ZeroedCells)), the fresh pages of a
+//! zeroed buffer are already initialized state. Neighbours: `metadata/arena.rs` builds the structures in buffers.
 
 use super::Platform;
 
-/// A value made of nothing but platform cells, in its state before first use.
+/// A value that consists only of platform cells, in its initial state.
 ///
-/// # Safety
 /// Every field must be a cell or lock of `P`, constructed by `all_zero` with `new(0)` or `new()`, so that under
-/// `P::ZEROED_CELLS` zero bytes are equal to such a value.
+/// `P::ZEROED_CELLS` zero bytes are equivalent to such a value.
 #[allow(unsafe_code)]
 pub(crate) unsafe trait AllZero<P: Platform> {
-    /// The value before first use.
+    /// Returns the initial value.
     fn all_zero() -> Self;
 }
 
 /// Declares structures of cells and implements [`AllZero`] for them.
 ///
-/// A field is a `u32` or `u64` cell, a `lock`, `[kind; n]` of these, `(line kind)` on cache lines of its own, or
-/// `{Type<P>}`, another structure declared so.
+/// A field is a `u32` or `u64` cell, a `lock`, an array `[kind; n]` of these, `(line kind)` for a field on its own
+/// cache lines, or `{Type<P>}` for another structure declared with this macro.
 macro_rules! all_zero {
     ($(
         $(#[$attribute:meta])*
@@ -33,7 +32,8 @@ macro_rules! all_zero {
             $($(#[$field_attribute])* $field_visibility $field: $crate::platform::cells::cell!(type P $kind)),*
         }
 
-        // SAFETY: `cell!` makes cells with `new(0)`, locks with `new()`, and values of structures declared here.
+        // SAFETY: `cell!` constructs cells with `new(0)`, locks with `new()`, and values of structures declared
+        // here.
         #[allow(unsafe_code)]
         unsafe impl<P: Platform> $crate::platform::cells::AllZero<P> for $name<P> {
             fn all_zero() -> Self {
@@ -44,7 +44,7 @@ macro_rules! all_zero {
 }
 pub(crate) use all_zero;
 
-/// The type and the first value of a field of [`all_zero!`].
+/// Expands to the type or the initial value of a field of [`all_zero!`].
 macro_rules! cell {
     (type $P:ident u32) => { $P::U32 };
     (type $P:ident u64) => { $P::U64 };
@@ -67,11 +67,11 @@ macro_rules! cell {
 }
 pub(crate) use cell;
 
-/// A value on cache lines of its own.
+/// A value on its own cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// Makes views `Copy` whatever the platform: `derive` would ask that cells be `Copy`.
+/// Makes views `Copy` for every platform; `derive` would require the platform to be `Copy`.
 macro_rules! copy_view {
     ($($view:ident),*) => {$(
         impl<P: Platform> Clone for $view<'_, P> {

@@ -1,12 +1,11 @@
-//! How a CPU's operations on its own pagesets exclude each other.
+//! Mutual exclusion between a CPU's operations on its own pagesets.
 //!
-//! A [`Head`] is what decides about the stack of single frames of one pageset. All that changes by a
-//! take or a give lies in its one *word*, so that one store commits it: how much room the stack
-//! has, and the differences of four counters (`pageset_word.rs` says where). A *step* is what an
-//! operation adds to the word or subtracts from it; two *limits* say how far the word may go; an
-//! operation beyond them *trips* and changes nothing. The *gate* locks a head: whatever is held
-//! against a shut gate trips. Neighbours: `alloc.rs` and `free.rs` use this first, `pageset.rs` sets
-//! limits, `platform.rs` names the way that a platform has chosen.
+//! A [`Head`] holds the state of the stack of single frames of one pageset. A pop or push changes only its *word*, so
+//! one store commits it. The word holds the number of free slots of the stack and the differences of four counters
+//! (`platform/pageset_word.rs` has the layout). A *step* is the value that an operation adds to the word or subtracts
+//! from it. Two *limits* bound the word: an operation that would exceed them fails, changes nothing and falls back to
+//! the slow path. So does every operation on a head whose *lock word* is locked. Neighbours: `alloc/mod.rs` and
+//! `alloc/free.rs` try this first, `pageset/guard.rs` sets the limits, `platform/mod.rs` names the platform's choice.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -16,7 +15,7 @@ pub use crate::platform::pageset_slot::{
 use crate::platform::{Atomic, Platform};
 use crate::units::CpuId;
 
-/// What a sequence loads or stores of a pageset.
+/// A field of a pageset that a sequence loads or stores.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Field {
     /// [`Head::lock_word`].
@@ -31,22 +30,23 @@ pub enum Field {
     Slot,
 }
 
-/// One access of a sequence.
+/// One memory access of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
-    /// A load that comes before all later accesses.
+    /// A load that is ordered before all later accesses.
     LoadAcquire(Field),
-    /// A load. It may come later than it stands here, though not after the store that commits.
+    /// A load. It may be executed later than listed here, but not after the committing store.
     Load(Field),
-    /// A store. The last one commits.
+    /// A store. The last store of a sequence commits it.
     Store(Field),
 }
 
-/// The accesses of a sequence, first to last.
+/// The accesses of a sequence, in program order.
 pub type Accesses = &'static [Access];
 
-/// Pops a frame: [`CpuLocal::pop_current`]. The sequence gives up before it loads the slot if the limit is
-/// exceeded.
+/// The accesses that pop a frame, as in [`CpuLocal::pop_current`].
+///
+/// If the limit is exceeded, the sequence fails before it loads the slot.
 pub const POP: Accesses = &[
     Access::LoadAcquire(Field::Gate),
     Access::Load(Field::Word),
@@ -55,8 +55,9 @@ pub const POP: Accesses = &[
     Access::Store(Field::Word),
 ];
 
-/// Pushes a frame: [`CpuLocal::push_current`]. The sequence gives up before it stores into the slot if the
-/// limit is exceeded.
+/// The accesses that push a frame, as in [`CpuLocal::push_current`].
+///
+/// If the limit is exceeded, the sequence fails before it stores into the slot.
 pub const PUSH: Accesses = &[
     Access::LoadAcquire(Field::Gate),
     Access::Load(Field::Word),
@@ -65,17 +66,21 @@ pub const PUSH: Accesses = &[
     Access::Store(Field::Word),
 ];
 
-/// Locks a head: [`CpuLocal::lock`]. The sequence gives up before it stores if the gate is shut.
+/// The accesses that lock a head, as in [`CpuLocal::lock`].
+///
+/// If the head is locked, the sequence fails before the store.
 pub const LOCK: Accesses = &[Access::LoadAcquire(Field::Gate), Access::Store(Field::Gate)];
 
 /// The operations of a CPU on the heads of its own pagesets, none of which may wait.
 ///
-/// Contract: from a lock that succeeded until the gate is stored [`OPEN`], with release, no other
-/// operation on that head succeeds, and those that succeed later see all that was written before.
-/// [`Head`] says what that takes. Failing is always right.
+/// Contract: after a successful lock, no other operation on that head succeeds until [`OPEN`] is stored to the
+/// lock word with release, and operations that succeed after that see all earlier writes. [`Head`] documents what
+/// this requires. An operation may always fail.
 pub trait CpuLocal<P: Platform>: Send + Sync {
-    /// Takes the frame on top of the stack at the home that the caller's CPU uses; gives that home and
-    /// the frame. [`NO_FRAME`], with any home, when the take trips or is disturbed.
+    /// Pops the top frame of the current CPU's pageset slot, and returns that slot and the frame.
+    ///
+    /// Returns [`NO_FRAME`], with any slot, when the pop exceeds a limit, the head is locked, or the sequence is
+    /// interrupted.
     fn pop_current<'m>(
         &self,
         platform: &P,
@@ -83,9 +88,12 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         step: u64,
     ) -> (&'m PagesetSlot<'m, P>, u64);
 
-    /// Puts a frame on top of the stack at the home that the caller's CPU uses. `prepare` sees that home
-    /// and gives step and frame, or `None` to leave it. `refused` gets what the stack did not take, because the
-    /// give trips or is disturbed, and says whether it took it. Says whether the frame was taken, by either.
+    /// Pushes a frame onto the stack of the current CPU's pageset slot, and returns whether it was pushed or
+    /// `refused` accepted it.
+    ///
+    /// `prepare` gets the slot and returns step and frame, or `None` to push nothing. `refused` is called with
+    /// slot, step and frame when the push exceeds a limit, the head is locked, or the sequence is interrupted; it
+    /// returns whether it accepted the frame.
     fn push_current<'m>(
         &self,
         platform: &P,
@@ -94,22 +102,24 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
     ) -> bool;
 
-    /// Locks a head of `cpu`, on which the caller was a moment ago; gives the gate as it was, or `None` when
-    /// the head is locked or the attempt was disturbed.
+    /// Locks a head of `cpu`, the CPU that the caller ran on a moment ago, and returns the previous lock word;
+    /// `None` if the head is locked or the attempt was interrupted.
     fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
 
-    /// Locks a head of `cpu`, whichever CPU the caller is on; as `lock`.
+    /// Locks a head of `cpu` from any CPU; returns the same as `lock`.
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
 
-    /// Whether [`CpuLocal::lock_remote`] holds off the operations of another CPU. An allocator over more
-    /// than one CPU is refused without.
+    /// Whether [`CpuLocal::lock_remote`] excludes the operations of other CPUs.
+    ///
+    /// If not, an allocator for more than one CPU is refused.
     fn reaches_other_cpus(&self) -> bool {
         true
     }
 }
 
-/// One exchange and two stores an operation: for programs whose threads are preempted at any time
-/// and share the CPUs they say they are on.
+/// Access with one exchange and two stores per operation.
+///
+/// For programs whose threads may be preempted at any time, so that several threads may act for the same CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TryLock;
 
@@ -144,7 +154,7 @@ impl<P: Platform> CpuLocal<P> for TryLock {
 
     #[inline(always)]
     fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<u64> {
-        // Acquire pairs with the release in `Head::open`. A gate that was shut stays so.
+        // Acquire: pairs with the release in `Head::open`. A locked lock word remains locked.
         let lock_word = head.lock_word.swap(LOCKED, Acquire);
         (lock_word != LOCKED).then_some(lock_word)
     }
@@ -163,52 +173,55 @@ fn under_lock<P: Platform, R>(
 ) -> Option<R> {
     let lock_word = local.lock(cpu, slot.head)?;
     let result = (lock_word == OPEN).then(|| work(slot.head));
-    slot.head.lock_word.store(lock_word, Release); // pairs with the acquire of `lock`
+    slot.head.lock_word.store(lock_word, Release); // Release: pairs with the acquire in `lock`.
     result
 }
 
-/// How a platform with [`Pinned`] access makes sure that nothing is under way on another CPU.
+/// How a platform with [`Pinned`] access ensures that no operation is in progress on another CPU.
 ///
-/// The allocator calls [`Quiesce::quiesce`] where it works on the pagesets of a CPU from another one:
+/// The allocator calls [`Quiesce::quiesce`] when it accesses the pagesets of one CPU from another:
 /// [`drain_pagesets`](crate::Allocator::drain_pagesets), [`tick`](crate::Allocator::tick),
-/// [`verify`](crate::Allocator::verify), changes of CPUs, memory and settings at run time, and requests that
-/// found no frame anywhere else.
+/// [`verify`](crate::Allocator::verify), run-time changes of CPUs, memory and settings, and requests that found no
+/// frame anywhere else.
 ///
-/// **With which CPU.** Any that the machine has, except the one that
-/// [`current_cpu`](Platform::current_cpu) names; with every one of them where that is none of the machine.
-/// It may be offline for the allocator, and it may never have been started.
+/// **With which CPU.** Any CPU of the machine except the one that [`current_cpu`](Platform::current_cpu) returns;
+/// if that is not a CPU of the machine, any CPU. The CPU may be offline for the allocator, and it may never have
+/// been started.
 ///
-/// **In which context.** That of the caller of the allocator, so as a rule with interrupts off. At most the
-/// lock of changes ([`Platform::Lock`]) is held, and no lock of a zone. The caller may be in
-/// the middle of an allocation.
+/// **In which context.** That of the caller of the allocator, so usually with interrupts off. At most the lock for
+/// run-time changes ([`Platform::Lock`]) is held, and no lock of a zone. The caller may be in the middle of an
+/// allocation.
 ///
-/// **Two CPUs may quiesce each other**, and a third may wait for the lock of changes meanwhile. So a
-/// CPU must answer others wherever it waits with interrupts off: in `quiesce` itself, in
-/// [`RawLock::lock`](crate::platform::RawLock::lock) of [`Platform::Lock`] and in [`Platform::relax`].
-/// That is always safe, because no operation on a head is half done when the allocator calls the platform.
+/// **Two CPUs may quiesce each other**, and a third may wait for the lock for run-time changes meanwhile. So a CPU
+/// must answer others wherever it waits with interrupts off: in `quiesce` itself, in
+/// [`RawLock::lock`](crate::platform::RawLock::lock) of [`Platform::Lock`] and in [`Platform::relax`]. This is
+/// always safe, because no operation on a head is in progress when the allocator calls the platform.
 ///
-/// **CPUs that do not run** have nothing under way, so that `quiesce` returns at once for them. The
-/// platform decides by whether the CPU can be executing code of the allocator, not by
-/// [`offline_cpu`](crate::Allocator::offline_cpu), which only stops the use of its pagesets: code that still
-/// runs there reads them, and must answer. A CPU that starts or wakes later must see all that was written
-/// before `quiesce` returned: its first access of the state that said that it does not run acquires.
+/// **CPUs that do not run** have no operation in progress, so `quiesce` may return at once for them. The platform
+/// must decide this by whether the CPU can be executing code of the allocator, not by
+/// [`offline_cpu`](crate::Allocator::offline_cpu), which only stops the use of the CPU's pagesets: code that still
+/// runs there reads them, and must answer. A CPU that starts or wakes later must see all writes made before
+/// `quiesce` returned: its first access to the state that recorded it as not running must be an acquire.
 ///
-/// `examples/embed` is an implementation for CPUs that have a mailbox each.
+/// `examples/embed` implements this for CPUs that each have a mailbox.
 pub trait Quiesce: Send + Sync {
-    /// Returns once every operation that `cpu` had begun on its heads is done, and every one that it
-    /// begins later sees what the caller wrote before the call. What `cpu` wrote in those operations is
-    /// visible to the caller then. Kernels: an interrupt to that CPU, and its answer.
+    /// Waits until every operation that `cpu` had begun on its heads is complete.
+    ///
+    /// Every operation that `cpu` begins later sees what the caller wrote before the call, and the caller sees
+    /// what `cpu` wrote in the completed operations. In a kernel: an interrupt to that CPU, and its answer.
     fn quiesce(&self, cpu: CpuId);
 
-    /// Whether [`Quiesce::quiesce`] reaches other CPUs at all. An allocator over more than one CPU is refused
-    /// without ([`ConfigError::UnreachableCpus`](crate::error::ConfigError::UnreachableCpus)).
+    /// Whether [`Quiesce::quiesce`] reaches other CPUs at all.
+    ///
+    /// If not, an allocator for more than one CPU is refused
+    /// ([`ConfigError::UnreachableCpus`](crate::error::ConfigError::UnreachableCpus)).
     fn reaches_other_cpus(&self) -> bool {
         true
     }
 }
 
-/// There is one CPU, so that nothing is ever under way on another: for machines that are described with
-/// one CPU at most.
+/// A [`Quiesce`] for machines that are described with at most one CPU: no other CPU can have an operation in
+/// progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OneCpu;
 
@@ -220,15 +233,17 @@ impl Quiesce for OneCpu {
     }
 }
 
-/// Plain loads and stores: for kernels that call the allocator with preemption and interrupts off,
-/// so that nothing else runs on the CPU between two steps of an operation.
+/// Access with plain loads and stores.
 ///
-/// [`Platform::current_cpu`] must name the CPU that runs the caller: with a stale answer two CPUs would
-/// change one pageset without seeing each other.
+/// For kernels that call the allocator with preemption and interrupts off, so that nothing else runs on the CPU
+/// between two accesses of an operation.
+///
+/// [`Platform::current_cpu`] must return the CPU that runs the caller: with a stale answer two CPUs would change
+/// one pageset concurrently without noticing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pinned<Q: Quiesce = OneCpu>(pub Q);
 
-// Acquire loads of gates pair with the release in `Head::open`, perhaps on another CPU.
+// The acquire loads of lock words pair with the release in `Head::open`, which may run on another CPU.
 impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     #[inline(always)]
     fn pop_current<'m>(
@@ -263,7 +278,7 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
         if lock_word >= LOCKED_REMOTELY {
             return None;
         }
-        head.lock_word.store(LOCKED, Relaxed); // nothing else runs on this CPU; others quiesce it
+        head.lock_word.store(LOCKED, Relaxed); // relaxed: nothing else runs on this CPU; other CPUs quiesce it
         Some(lock_word)
     }
 
@@ -279,27 +294,28 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     }
 }
 
-/// Locks a head that its own CPU uses without atomic operations: shuts the gate, lets `quiesce` wait
-/// until all that was under way is done or undone, and looks whether the gate is still shut so. When
-/// `quiesce` says that it could not wait, the gate is as it was. For implementations of
-/// [`CpuLocal::lock_remote`].
+/// Locks a head that its own CPU uses without atomic operations.
+///
+/// Locks the lock word remotely, calls `quiesce` to wait until every operation in progress is complete or undone,
+/// and checks that the lock word is unchanged. If `quiesce` returns `false` because it could not wait, restores
+/// the lock word. For implementations of [`CpuLocal::lock_remote`].
 pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<u64> {
-    // One at a time: two who shut the gate could not tell each other's mark from their own.
-    // Acquire pairs with the release below.
+    // One remote lock attempt at a time: two CPUs that store the same value could not tell which of them stored
+    // it. Acquire: pairs with the release below.
     if head.remote_lock().swap(1, Acquire) != 0 {
         return None;
     }
     let lock_word = head.lock_word.load(Relaxed); // relaxed: the exchange decides
     let shut = lock_word < LOCKED_REMOTELY
-        // AcqRel: sees what the last holder wrote, and comes before what `quiesce` makes others see.
+        // AcqRel: sees what the last holder wrote, and precedes what `quiesce` makes visible to other CPUs.
         && head.lock_word.compare_exchange(lock_word, LOCKED_REMOTELY, AcqRel, Relaxed).is_ok()
         && if quiesce() {
-            head.lock_word.load(Acquire) == LOCKED_REMOTELY // else the head's own CPU came first
+            head.lock_word.load(Acquire) == LOCKED_REMOTELY // else the owning CPU locked it first
         } else {
-            // Nothing was done; the head's own CPU may have come meanwhile. Relaxed: nothing was written.
+            // Undo; the owning CPU may have locked the head meanwhile. Relaxed: nothing was written.
             let _ = head.lock_word.compare_exchange(LOCKED_REMOTELY, lock_word, Relaxed, Relaxed);
             false
         };
-    head.remote_lock().store(0, Release); // pairs with the acquire above
+    head.remote_lock().store(0, Release); // Release: pairs with the acquire above.
     shut.then_some(lock_word)
 }

@@ -1,14 +1,14 @@
-//! Proof that a lock is held: state guarded by a lock asks for a [`Held`] in its signatures.
+//! Proof that a lock is held: functions on state that a lock guards take a [`Held`] argument.
 //!
-//! Neighbours: `platform.rs` supplies the lock, `zone.rs` and `pageset.rs` guard state with it.
+//! Neighbours: `platform/mod.rs` defines the lock, `zone/free_areas.rs` and `buddy/mod.rs` guard state with it.
 
 use crate::platform::RawLock;
 
-/// A lock that is held until this value is dropped.
+/// Guard of a lock, which is released when this value is dropped.
 pub(crate) struct Held<'a, L: RawLock>(&'a L);
 
 impl<'a, L: RawLock> Held<'a, L> {
-    /// Waits for the lock.
+    /// Acquires the lock, waiting until it is free.
     pub(crate) fn wait(lock: &'a L) -> Self {
         lock.lock();
         Self(lock)

@@ -1,9 +1,10 @@
-//! The whole contract with the embedder: atomics, a lock, the current CPU, a clock, wake-up.
+//! What the embedder supplies: atomics, a lock, the current CPU, a clock, wake-up and optional services.
 //!
-//! Vocabulary: a *cell* is one atomic integer of shared state, a *platform* is the world the
-//! allocator runs in: native code, a model checker, a simulated machine. Every cell and lock of
-//! the allocator is of the platform's types, so a platform sees each shared access there is.
-//! Neighbours: `layout.rs` builds cells in the caller's buffers; all other rooms use them.
+//! A *cell* is one atomic integer of shared state. A *platform* is the environment that the allocator runs in:
+//! native code, a model checker or a simulated machine. Every cell and lock of the allocator has one of the
+//! platform's types, so a platform observes every shared access. Neighbours: `metadata/arena.rs` builds cells in
+//! the caller's buffers, `platform/cells.rs` declares structures of cells, `platform/cpu_local.rs` defines per-CPU
+//! access.
 
 pub(crate) mod cells;
 pub mod cpu_local;
@@ -22,24 +23,23 @@ use reclaimer::{NoReclaimer, Reclaimer};
 
 /// An atomic integer holding `T`, with the operations and orderings of `core::sync::atomic`.
 pub trait Atomic<T: Copy>: Send + Sync {
-    /// A cell holding `value`.
+    /// Creates a cell that holds `value`.
     fn new(value: T) -> Self;
-    /// Reads the cell.
+    /// Returns the value of the cell.
     fn load(&self, order: Ordering) -> T;
-    /// Writes the cell.
+    /// Stores `value` in the cell.
     fn store(&self, value: T, order: Ordering);
-    /// Writes the cell and gives what it held.
+    /// Stores `value` in the cell and returns the previous value.
     fn swap(&self, value: T, order: Ordering) -> T;
-    /// Writes `new` if the cell holds `current`; gives what it held, as `Err` when it differed.
+    /// Stores `new` if the cell holds `current`, and returns the previous value.
     ///
-    /// # Errors
-    /// The value found, when it was not `current`.
+    /// Returns the value found if it was not `current`.
     fn compare_exchange(&self, current: T, new: T, ok: Ordering, failed: Ordering) -> Result<T, T>;
-    /// Adds `value`, wrapping, and gives what the cell held.
+    /// Adds `value`, wrapping, and returns the previous value.
     fn fetch_add(&self, value: T, order: Ordering) -> T;
-    /// Sets the bits of `value` and gives what the cell held.
+    /// Sets the bits that are set in `value` and returns the previous value.
     fn fetch_or(&self, value: T, order: Ordering) -> T;
-    /// Keeps only the bits of `value` and gives what the cell held.
+    /// Clears the bits that are not set in `value` and returns the previous value.
     fn fetch_and(&self, value: T, order: Ordering) -> T;
 }
 
@@ -89,25 +89,29 @@ macro_rules! native_cell {
 }
 native_cell!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
 
-/// A lock that guards state in cells; it owns no data and is never held across a callback into code that
-/// may use the allocator.
+/// A lock that guards state in cells.
 ///
-/// The lock of changes at run time is held while [other CPUs are quiesced](crate::platform::cpu_local::Quiesce): with
-/// [`Pinned`](crate::platform::cpu_local::Pinned) access on several CPUs, a lock must answer them while it waits.
+/// It owns no data and is never held across a callback into code that may use the allocator.
+///
+/// The lock for run-time changes is held while [other CPUs are quiesced](crate::platform::cpu_local::Quiesce).
+/// With [`Pinned`](crate::platform::cpu_local::Pinned) access on several CPUs, a lock must answer quiesce requests
+/// while it waits.
 pub trait RawLock: Send + Sync {
-    /// A free lock.
+    /// Creates an unlocked lock.
     fn new() -> Self;
-    /// Waits until the lock is held. Not reentrant.
+    /// Acquires the lock, waiting until it is free. Not reentrant.
     fn lock(&self);
-    /// Takes the lock if it is free and says whether it did.
+    /// Acquires the lock if it is free and returns whether it did.
     fn try_lock(&self) -> bool;
-    /// Frees the lock, which the caller holds.
+    /// Releases the lock, which the caller must hold.
     fn unlock(&self);
 }
 
-/// A test-and-test-and-set spin lock, for embedders that bring no lock of their own. Holders must
-/// not be preempted for long: with a scheduler underneath, bring a lock that sleeps. It answers nobody while
-/// it waits: kernels of several CPUs that call the allocator with interrupts off bring one that does.
+/// A test-and-test-and-set spin lock, for embedders that have no lock of their own.
+///
+/// Holders must not be preempted for long: under a scheduler, supply a lock that sleeps. This lock does not answer
+/// quiesce requests while it waits. A kernel with several CPUs that calls the allocator with interrupts off must
+/// supply a lock that does.
 #[derive(Debug)]
 pub struct SpinLock(AtomicU32);
 
@@ -118,7 +122,7 @@ impl RawLock for SpinLock {
 
     fn lock(&self) {
         while !self.try_lock() {
-            // Relaxed: only waiting; the exchange in `try_lock` acquires.
+            // Relaxed: this load only waits; the exchange in `try_lock` acquires.
             while self.0.load(Ordering::Relaxed) != 0 {
                 core::hint::spin_loop();
             }
@@ -126,19 +130,19 @@ impl RawLock for SpinLock {
     }
 
     fn try_lock(&self) -> bool {
-        // Acquire pairs with the release in `unlock`.
+        // Acquire: pairs with the release in `unlock`.
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     fn unlock(&self) {
-        self.0.store(0, Ordering::Release); // pairs with the acquire in `try_lock`
+        self.0.store(0, Ordering::Release); // Release: pairs with the acquire in `try_lock`.
     }
 }
 
 /// Proof of a promise about platform `P`: buffers of zero bytes hold valid cells of it. See
 /// [`Platform::ZEROED_CELLS`].
 ///
-/// It names its platform, so that the promise of one platform says nothing about another:
+/// The type names its platform, so the promise of one platform says nothing about another:
 ///
 /// ```compile_fail,E0308
 /// use zonal::platform::cpu_local::TryLock;
@@ -166,7 +170,7 @@ impl RawLock for SpinLock {
 /// }
 /// ```
 ///
-/// Neither does that of a platform whose type differs in lifetimes alone:
+/// Nor does it hold for a platform whose type differs only in lifetimes:
 ///
 /// ```compile_fail,E0308
 /// use zonal::platform::ZeroedCells;
@@ -180,13 +184,12 @@ impl RawLock for SpinLock {
 pub struct ZeroedCells<P: ?Sized>(PhantomData<fn(*const P) -> *const P>); // invariant
 
 impl<P: ?Sized> ZeroedCells<P> {
-    /// Promises that for all cell and lock types of platform `P`, zero bytes are the same as
-    /// `new(0)` or `new()`, and that none of them needs dropping.
+    /// Promises that zero bytes are equivalent to `new(0)` or `new()` for all cell and lock types of platform `P`,
+    /// and that none of these types needs dropping.
     ///
-    /// # Safety
-    /// The promise must be true: cells are then used without having been constructed.
+    /// The promise must be true: cells are then used without being constructed.
     #[must_use]
-    #[allow(unsafe_code)] // an unsafe function without unsafe code in it
+    #[allow(unsafe_code)] // the function is unsafe to call but contains no unsafe code
     pub const unsafe fn promise() -> Self {
         Self(PhantomData)
     }
@@ -198,16 +201,18 @@ impl<P: ?Sized> fmt::Debug for ZeroedCells<P> {
     }
 }
 
-/// Access to what is in frames, which the allocator itself never touches. Called with frames that
-/// are nobody's, or about to be somebody's; locks may be held, so it must not call the allocator.
+/// Access to the contents of frames, which the allocator itself never touches.
+///
+/// Called with frames that are free or about to be allocated. Locks may be held, so implementations must not call
+/// the allocator.
 pub trait FrameContents: Sync {
-    /// Writes `pattern` over `count` frames from `first`.
+    /// Fills `count` frames from `first` with `pattern`.
     fn fill(&self, first: Pfn, count: PageCount, pattern: u64);
-    /// Whether `count` frames from `first` hold nothing but `pattern`.
+    /// Whether `count` frames from `first` contain only `pattern`.
     fn holds(&self, first: Pfn, count: PageCount, pattern: u64) -> bool;
 }
 
-/// The world an allocator runs in.
+/// The environment that an allocator runs in.
 pub trait Platform: Send + Sync {
     /// Cell of one byte.
     type U8: Atomic<u8>;
@@ -215,64 +220,70 @@ pub trait Platform: Send + Sync {
     type U32: Atomic<u32>;
     /// Cell of eight bytes.
     type U64: Atomic<u64>;
-    /// Lock of one zone, and of changes at run time.
+    /// Lock type of free areas, of quarantines and of run-time changes.
     type Lock: RawLock;
-    /// How a CPU's operations on its own pagesets exclude each other:
-    /// [`TryLock`](crate::platform::cpu_local::TryLock) for programs that may be preempted anywhere,
-    /// [`Pinned`](crate::platform::cpu_local::Pinned) for kernels that may not.
+    /// How the operations of a CPU on its own pagesets exclude each other:
+    /// [`TryLock`](crate::platform::cpu_local::TryLock) for programs that may be preempted at any point,
+    /// [`Pinned`](crate::platform::cpu_local::Pinned) for kernels that run with preemption off.
     type CpuLocal: CpuLocal<Self>
     where
         Self: Sized;
 
-    /// Set when zero bytes are valid cells: zeroed metadata buffers are then not written at start.
+    /// Proof that zero bytes are valid cells. If set, zeroed metadata buffers are not written at start.
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = None;
 
-    /// The CPU that runs the caller. A stale answer costs locality, never correctness, except with
-    /// [`Pinned`](crate::platform::cpu_local::Pinned), where the answer must be right; one that the machine
-    /// does not have sends requests past the pagesets.
+    /// Returns the CPU that runs the caller.
+    ///
+    /// A stale answer costs locality, never correctness, except with
+    /// [`Pinned`](crate::platform::cpu_local::Pinned), where the answer must be right. A request on a CPU that the
+    /// machine does not have bypasses the pagesets.
     fn current_cpu(&self) -> CpuId;
 
-    /// The way to the pagesets of the current CPU.
+    /// Returns the access method for the pagesets of the current CPU.
     fn cpu_local(&self) -> &Self::CpuLocal
     where
         Self: Sized;
 
-    /// The coarse clock; it should be one load and move at least every 10 ms.
+    /// Returns the time of the coarse clock, which should cost one load and advance at least every 10 ms.
     fn now(&self) -> Moment;
 
-    /// Waits a little for another CPU; called with 0, 1, 2, ... while the same wait goes on.
+    /// Waits briefly for another CPU; called with 0, 1, 2, ... while the same wait continues.
     fn relax(&self, _round: u32) {
         core::hint::spin_loop();
     }
 
-    /// Whether the caller is itself reclaiming: its requests then act as
-    /// [`Reserve`](crate::alloc::request::Urgency::Reserve) and never reclaim again.
+    /// Whether the caller is itself reclaiming.
+    ///
+    /// Its requests then act as [`Reserve`](crate::alloc::request::Urgency::Reserve) and never reclaim again.
     fn is_reclaiming(&self) -> bool {
         false
     }
 
-    /// Whether the caller runs within a signal or interrupt handler that has interrupted its own thread, or CPU,
-    /// while that held one of the platform's locks or waited for one. What cannot be done without a lock
-    /// then fails, as [`AllocError::Reentered`](crate::error::AllocError::Reentered) and
-    /// [`FreeError::Reentered`](crate::error::FreeError::Reentered), instead of waiting for ever. Platforms whose
-    /// handlers never call the allocator, or not while it is at work, leave it.
+    /// Whether the caller runs in a signal or interrupt handler that interrupted its own thread or CPU while that
+    /// held, or waited for, one of the platform's locks.
+    ///
+    /// Operations that need a lock then fail with [`AllocError::Reentered`](crate::error::AllocError::Reentered)
+    /// or [`FreeError::Reentered`](crate::error::FreeError::Reentered) instead of deadlocking. Platforms whose
+    /// handlers never call the allocator, or never while it runs, keep the default.
     fn is_reentered(&self) -> bool {
         false
     }
 
-    /// The caller begins (`true`) or ends (`false`) reclaiming. Never nested.
+    /// Records that the caller begins (`true`) or ends (`false`) reclaiming. Never nested.
     fn set_reclaiming(&self, _reclaiming: bool) {}
 
-    /// Asks that [`background_reclaim`](crate::Allocator::background_reclaim) be called for `node`
-    /// soon, from another context. Must not be lost when the worker is just going to sleep.
+    /// Requests that [`background_reclaim`](crate::Allocator::background_reclaim) be called for `node` soon, from
+    /// another context.
+    ///
+    /// The request must not be lost when the worker is about to sleep.
     fn wake_background_reclaim(&self, _node: NodeId) {}
 
-    /// Who can give frames back under pressure.
+    /// Returns the reclaimer that frees frames under pressure.
     fn reclaimer(&self) -> &dyn Reclaimer {
         &NoReclaimer
     }
 
-    /// Access to frame contents; needed for zeroed requests and for the poison option.
+    /// Returns access to frame contents, which zeroed requests and the poison option need.
     fn contents(&self) -> Option<&dyn FrameContents> {
         None
     }

@@ -1,33 +1,32 @@
-//! The word of a pageset: room of its stack and four counter differences, in 64 bits.
+//! The word of a pageset: the free slots of its stack and four counter differences, in 64 bits.
 //!
-//! | bits | what |
+//! | bits | content |
 //! |---|---|
-//! | 0..27 | room: empty slots of the stack of single frames |
+//! | 0..27 | free slots of the stack of single frames |
 //! | 28..36, 37..45, 46..54 | differences of the frames allocated as user, cache and kernel pages |
-//! | 55..63 | difference of the blocks that the home zone served to this CPU |
+//! | 55..63 | difference of the blocks that the preferred zone served to this CPU |
 //!
-//! Differences are kept plus [`BIAS`]. The bit above each
-//! field is its *guard*: zero in the word, set by the sums below when a field is beyond its limit.
-//! A take adds to all fields that it changes and a give subtracts, so that one addition and one
-//! mask tell whether any of them went too far. Neighbours: `cpu_local.rs` compares, `pageset.rs`
-//! keeps the word, `counters.rs` says what is left of a difference beyond its limit.
+//! Differences are stored with [`BIAS`] added. The bit above each field is its *guard*: it is zero in the word, and
+//! the sums below set it when the field is beyond its limit. A pop adds to all fields that it changes and a push
+//! subtracts from them, so that one addition and one mask tell whether any field exceeded its limit. Neighbours:
+//! `platform/pageset_slot.rs` compares, `pageset/guard.rs` and `pageset/steps.rs` change the word under the lock,
+//! `zone/counters.rs` determines what remains of a difference beyond its limit.
 
 use crate::units::PageKind;
 
-/// Bits of the room.
+/// Bits of the field of free slots.
 const ROOM_BITS: u32 = 27;
-/// Largest value of the room.
+/// Largest value of the field of free slots.
 const FREE_SLOTS_MAX: u32 = (1 << ROOM_BITS) - 1;
-/// Most slots that a stack can have. One less than the field holds: a take from an empty stack is
-/// computed before it is refused, and must not carry into the guard bit, which [`Limits::POP_NONE`]
-/// would then clear.
+/// Most slots that a stack can have. One less than the field holds: a pop from an empty stack is computed before
+/// it is refused, and must not carry into the guard bit, which [`Limits::POP_NONE`] would then clear.
 pub(crate) const SLOTS_MAX: u32 = FREE_SLOTS_MAX - 1;
 const LANE_BITS: u32 = 8;
-/// Lane of the blocks served from home; those before it are of the page kinds.
+/// Lane of the blocks served from the preferred zone; the lanes before it belong to the page kinds.
 pub(crate) const SERVED_LANE: usize = PageKind::COUNT;
 /// Number of lanes.
 const LANES: usize = PageKind::COUNT + 1;
-/// What a difference of zero is kept as.
+/// The stored value of a difference of zero.
 const BIAS: u64 = 128;
 /// Largest value of a lane.
 const LANE_MAX: u64 = (1 << LANE_BITS) - 1;
@@ -36,7 +35,7 @@ const fn shift(lane: usize) -> u32 {
     ROOM_BITS + 1 + lane as u32 * (LANE_BITS + 1)
 }
 
-/// One in each lane of a page kind.
+/// The value 1 in each lane of a page kind.
 const KIND_LANES: u64 = {
     let mut lanes = 0;
     let mut kind = 0;
@@ -47,10 +46,10 @@ const KIND_LANES: u64 = {
     lanes
 };
 
-/// The guard bit of the room.
+/// The guard bit of the free slots.
 pub(crate) const FREE_SLOTS_GUARD: u64 = 1 << ROOM_BITS;
 
-/// The guard bits.
+/// All guard bits.
 pub(crate) const GUARDS: u64 = {
     let mut guards = FREE_SLOTS_GUARD;
     let mut lane = 0;
@@ -62,7 +61,7 @@ pub(crate) const GUARDS: u64 = {
 };
 const _: () = assert!(shift(LANES - 1) + LANE_BITS == 63);
 
-/// What the take of one frame adds to the word, by page kind.
+/// The value that the pop of one frame adds to the word, by page kind.
 pub(crate) const POP_STEPS: [u64; PageKind::COUNT] = {
     let mut steps = PUSH_STEPS;
     let mut kind = 0;
@@ -73,22 +72,22 @@ pub(crate) const POP_STEPS: [u64; PageKind::COUNT] = {
     steps
 };
 
-/// What the give of one frame subtracts from the word, by page kind.
+/// The value that the push of one frame subtracts from the word, by page kind.
 pub(crate) const PUSH_STEPS: [u64; PageKind::COUNT] =
     [1 | 1 << shift(0), 1 | 1 << shift(1), 1 | 1 << shift(2)];
 
-/// Room in a word.
+/// Returns the free slots in a word.
 #[inline(always)]
 pub(crate) const fn free_slots_of(word: u64) -> usize {
     (word & FREE_SLOTS_MAX as u64) as usize
 }
 
-/// A word in use. Invariant: guards are zero, lanes hold -128..=127.
+/// The word of a pageset in use. Invariant: guards are zero, lanes hold -128..=127.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Word(u64);
 
 impl Word {
-    /// The word of an empty stack of `slots`, all differences zero.
+    /// Returns the word of an empty stack of `slots` slots, with all differences zero.
     pub(crate) const fn empty(slots: u32) -> Self {
         assert!(slots <= SLOTS_MAX);
         let mut bits = slots as u64;
@@ -100,33 +99,33 @@ impl Word {
         Self(bits)
     }
 
-    /// The word with these bits, which are of one in use.
+    /// Returns the word with these bits, which must come from a word in use.
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// Its bits.
+    /// Returns the bits of the word.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Empty slots.
+    /// Returns the number of free slots.
     pub(crate) const fn free_slots(self) -> u32 {
         free_slots_of(self.0) as u32
     }
 
-    /// The word with another room.
+    /// Returns the word with another number of free slots.
     pub(crate) const fn with_free_slots(self, free_slots: u32) -> Self {
         debug_assert!(free_slots <= FREE_SLOTS_MAX);
         Self(self.0 & !(FREE_SLOTS_MAX as u64) | free_slots as u64)
     }
 
-    /// The difference in a lane.
+    /// Returns the difference in a lane.
     pub(crate) const fn difference(self, lane: usize) -> i64 {
         (self.0 >> shift(lane) & LANE_MAX) as i64 - BIAS as i64
     }
 
-    /// The word with another difference in a lane, within -128..=127.
+    /// Returns the word with another difference in a lane, within -128..=127.
     pub(crate) const fn with_difference(self, lane: usize, difference: i64) -> Self {
         let value = (difference + BIAS as i64) as u64;
         debug_assert!(value <= LANE_MAX);
@@ -140,36 +139,36 @@ impl Word {
     }
 }
 
-/// How far a word may go by takes and gives alone. The fields may be beyond what any word can
-/// reach, which is no limit.
+/// Limits on the changes that pops and pushes alone may make to a word. A field may be beyond what any word can
+/// reach, which means no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Largest room that a take may leave.
+    /// Most free slots that a pop may leave.
     pub(crate) free_slots_max: u32,
-    /// Smallest room that a give may leave.
+    /// Fewest free slots that a push may leave.
     pub(crate) free_slots_min: u32,
-    /// Largest size of the differences by page kind.
+    /// Largest absolute value of the differences by page kind.
     pub(crate) kinds: u8,
-    /// Largest difference of the blocks served from home.
+    /// Largest difference of the blocks served from the preferred zone.
     pub(crate) served: u8,
 }
 
 impl Limits {
-    /// The limit of takes that no take keeps.
+    /// The limit at which every pop fails.
     pub(crate) const POP_NONE: u64 = FREE_SLOTS_GUARD;
-    /// The limit of gives that no give keeps.
+    /// The limit at which every push fails.
     pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 1;
 
-    /// What is added to the word after a take: a guard shows when a field is above its limit.
+    /// Returns the value to add to the word after a pop: a guard is set when a field is above its limit.
     pub(crate) const fn for_pops(self) -> u64 {
         let most = KIND_LANES * self.kinds as u64 + ((self.served as u64) << shift(SERVED_LANE));
         (FREE_SLOTS_MAX - self.free_slots_max) as u64
             | ((KIND_LANES | 1 << shift(SERVED_LANE)) * (LANE_MAX - BIAS) - most)
     }
 
-    /// What the word after a give is subtracted from: a guard shows when a field is below its limit.
+    /// Returns the value to subtract the word after a push from: a guard is set when a field is below its limit.
     pub(crate) const fn for_pushes(self) -> u64 {
-        // The last lane does not change by gives: its guard never shows.
+        // Pushes do not change the last lane: its guard is never set.
         let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) + (LANE_MAX << shift(SERVED_LANE));
         (FREE_SLOTS_MAX as u64 + self.free_slots_min as u64) | shows
     }
@@ -207,7 +206,7 @@ mod tests {
         }
     }
 
-    /// What the sums say, against what the limits mean, for words around all limits.
+    /// Compares the sums with the definition of the limits, for words around all limits.
     #[test]
     fn guards_show_what_is_beyond_a_limit() {
         let mut random = Random::new(11);

@@ -1,89 +1,90 @@
-//! Node fallback order (M5): in which order the nodes serve a node that is short of memory.
+//! Node fallback order (M5): the order in which nodes serve the requests of a node that is short of memory.
 //!
-//! A pure function from distances to one node's list. *Load* spreads equally distant nodes: a node
-//! that was the first of its distance group in an earlier list counts as slightly farther in later
-//! ones, so lists are built for all nodes of a machine in turn ([`build_sequence`]) while one array
-//! of loads is carried along; zeroing it starts a full rebuild. Places are indices into the
-//! machine's ascending list of nodes. Neighbours: `zonelist.rs` turns orders into zonelists.
+//! A pure function from distances to one node's list. *Load* balances equally distant nodes: a node that was the
+//! first of its distance group in an earlier list counts as slightly farther in later ones. Lists are therefore
+//! built for all nodes of a machine in turn ([`build_sequence`]) with one array of loads; zeroing it starts a full
+//! rebuild. Nodes are given as indices into the machine's ascending list of nodes. Neighbours: `zonelist/mod.rs`
+//! turns orders into zonelists.
 //!
 //! Source: Ramakrishnan 2021, Linux 54d032ced983 ("node load").
 
-/// How the load of a node grows when it is the first of a distance group in a list.
+/// How the load of a node grows when the node is the first of a distance group in a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum NodeLoad {
-    /// One more each time: Linux from 5.18.
+    /// By one each time: Linux from 5.18.
     #[default]
     Accumulate,
-    /// More by the number of nodes left to place: the patch as published, Linux 5.16 and 5.17.
+    /// By the number of nodes not yet placed: the patch as published, Linux 5.16 and 5.17.
     AccumulateRemaining,
-    /// Set to the number of nodes left to place, forgetting earlier lists: the defect of Linux before 5.16.
+    /// Set to the number of nodes not yet placed, which discards the load of earlier lists: the defect of Linux
+    /// before 5.16.
     Assign,
 }
 
-/// Whether nodes with CPUs count as one farther, so that memory-only nodes are used up first.
+/// Whether nodes with CPUs count as farther by one, so that memory-only nodes are used first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum CpuPenalty {
-    /// They do. Linux: lists rebuilt after boot.
+    /// Nodes with CPUs count as farther. Linux: lists rebuilt after boot.
     #[default]
     On,
-    /// They do not. Linux: lists built at boot, when no node's CPUs are known yet.
+    /// Nodes with CPUs count as any other. Linux: lists built at boot, when the CPUs of nodes are not known yet.
     Off,
 }
 
-/// Whether a node without memory stands in its own list.
+/// Whether a node without memory is in its own list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum OwnPlace {
-    /// Only with memory: Linux from 6.7.
+    /// Only a node with memory is in its own list: Linux from 6.7.
     #[default]
     WithMemory,
-    /// Always first, useless as that is: Linux before 6.7.
+    /// Every node is first in its own list, although this is useless without memory: Linux before 6.7.
     Always,
 }
 
-/// The rules an order is built by.
+/// The rules by which an order is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FallbackRules {
     /// How load grows.
     pub node_load: NodeLoad,
-    /// Whether CPUs make a node farther.
+    /// Whether nodes with CPUs count as farther.
     pub cpu_penalty: CpuPenalty,
     /// Whether a node without memory is in its own list.
     pub own_place: OwnPlace,
 }
 
-/// What the order depends on. Places run over `0..len()`, ascending by node id.
+/// The properties of nodes that the order depends on. Nodes are indices `0..len()`, ascending by node id.
 pub trait FallbackNodes {
-    /// Number of nodes, those possible but offline included; at most 2^16.
+    /// Returns the number of nodes, including possible nodes that are offline; at most 2^16.
     fn len(&self) -> usize;
-    /// Distance from one node to another, 10 = local.
+    /// Returns the distance from one node to another; 10 = local.
     fn distance(&self, from: usize, to: usize) -> u8;
-    /// Whether the node has memory to serve from.
+    /// Whether the node has memory.
     fn has_memory(&self, node: usize) -> bool;
     /// Whether the node has CPUs.
     fn has_cpus(&self, node: usize) -> bool;
-    /// Whether the node is online. Offline nodes are in no list, but may have one.
+    /// Whether the node is online. Offline nodes are in no list, but may have a list.
     fn is_online(&self, node: usize) -> bool;
-    /// Whether there is no node at all.
+    /// Whether there are no nodes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// In which sequence a full rebuild visits the nodes: the online ones ascending, then the others.
+/// Returns the sequence in which a full rebuild visits the nodes: the online ones in ascending order, then the
+/// others.
 ///
-/// Linux from 6.1 builds lists for possible nodes that are offline too; their loads count.
+/// Linux from 6.1 also builds lists for possible nodes that are offline; these lists affect loads.
 pub fn build_sequence(nodes: &impl FallbackNodes) -> impl Iterator<Item = usize> {
     let online = (0..nodes.len()).filter(|&node| nodes.is_online(node));
     online.chain((0..nodes.len()).filter(|&node| !nodes.is_online(node)))
 }
 
-/// Writes the fallback order of the node at `from` into `order` and gives its length.
+/// Writes the fallback order of the node at `from` into `order` and returns its length.
 ///
-/// `load` has a place for each node: zeroed before the first node of a full rebuild, left alone
-/// between nodes. Takes O(n log n) for n nodes.
+/// `load` has one element for each node. It must be zeroed before the first node of a full rebuild and kept
+/// unchanged between nodes. Takes O(n log n) for n nodes.
 ///
-/// # Panics
-/// When `load` or `order` is shorter than the list of nodes, or `from` is not in it.
+/// Panics if `load` or `order` is shorter than the list of nodes, or if `from` is not in that list.
 pub fn fallback_order(
     from: usize,
     nodes: &impl FallbackNodes,
@@ -94,8 +95,8 @@ pub fn fallback_order(
     let length = list_candidates(from, nodes, rules, order);
     let online = (0..nodes.len()).filter(|&node| nodes.is_online(node)).count() as u64;
     let own = usize::from(length > 0 && usize::from(order[0]) == from);
-    // Load only changes for nodes already placed, so no key changes during one list: sorting once
-    // gives what taking the least again and again would.
+    // The load changes only for nodes already placed, so no key changes while one list is built: sorting once has
+    // the same result as repeatedly choosing the node with the least key.
     order[own..length].sort_unstable_by_key(|&node| {
         (key(from, usize::from(node), nodes, rules, online, load[usize::from(node)]), node)
     });
@@ -115,7 +116,8 @@ pub fn fallback_order(
     length
 }
 
-/// The nodes of the list, unsorted but with `from` first where it belongs in its own list.
+/// Writes the nodes of the list unsorted, but with `from` first if it belongs in its own list; returns their
+/// number.
 fn list_candidates(
     from: usize,
     nodes: &impl FallbackNodes,
@@ -156,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine as a matrix; every node has CPUs and is online unless said otherwise.
+    /// A machine as a distance matrix; every node has CPUs and is online unless specified otherwise.
     #[derive(Clone, Debug)]
     struct Matrix {
         rows: Vec<Vec<u8>>,
@@ -209,7 +211,7 @@ mod tests {
         lists
     }
 
-    /// The rule as it is told: take the node with the least key, again and again.
+    /// Builds the orders by the rule as published: repeatedly chooses the node with the least key.
     fn naive(nodes: &Matrix, rules: &FallbackRules) -> Vec<Vec<u16>> {
         let count = nodes.len();
         let online = nodes.online.iter().filter(|&&on| on).count() as u64;
@@ -279,8 +281,8 @@ mod tests {
         machine.online[1] = false;
         machine.memory[1] = false;
         assert_eq!(build_sequence(&machine).collect::<Vec<_>>(), [0, 2, 1]);
-        // Nodes 0 and 2 served one list each first, which leaves the last word to the ids: from
-        // node 1, node 0 counts as farther, being the lower one.
+        // Nodes 0 and 2 were each first in one list, so the ids decide: from node 1, node 0 counts as farther
+        // because its id is lower.
         assert_eq!(orders(&machine, &FallbackRules::default()), [vec![0, 2], vec![2, 0], vec![2, 0]]);
     }
 
@@ -291,7 +293,7 @@ mod tests {
         assert!(orders(&machine, &FallbackRules::default()).iter().all(Vec::is_empty));
     }
 
-    /// A small generator of the tests' own: xorshift.
+    /// Returns the next random number of a small generator for these tests (xorshift).
     fn next(state: &mut u64) -> u64 {
         *state ^= *state << 13;
         *state ^= *state >> 7;

@@ -1,7 +1,7 @@
-//! Rules of kernels as pure arithmetic over plain values, without cells, locks or a platform.
+//! The rules of Linux kernels as pure arithmetic over plain values, without cells, locks or a platform.
 //!
-//! The allocator applies them, machine files predict with them, and the simulator compares them. Each file is one
-//! rule and cites where it comes from.
+//! The allocator applies them, machine files use them for predictions, and the simulator compares them. Each file
+//! contains one rule and cites its source.
 
 pub mod fallback_order;
 pub mod pageset_limits;

@@ -1,19 +1,18 @@
-//! Limits of per-CPU pagesets: how many frames move at a time, and between which bounds a
-//! pageset's `high` may lie.
+//! Limits of per-CPU pagesets: how many frames a refill or drain moves, and the bounds of a pageset's `high`.
 //!
-//! Pure arithmetic over a zone's size, its low watermark and the CPUs that share it. The variants
-//! are those of Linux kernels, so that the same code predicts theirs. Neighbours: `pageset.rs`
-//! holds the limits, `pageset_tuning.rs` moves `high` within them.
+//! Pure arithmetic over a zone's size, its low watermark and the CPUs that share it. The variants are those of Linux
+//! kernels, so that the same code predicts their values. Neighbours: `zone/mod.rs` holds the limits,
+//! `rules/pageset_tuning.rs` moves `high` within them.
 
 use crate::units::PageCount;
 
-/// How the batch follows from a zone's size.
+/// How the batch is computed from a zone's size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum BatchRule {
     /// A quarter of 1/1024 of the zone: Linux up to 6.18.
     #[default]
     Managed1024,
-    /// 1/4096 of the zone, unrounded below 1: Linux after 6.18.
+    /// 1/4096 of the zone, at least 1: Linux after 6.18.
     Managed4096,
 }
 
@@ -29,51 +28,51 @@ pub enum HighRule {
     SixBatches,
 }
 
-/// The rules pagesets are sized by.
+/// The rules by which pagesets are sized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PagesetRules {
-    /// How much moves at a time.
+    /// How many frames a refill or drain moves.
     pub batch: BatchRule,
     /// How `high` is bounded.
     pub high: HighRule,
-    /// If not 0, `high` is fixed at this fraction of the zone, divided among its CPUs. Linux:
+    /// If not 0, `high` is fixed at the zone's size divided by this, shared among its CPUs. Linux:
     /// `vm.percpu_pagelist_high_fraction`, `vm.percpu_pagelist_fraction` before 5.14.
     pub high_fraction: u32,
 }
 
-/// What the limits of a zone's pagesets depend on.
+/// The values that the limits of a zone's pagesets depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagesetZone {
-    /// Frames of the zone.
+    /// Managed frames of the zone.
     pub managed: PageCount,
-    /// Its low watermark.
+    /// Low watermark of the zone.
     pub low: PageCount,
-    /// Online CPUs of its node.
+    /// Online CPUs of the zone's node.
     pub node_cpus: u32,
-    /// Online CPUs of the machine: they share the zones of a node that has none.
+    /// Online CPUs of the machine, which share the zones of a node without CPUs.
     pub online_cpus: u32,
 }
 
 /// Limits of one zone's pageset on one CPU. Invariant: `1 <= batch`.
 ///
-/// Watermarks set very far apart make `high_min` larger than `high_max`, in Linux as here; whoever
-/// moves `high` between the two takes [`PagesetLimits::ordered`].
+/// Watermarks that are set very far apart make `high_min` larger than `high_max`, in Linux as here; code that
+/// moves `high` between the two must use [`PagesetLimits::ordered`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PagesetLimits {
     /// Frames moved by one refill or drain.
     pub batch: PageCount,
     /// Least value of `high`.
     pub high_min: PageCount,
-    /// Largest value of `high`; equal to `high_min` where nothing is tuned.
+    /// Largest value of `high`; equal to `high_min` if `high` is fixed.
     pub high_max: PageCount,
 }
 
-/// Batches at which pagesets are capped on CPUs that are not on the zone's node, and everywhere
-/// while the zone is being reclaimed.
+/// Number of batches at which pagesets are capped on CPUs that are not on the zone's node, and on all CPUs while
+/// the zone is being reclaimed.
 const SMALL_HIGH_BATCHES: u64 = 4;
 
 impl PagesetRules {
-    /// The limits of `zone`'s pagesets, on a CPU of its node.
+    /// Returns the limits of `zone`'s pagesets on a CPU of its node.
     #[must_use]
     pub fn limits(&self, zone: &PagesetZone, page_bytes: u32) -> PagesetLimits {
         let batch = self.batch.batch(zone.managed, page_bytes).get();
@@ -106,8 +105,9 @@ impl PagesetRules {
     }
 }
 
-/// Largest `high_max` of a zone that spans `frames`, when all `cpus` that share it are online. Fewer
-/// of them would have larger shares; those are bounded by the slots laid out for all.
+/// Returns the largest `high_max` of a zone that spans `frames`, when all `cpus` that share it are online.
+///
+/// With fewer CPUs online their shares would be larger, but they are bounded by the slots laid out for all CPUs.
 pub(crate) fn published_high_max(frames: PageCount, cpus: usize, page_bytes: u32) -> PageCount {
     let batch = BatchRule::default().batch(frames, page_bytes).get();
     PageCount::new((frames.get() / 8 / cpus.max(1) as u64).max(SMALL_HIGH_BATCHES * batch))
@@ -118,7 +118,8 @@ fn fixed(batch: u64, high: u64) -> PagesetLimits {
     PagesetLimits { batch: PageCount::new(batch), high_min: high, high_max: high }
 }
 
-/// Linux before 5.14 gave the fraction to each CPU and let the batch follow from it.
+/// Returns the limits of Linux before 5.14, which assigned the whole fraction to each CPU and derived the batch from
+/// it.
 fn fraction_of_old(zone: &PagesetZone, fraction: u64, page_bytes: u32) -> PagesetLimits {
     let high = zone.managed.get() / fraction;
     let largest = u64::from(page_bytes.ilog2()) * 8;
@@ -126,9 +127,9 @@ fn fraction_of_old(zone: &PagesetZone, fraction: u64, page_bytes: u32) -> Pagese
 }
 
 impl BatchRule {
-    /// Frames moved at a time between a pageset and a zone of `managed` frames.
+    /// Returns the number of frames moved at a time between a pageset and a zone of `managed` frames.
     ///
-    /// One less than a power of two, so that batches do not march over the caches in step.
+    /// The result is one less than a power of two, so that batches do not stride over the cache sets in step.
     #[must_use]
     pub fn batch(self, managed: PageCount, page_bytes: u32) -> PageCount {
         let frames_in = |bytes: u64| bytes / u64::from(page_bytes);
@@ -142,22 +143,22 @@ impl BatchRule {
 }
 
 impl PagesetLimits {
-    /// The same with `high_min <= high_max`: a zone whose low watermark exceeds 1/8 of it leaves
-    /// nothing to tune, and `high` stays at `high_min`.
+    /// Returns the same limits with `high_min <= high_max`: if the low watermark exceeds 1/8 of the zone, `high`
+    /// stays at `high_min`.
     #[must_use]
     pub fn ordered(&self) -> Self {
         Self { high_max: self.high_max.max(self.high_min), ..*self }
     }
 
-    /// The limits on a CPU that is not on the zone's node: capped at 4 batches, so that metadata
-    /// does not grow with nodes times CPUs.
+    /// Returns the limits on a CPU that is not on the zone's node: capped at 4 batches, so that metadata does not
+    /// grow with nodes times CPUs.
     #[must_use]
     pub fn on_foreign_cpu(&self) -> Self {
         let cap = self.small_high();
         Self { batch: self.batch, high_min: self.high_min.min(cap), high_max: self.high_max.min(cap) }
     }
 
-    /// What `high` falls to while the zone is being reclaimed: 4 batches.
+    /// Returns the value that `high` falls to while the zone is being reclaimed: 4 batches.
     #[must_use]
     pub const fn small_high(&self) -> PageCount {
         PageCount::new(SMALL_HIGH_BATCHES * self.batch.get())
@@ -221,7 +222,7 @@ mod tests {
         let new = |managed| BatchRule::Managed4096.batch(pages(managed), 4096).get();
         assert_eq!([old(0), old(3840), old(95_133), old(86_126), old(1 << 40)], [1, 1, 31, 15, 63]);
         assert_eq!([new(0), new(3840), new(65_536), new(85_412), new(1 << 40)], [1, 1, 15, 15, 63]);
-        // Larger pages, fewer of them.
+        // Larger pages, and so fewer of them.
         assert_eq!(BatchRule::Managed1024.batch(pages(1 << 30), 65_536).get(), 3);
         assert_eq!(BatchRule::Managed4096.batch(pages(1 << 30), 2 << 20).get(), 1);
     }

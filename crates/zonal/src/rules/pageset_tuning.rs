@@ -1,11 +1,11 @@
-//! How deep a pageset may become: rules that move `pageset.high` between two limits.
+//! The rules that move `pageset.high` between two limits.
 //!
-//! Vocabulary: `high` is the count at which a pageset drains; *limits* are the least and the most
-//! it may be; a *refill* takes blocks from the zone, a *drain* gives them back; a *period* is one
-//! second, and so is a *tick*. All rules are arithmetic over small plain states, so that the lab
-//! and the explainer run the same code; `pageset.rs` keeps the states in cells under its lock.
-//! Neighbours: `pageset_tuning/depth.rs` and `pageset_tuning/stepwise.rs` hold one rule each,
-//! `watermarks.rs` says how high the limits are.
+//! `high` is the count at which a pageset drains; its *limits* are the least and the largest value it may have. A
+//! *refill* moves blocks from the zone to the pageset, a *drain* moves them back. A *period* and a *tick* are one
+//! second each. All rules are arithmetic over small plain states, so that the lab and the explainer run the same
+//! code; `pageset/depth_cells.rs` and `pageset/stepwise_cell.rs` keep the states in cells. Neighbours:
+//! `rules/pageset_tuning/depth.rs` and `rules/pageset_tuning/stepwise.rs` contain one rule each,
+//! `rules/pageset_limits.rs` computes the limits.
 
 pub(crate) mod depth;
 pub(crate) mod stepwise;
@@ -19,43 +19,43 @@ use crate::units::{Order, PageCount};
 /// Which rule moves `pageset.high`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PagesetTuning {
-    /// From how deep allocation and freeing went in the last seconds: see [`DepthState`].
-    /// Source: Huang 2023, RFC "alloc/free depth based PCP high auto-tuning". Ours beside it: `high`
-    /// stays at its lower limit while 2 MiB blocks are scarce, pagesets of CPUs of other nodes stay
-    /// small, and frames move in whole words of 64.
+    /// By how deep allocation and freeing went in the last seconds: see [`DepthState`]. Source: Huang 2023, RFC
+    /// "alloc/free depth based PCP high auto-tuning". Our additions: `high` stays at its lower limit while 2 MiB
+    /// blocks are scarce, pagesets of CPUs on other nodes stay small, and frames move in whole words of 64.
     #[default]
     Depth,
-    /// As [`Depth`](Self::Depth), exactly as published, for comparison and replays: any CPU's `high` may
-    /// rise to an eighth of the zone divided among the CPUs of its node, refills and drains are batches,
-    /// and every free is counted by itself, which makes frees slower. Only an allocator that starts with this
-    /// rule has slots enough for it (`Layout`).
+    /// As [`Depth`](Self::Depth), but exactly as published, for comparison and replays: `high` of any CPU may rise
+    /// to an eighth of the zone divided among the CPUs of its node, refills and drains are batches, and every free
+    /// is counted individually, which makes frees slower. Only an allocator that starts with this rule has enough
+    /// slots for it (`Layout`).
     DepthPublished,
-    /// By steps at refills and drains, with a decay: see [`StepwiseState`]. Source: Linux 6.7.
+    /// In steps at refills and drains, with a decay: see [`StepwiseState`]. Source: Linux 6.7.
     Stepwise,
-    /// Never: `high` is the lower limit.
+    /// No rule: `high` is the lower limit.
     Fixed,
 }
 
 impl PagesetTuning {
-    /// Whether `high` follows from depths.
+    /// Whether `high` is computed from depths.
     pub(crate) const fn follows_depth(self) -> bool {
         matches!(self, Self::Depth | Self::DepthPublished)
     }
 
-    /// Whether the rule has to see every free: then none is served without the pageset's lock.
+    /// Whether the rule must see every free, so that no free is served without the pageset's lock.
     pub(crate) const fn sees_every_free(self) -> bool {
         matches!(self, Self::DepthPublished | Self::Stepwise)
     }
 
-    /// Whether refills and drains are rounded to whole words: see `words.rs`. The rule of Linux says
-    /// by itself how much moves.
+    /// Whether refills and drains are rounded to whole words: see `rules/pageset_tuning/words.rs`. The rule of Linux
+    /// determines by itself how many frames move.
     pub(crate) const fn rounds_to_words(self) -> bool {
         matches!(self, Self::Depth | Self::Fixed)
     }
 }
 
-/// The least and the most that `pageset.high` may be: `min <= max`.
-/// A lower limit of zero says that pagesets are disabled. Linux: `high_min`, `high_max`.
+/// The least and the largest value of `pageset.high`. Invariant: `min <= max`.
+///
+/// A lower limit of zero means that pagesets are disabled. Linux: `high_min`, `high_max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HighLimits {
     min: PageCount,
@@ -63,28 +63,28 @@ pub struct HighLimits {
 }
 
 impl HighLimits {
-    /// Limits of a pageset that keeps nothing.
+    /// Limits of a disabled pageset.
     pub const DISABLED: Self = Self { min: PageCount::ZERO, max: PageCount::ZERO };
 
-    /// The limits `min..=max`; with a `max` below `min`, `min` is both.
+    /// Returns the limits `min..=max`; if `max` is below `min`, both are `min`.
     #[must_use]
     pub fn new(min: PageCount, max: PageCount) -> Self {
         Self { min, max: max.max(min) }
     }
 
-    /// The lower limit.
+    /// Returns the lower limit.
     #[must_use]
     pub const fn min(self) -> PageCount {
         self.min
     }
 
-    /// The upper limit.
+    /// Returns the upper limit.
     #[must_use]
     pub const fn max(self) -> PageCount {
         self.max
     }
 
-    /// These limits while `high` is held down, as when a zone runs out of large blocks.
+    /// Returns these limits with `high` held at the lower limit, as when a zone runs out of large blocks.
     #[must_use]
     pub const fn held_at_min(self) -> Self {
         Self { min: self.min, max: self.min }
@@ -96,15 +96,16 @@ impl HighLimits {
         self.min.get() == 0
     }
 
-    /// The nearest lawful `high`: zero when disabled. Whoever changes limits applies this at once.
+    /// Returns the valid value nearest to `high`: zero if pagesets are disabled. Code that changes limits must
+    /// apply this at once.
     #[must_use]
     pub fn clamp(self, high: PageCount) -> PageCount {
         if self.is_disabled() { PageCount::ZERO } else { high.clamp(self.min, self.max) }
     }
 }
 
-/// How many blocks of `order` a refill or drain of `size` frames moves: at least one, so that a
-/// batch smaller than one block still makes progress.
+/// Returns how many blocks of `order` a refill or drain of `size` frames moves: at least one, so that a batch
+/// smaller than one block still makes progress.
 #[must_use]
 pub const fn blocks_of(size: PageCount, order: Order) -> u64 {
     let blocks = size.get() >> order.get();
@@ -114,22 +115,22 @@ pub const fn blocks_of(size: PageCount, order: Order) -> u64 {
 /// Whether a pageset's CPU belongs to the node of its zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuLocality {
-    /// CPU and zone are of one node.
+    /// The CPU is on the zone's node.
     Local,
-    /// The zone lies on another node, or its node has no CPU.
+    /// The CPU is on another node, or the zone's node has no CPU.
     Remote,
 }
 
-/// What a tick found out about a pageset.
+/// Whether a pageset was used since the last tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activity {
-    /// Blocks were taken or given since the last tick.
+    /// Blocks were allocated or freed since the last tick.
     Used,
     /// Nothing happened since the last tick.
     Idle,
 }
 
-/// For how many ticks in a row a pageset was idle.
+/// The number of consecutive ticks for which a pageset was idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IdleTicks(u8);
 
@@ -139,19 +140,19 @@ impl IdleTicks {
     /// Ticks after which an idle local pageset drains down to the lower limit.
     const LOCAL: u8 = 2;
 
-    /// An idle time of `ticks`, as kept in a cell of one byte.
+    /// Returns an idle time of `ticks`, as stored in a cell of one byte.
     #[must_use]
     pub const fn new(ticks: u8) -> Self {
         Self(ticks)
     }
 
-    /// The bare number of ticks.
+    /// Returns the number of ticks.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
     }
 
-    /// The idle time after one more tick.
+    /// Returns the idle time after one more tick.
     #[must_use]
     pub const fn after_tick(self, activity: Activity) -> Self {
         match activity {
@@ -160,7 +161,7 @@ impl IdleTicks {
         }
     }
 
-    /// Frames that a pageset of `count` frames must give back for having been idle so long.
+    /// Returns the number of frames that a pageset of `count` frames must drain after this idle time.
     #[must_use]
     pub const fn surplus(self, locality: CpuLocality, count: PageCount, limits: HighLimits) -> PageCount {
         match locality {
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(used.surplus(CpuLocality::Local, pages(600), limits), PageCount::ZERO);
         let long = IdleTicks::new(u8::MAX).after_tick(Activity::Idle);
         assert_eq!(long.surplus(CpuLocality::Remote, pages(5), limits), pages(5));
-        // Below the lower limit a local pageset keeps what it has.
+        // Below the lower limit a local pageset drains nothing.
         assert_eq!(long.surplus(CpuLocality::Local, pages(100), limits), PageCount::ZERO);
     }
 }

@@ -1,85 +1,85 @@
-//! The rules of zoned counters (M4): how far a CPU's difference may drift from the total, and what
-//! becomes of it then.
+//! The rules of zone and node counters (M4): how far a per-CPU difference may grow, and how it is folded.
 //!
-//! Pure arithmetic. A threshold *t* lets each CPU keep up to `t` uncounted, so a total is off by
-//! at most `CPUs * t`; where that exceeds the room between two watermarks, a *drift mark* says
-//! below which reading a check must count exactly. Each rule but the default is an earlier step of
-//! the published history, for comparison. Neighbours: `counters.rs` keeps the differences,
-//! `watermarks.rs` the marks. Source: Lameter 2006, Linux df9ecaba3f15.
+//! Pure arithmetic. With a threshold *t* each CPU may have a difference of up to *t*, so a total is off by at most
+//! *t* times the number of CPUs. If that exceeds the distance between two watermarks, a *drift mark* is the reading
+//! below which a check must count exactly. Each rule except the default is an earlier version of the published
+//! algorithm, for comparison. Neighbours: `zone/counters.rs` holds the differences, `rules/watermarks.rs` computes
+//! the watermarks. Source: Lameter 2006, Linux df9ecaba3f15.
 
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageCount;
 
-/// Largest threshold: differences are held in an `i8`, with room to overstep.
+/// Largest threshold: differences fit in an `i8`, with headroom for the overstep.
 pub const MAX_STAT_THRESHOLD: u8 = 125;
 /// Largest threshold under [`ThresholdRule::FirstPosting`].
 pub const FIRST_POSTING_MAX: u8 = 120;
 
-/// How zoned counters count.
+/// The rules of zone and node counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CounterRules {
     /// How far the differences of a zone or node may grow.
     pub threshold: ThresholdRule,
-    /// What stays of a difference that grew further.
+    /// What remains of a difference that exceeded the threshold.
     pub fold: FoldRule,
-    /// Which totals the rest goes to.
+    /// Which totals differences are folded into.
     pub totals: TotalsRule,
-    /// What becomes of thresholds while background reclaim is awake.
+    /// How thresholds change while background reclaim is awake.
     pub pressure: PressureRule,
 }
 
-/// How far a CPU's difference may grow before it goes to the totals.
+/// How far a CPU's difference may grow before it is folded into the totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThresholdRule {
-    /// By a value that scales with the CPUs online and the managed frames of the zone, up to
-    /// [`MAX_STAT_THRESHOLD`]: see [`stat_threshold`].
+    /// A value that scales with the online CPUs and the managed frames of the zone, up to [`MAX_STAT_THRESHOLD`]:
+    /// see [`stat_threshold`].
     #[default]
     Scaled,
-    /// By a value that scales with the CPUs online and the *present* frames of the zone
+    /// A value that scales with the online CPUs and the *present* frames of the zone
     /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. For replays of
-    /// scaled thresholds as they were first posted. Source: Lameter 2006, first posting.
+    /// scaled thresholds as first posted. Source: Lameter 2006, first posting.
     FirstPosting,
-    /// By this much, 1..=125, in every zone and node with memory, under pressure too. Before thresholds
-    /// scaled, it was 32.
+    /// A fixed value, 1..=125, in every zone and node with memory, also under pressure. It was 32 before
+    /// thresholds scaled.
     Fixed(u8),
 }
 
-/// What stays of a difference when a step of one takes it beyond the threshold *t*.
+/// What remains of a difference that exceeds the threshold *t*.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FoldRule {
-    /// `t / 2` on the other side of zero, so that a run in one direction folds only every one and a
-    /// half thresholds.
+    /// `t / 2` with the opposite sign, so that a run in one direction folds only once every one and a half
+    /// thresholds.
     #[default]
     Overstep,
-    /// Nothing.
+    /// Zero.
     ToZero,
 }
 
-/// Which totals there are.
+/// Which totals are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TotalsRule {
-    /// Of each zone and each node. Machine-wide figures are summed up when they are read.
+    /// Totals of each zone and each node. Machine-wide figures are summed up when they are read.
     #[default]
     PerNode,
-    /// And of the whole machine for what nodes count, on one cache line that every fold of every CPU
-    /// writes. Linux: `vm_node_stat`, `vm_stat` before.
+    /// In addition, totals of the node counters over the whole machine, on one cache line that every fold of every
+    /// CPU writes. Linux: `vm_node_stat`, `vm_stat` before.
     AndMachine,
 }
 
-/// What becomes of scaled thresholds where drift could hide that a zone crosses `min`, while its
-/// node's background reclaim is awake.
+/// How scaled thresholds change in zones where drift could hide that `min` was crossed, while background reclaim
+/// of the node is awake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PressureRule {
-    /// They follow [`pressure_threshold`].
+    /// Lowered to [`pressure_threshold`].
     #[default]
     Lowered,
-    /// They stay as they are.
+    /// Unchanged.
     Unchanged,
 }
 
 impl CounterRules {
-    /// Returns the threshold of a zone on a machine with `online_cpus`, where `frames` is what
-    /// [`Self::frames`] returns for the zone; 0 for none.
+    /// Returns the threshold of a zone on a machine with `online_cpus`, or 0 if `frames` is zero.
+    ///
+    /// `frames` is what [`Self::frames`] returns for the zone.
     #[must_use]
     pub fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8 {
         match self.threshold {
@@ -90,8 +90,8 @@ impl CounterRules {
         }
     }
 
-    /// Returns the frames of a zone that its threshold depends on: the managed ones, or under
-    /// [`ThresholdRule::FirstPosting`] the present ones; zero for a zone that manages none.
+    /// Returns the number of frames of a zone that its threshold depends on: the managed frames, or under
+    /// [`ThresholdRule::FirstPosting`] the present frames; zero for a zone that manages none.
     #[must_use]
     pub fn frames(&self, managed: PageCount, present: PageCount) -> PageCount {
         match self.threshold {
@@ -100,27 +100,27 @@ impl CounterRules {
         }
     }
 
-    /// What a threshold is while background reclaim is awake in a zone that has a drift mark.
+    /// Returns the threshold while background reclaim is awake, for a zone that has a drift mark.
     #[must_use]
     pub fn under_pressure(&self, threshold: u8, online_cpus: u32, watermarks: &Watermarks) -> u8 {
         match (self.threshold, self.pressure) {
             (ThresholdRule::Scaled | ThresholdRule::FirstPosting, PressureRule::Lowered) => {
-                pressure_threshold(online_cpus, watermarks).min(threshold) // and so within the rule's limit
+                pressure_threshold(online_cpus, watermarks).min(threshold) // so never above the rule's limit
             }
             (ThresholdRule::Fixed(_), _) | (_, PressureRule::Unchanged) => threshold,
         }
     }
 }
 
-/// The threshold of a zone with `managed` frames on a machine with `online_cpus`; 0 for an empty zone.
+/// Returns the threshold of a zone with `managed` frames on a machine with `online_cpus`; 0 for an empty zone.
 ///
-/// Grows with the logarithms of both: `2 * fls(CPUs) * (1 + fls(managed / frames in 128 MiB))`.
+/// The threshold grows with the logarithms of both: `2 * fls(CPUs) * (1 + fls(managed / frames in 128 MiB))`.
 #[must_use]
 pub fn stat_threshold(online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {
     scaled(online_cpus, managed, page_bytes, MAX_STAT_THRESHOLD)
 }
 
-/// The formula of [`stat_threshold`] over `frames`, limited to `most`.
+/// Computes the formula of [`stat_threshold`] over `frames`, limited to `most`.
 fn scaled(online_cpus: u32, frames: PageCount, page_bytes: u32, most: u8) -> u8 {
     if frames == PageCount::ZERO {
         return 0;
@@ -130,13 +130,13 @@ fn scaled(online_cpus: u32, frames: PageCount, page_bytes: u32, most: u8) -> u8 
     u8::try_from(threshold).unwrap_or(most).min(most)
 }
 
-/// Position of the highest set bit, counted from 1; 0 for 0. Linux: `fls`.
+/// Returns the position of the highest set bit, counted from 1; 0 for 0. Linux: `fls`.
 const fn last_set(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
 
-/// The threshold under pressure, while background reclaim of the node is awake: so small that all
-/// drift together stays between `min` and `low`.
+/// Returns the threshold under pressure, while background reclaim of the node is awake: so small that the drift of
+/// all CPUs together is at most the distance between `min` and `low`.
 #[must_use]
 pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
     let free_slots = watermarks.low.saturating_minus(watermarks.min).get();
@@ -144,8 +144,8 @@ pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
     u8::try_from(threshold).unwrap_or(MAX_STAT_THRESHOLD).min(MAX_STAT_THRESHOLD)
 }
 
-/// The reading of free frames below which a check counts exactly, where drift could hide that
-/// `min` was crossed; `None` where it cannot.
+/// Returns the reading of free frames below which a check must count exactly, or `None` if drift cannot hide that
+/// `min` was crossed.
 #[must_use]
 pub fn drift_mark(online_cpus: u32, threshold: u8, watermarks: &Watermarks) -> Option<PageCount> {
     let drift = PageCount::new(u64::from(online_cpus) * u64::from(threshold));
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn drift_only_where_it_can_hide_a_mark() {
-        // 16 CPUs * 30 = 480 frames against 99 between the marks.
+        // 16 CPUs * 30 = 480 frames, more than the 99 between the watermarks.
         assert_eq!(drift_mark(16, 30, &marks(396, 495, 594)), Some(pages(594 + 480)));
         assert_eq!(drift_mark(2, 30, &marks(396, 495, 594)), None);
         assert_eq!(drift_mark(3, 33, &marks(396, 495, 594)), None);

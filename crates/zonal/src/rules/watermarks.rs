@@ -1,29 +1,29 @@
-//! Watermarks and lowmem reserves: how much of each zone is kept free, and for whom.
+//! Watermarks and lowmem reserves: how much of each zone is kept free, and for which requests.
 //!
-//! Pure arithmetic. Every zone has three marks: background reclaim wakes below *low* and rests at
-//! *high*; below *min* only urgent requests are served. A *reserve* keeps a zone for the requests
-//! that can use nothing higher: it grows with the memory a request could have used instead.
-//! Neighbours: `zone.rs` holds the marks, `slow_path.rs` says which one a scan asks for.
+//! Pure arithmetic. Every zone has three watermarks: background reclaim is woken below *low* and stops at *high*;
+//! below *min* only urgent requests are served. A *lowmem reserve* keeps frames of a zone for the requests that
+//! cannot use any higher zone: it grows with the memory that a request could have used instead. Neighbours:
+//! `zone/mod.rs` holds the watermarks, `alloc/slow_path.rs` chooses the one that a scan checks.
 
 use crate::units::{Order, PageCount, ZoneKind};
 
-/// How a zone's minimum is found for movable memory.
+/// How `min` of a movable zone is computed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum MovableMin {
-    /// 1/1024 of the zone, within 32..=128 frames, outside the shared minimum: Linux 6.12.
+    /// 1/1024 of the zone, within 32..=128 frames, not part of the shared minimum: Linux 6.12.
     #[default]
     OwnMinimum,
-    /// Its share of the minimum, as any zone: Linux 5.10 and 6.1.
+    /// The zone's share of the shared minimum, as for any zone: Linux 5.10 and 6.1.
     Ordinary,
 }
 
-/// What an administrator sets.
+/// The settings that an administrator controls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatermarkSettings {
-    /// Frames kept free over all zones; `None` follows from the machine's size
-    /// ([`default_min_free`]). Linux: `vm.min_free_kbytes`.
+    /// Frames kept free over all zones; with `None` computed from the machine's size ([`default_min_free`]).
+    /// Linux: `vm.min_free_kbytes`.
     pub min_free: Option<PageCount>,
-    /// Least distance between marks, in 1/10000 of a zone. Linux: `vm.watermark_scale_factor`.
+    /// Least distance between watermarks, in 1/10000 of a zone. Linux: `vm.watermark_scale_factor`.
     pub scale_factor: u32,
     /// For each kind of zone, the divisor of its reserve; 0 = none. Linux: `vm.lowmem_reserve_ratio`.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
@@ -43,7 +43,7 @@ impl Default for WatermarkSettings {
 }
 
 impl WatermarkSettings {
-    /// What a zone's marks depend on beyond the zone: computed once, over all zones of the machine.
+    /// Returns the values that the watermarks of all zones depend on, computed once over all zones of the machine.
     pub fn basis(
         &self,
         zones: impl Iterator<Item = (ZoneKind, PageCount)>,
@@ -61,9 +61,9 @@ impl WatermarkSettings {
         WatermarkBasis { min_free, sharing, scale_factor: self.scale_factor, movable_min: self.movable_min }
     }
 
-    /// Frames of `zone` that a request limited to `limit` must leave.
+    /// Returns the number of frames of `zone` that a request with zone limit `limit` must leave free.
     ///
-    /// `managed` are the frames of the node's zones, by kind.
+    /// `managed` is the number of managed frames of the node's zones, by kind.
     #[must_use]
     pub fn reserve(
         &self,
@@ -80,7 +80,7 @@ impl WatermarkSettings {
     }
 }
 
-/// The default for [`WatermarkSettings::min_free`]: the root of 16 times the KiB outside movable
+/// Returns the default for [`WatermarkSettings::min_free`]: the square root of 16 times the KiB outside movable
 /// zones, in KiB, within 128 KiB ..= 256 MiB.
 #[must_use]
 pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
@@ -90,7 +90,7 @@ pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
     PageCount::new((min_kib * 1024 / page_bytes) as u64)
 }
 
-/// What the marks of every zone have in common.
+/// The values that the watermarks of all zones depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatermarkBasis {
     min_free: PageCount,
@@ -100,13 +100,13 @@ pub struct WatermarkBasis {
 }
 
 impl WatermarkBasis {
-    /// Frames kept free over all zones.
+    /// Returns the number of frames kept free over all zones.
     #[must_use]
     pub const fn min_free(&self) -> PageCount {
         self.min_free
     }
 
-    /// The marks of a zone of `kind` with `managed` frames.
+    /// Returns the watermarks of a zone of `kind` with `managed` frames.
     #[must_use]
     pub fn watermarks(&self, kind: ZoneKind, managed: PageCount) -> Watermarks {
         let managed_wide = u128::from(managed.get());
@@ -122,45 +122,45 @@ impl WatermarkBasis {
     }
 }
 
-/// The marks of one zone. Invariant: `min <= low <= high`.
+/// The watermarks of one zone. Invariant: `min <= low <= high`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Watermarks {
-    /// Below it only urgent requests are served.
+    /// Number of free frames below which only urgent requests are served.
     pub min: PageCount,
-    /// Below it background reclaim is woken.
+    /// Number of free frames below which background reclaim is woken.
     pub low: PageCount,
-    /// Above it background reclaim rests.
+    /// Number of free frames above which background reclaim stops.
     pub high: PageCount,
 }
 
-/// The mark a scan asks for.
+/// The watermark that a scan checks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Watermark {
-    /// The last before requests fail or reclaim.
+    /// `min`, the last one before requests reclaim or fail.
     Min,
-    /// That of a first scan.
+    /// `low`, the one that a first scan checks.
     Low,
 }
 
-/// How deep into a zone's last frames a request may reach.
+/// How far below `min` a request may deplete a zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Urgency {
-    /// Not below `min`.
+    /// Down to `min`.
     #[default]
     Normal,
-    /// To half of `min`. Linux: `__GFP_HIGH`.
+    /// Down to half of `min`. Linux: `__GFP_HIGH`.
     High,
-    /// To 3/8 of `min`, three quarters of that half, whatever the cpuset says. Linux: `GFP_ATOMIC`.
+    /// Down to 3/8 of `min`, three quarters of that half, regardless of the cpuset. Linux: `GFP_ATOMIC`.
     Atomic,
-    /// To the last frame: for those who free memory. Linux: `PF_MEMALLOC`.
+    /// Down to the last frame, for callers that free memory. Linux: `PF_MEMALLOC`.
     Reserve,
 }
 
 impl Watermarks {
-    /// Whether a zone with `free` frames can give a block of `order` and stay above `watermark`.
+    /// Whether a zone with `free` frames can serve a block of `order` and stay above `watermark`.
     ///
-    /// `reserve` is what the request's zone limit must leave; no urgency but
-    /// [`Urgency::Reserve`] reaches into it. That a free block is large enough is not asked here.
+    /// `reserve` is the number of frames that the request's zone limit must leave free; only [`Urgency::Reserve`]
+    /// may use them. This does not check that a free block is large enough.
     #[must_use]
     pub fn allow(
         &self,
@@ -177,7 +177,7 @@ impl Watermarks {
         left > self.discounted(watermark, urgency).plus(reserve)
     }
 
-    /// `watermark` in frames, lowered by the request's urgency; only `min` is ever lowered.
+    /// Returns `watermark` in frames, lowered by the request's urgency; only `min` is ever lowered.
     #[must_use]
     pub fn discounted(&self, watermark: Watermark, urgency: Urgency) -> PageCount {
         if watermark == Watermark::Low {
@@ -206,7 +206,7 @@ mod tests {
         Watermarks { min: pages(min), low: pages(low), high: pages(high) }
     }
 
-    /// A quad with movable nodes as Linux 6.1 and 7.2 reported it.
+    /// A machine of four nodes, two with movable memory, as Linux 6.1 and 7.2 reported it.
     const MOVABLE_61: [(ZoneKind, u64); 7] = [
         (ZoneKind::Dma, 3840),
         (ZoneKind::Dma32, 242_462),
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Movable), pages(8026));
         assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Normal), pages(0));
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(0));
-        // A node with three zones, of Linux 6.1: 899 and 1387 of DMA, 487 of DMA32.
+        // A node with three zones, from Linux 6.1: reserves of 899 and 1387 in DMA, 487 in DMA32.
         let node = [pages(3840), pages(230_313), pages(124_818), pages(0)];
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Dma32), pages(899));
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(1387));
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(default_min_free(pages(1), 4096), pages(32));
         assert_eq!(default_min_free(pages(1 << 40), 4096), pages(65_536));
         assert_eq!(default_min_free(pages(1 << 16), 65_536), pages(128));
-        // Movable memory counts for nothing here.
+        // Movable memory is not counted.
         let zones = [(ZoneKind::Normal, pages(1 << 20)), (ZoneKind::Movable, pages(1 << 30))];
         let basis = WatermarkSettings::default().basis(zones.into_iter(), 4096);
         assert_eq!(basis.min_free(), pages(2048));

@@ -1,12 +1,10 @@
 //! Zoned counters: totals per zone and node, with a small difference on each CPU.
 //!
-//! Vocabulary: an *item* is what is counted; a *group* is the eight items at most that share one
-//! *word* per CPU, eight lanes of an `i8` *difference* each; to *fold* is to move differences to
-//! the totals; the *threshold* is the largest difference that stays on a CPU; a *clean* word
-//! holds no difference. An *overstep* folds half a threshold more than there is, so that a run in
-//! one direction folds only every one and a half thresholds. Source: Lameter 2006, Linux
-//! df9ecaba3f15. Neighbours: `threshold.rs` has the rules, the words lie in the pagesets of
-//! `pageset.rs` and are guarded with them, `zone.rs` and `node.rs` hold the totals.
+//! Up to eight *items* share one *word* per CPU: eight lanes, each a *difference* of type `i8`. To *fold* is to move
+//! differences to the totals. The *threshold* is the largest difference that stays on a CPU. An *overstep* folds half a
+//! threshold more than the difference, so that a run in one direction folds only once every one and a half thresholds.
+//! Source: Lameter 2006, Linux df9ecaba3f15. Neighbours: `rules/stat_threshold.rs` has the rules; the words are in the
+//! pagesets (`pageset/mod.rs`) and guarded with them; `zone/mod.rs` and `zone/node.rs` hold the totals.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,39 +13,40 @@ use crate::platform::cells::all_zero;
 use crate::platform::{Atomic, Platform};
 use crate::rules::stat_threshold::{FoldRule, MAX_STAT_THRESHOLD};
 
-/// Proof that the caller alone may write the words of one CPU in one zone or node: a value of the
-/// type exists only while the lock of that pageset is held.
+/// Proof that only the caller may write the words of one CPU in one zone or node.
+///
+/// A value of the type exists only while the lock of that pageset is held.
 pub(crate) trait CpuGuard {}
 
 /// Lanes of a word.
 const LANES: usize = 8;
-/// Cells of a group's totals: a cache line.
+/// Cells of the totals of one zone or node: a cache line.
 pub(crate) const TOTAL_CELLS: usize = LANES;
-/// The last cell counts folds: no group has an item there.
+/// The last cell counts folds: no item uses it.
 const FOLDS: usize = LANES - 1;
 
-/// The items of a group.
+/// The items of a zone or of a node.
 pub(crate) trait Item: Copy {
-    /// Its lane in the words and its cell in the totals, below [`FOLDS`].
+    /// Returns its lane in the words and its cell in the totals, below [`FOLDS`].
     fn lane(self) -> usize;
 }
 
-/// What is counted of a zone. Frames in `Free`, blocks in the rest.
+/// What is counted per zone: frames in `Free`, blocks in the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ZoneItem {
     /// Free frames. Linux: `NR_FREE_PAGES`.
     Free,
-    /// Served from the preferred node.
+    /// Blocks served from the preferred node.
     NumaHit,
-    /// Served from here although another node was preferred.
+    /// Blocks served from this zone although another node was preferred.
     NumaMiss,
-    /// Served from another node although this one was preferred.
+    /// Blocks served from another node although this one was preferred.
     NumaForeign,
-    /// Interleaving got its target here.
+    /// Blocks that interleaving served from its target.
     InterleaveHit,
-    /// Served to a CPU of this node.
+    /// Blocks served to a CPU of this node.
     NumaLocal,
-    /// Served to a CPU of another node.
+    /// Blocks served to a CPU of another node.
     NumaOther,
 }
 
@@ -71,20 +70,20 @@ impl Item for ZoneItem {
     }
 }
 
-/// What is counted of a node, in frames.
+/// What is counted per node, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NodeItem {
-    /// Allocated as user pages.
+    /// Frames allocated as user pages.
     User,
-    /// Allocated as cache pages.
+    /// Frames allocated as cache pages.
     Cache,
-    /// Allocated as kernel pages.
+    /// Frames allocated as kernel pages.
     Kernel,
-    /// Freed by background reclaim.
+    /// Frames freed by background reclaim.
     ReclaimedBackground,
-    /// Freed by direct reclaim.
+    /// Frames freed by direct reclaim.
     ReclaimedDirect,
-    /// Freed by node reclaim.
+    /// Frames freed by node reclaim.
     ReclaimedNode,
 }
 
@@ -110,17 +109,17 @@ impl Item for NodeItem {
 const _: () = assert!(ZoneItem::ALL.len() <= FOLDS && NodeItem::ALL.len() <= FOLDS);
 
 all_zero! {
-    /// The thresholds of one zone or node. Read by each update: it should lie beside what is rarely written.
+    /// The thresholds of one zone or node. Read by each update, so it should share a cache line with what is rarely
+    /// written.
     ///
-    /// One cell holds all that the threshold in force depends on, so that neither of those who change it
-    /// can undo what the other did: settings replace the values, background reclaim counts itself in
-    /// and out.
+    /// One cell holds everything that the threshold in force depends on, so that its two kinds of writers cannot undo
+    /// each other's changes: settings replace the values, background reclaim counts its workers.
     ///
-    /// | bits | what |
+    /// | bits | content |
     /// |---|---|
     /// | 0..8, 8..16 | threshold and overstep at rest |
     /// | 16..24, 24..32 | threshold and overstep under pressure |
-    /// | 32..64 | background workers awake |
+    /// | 32..64 | number of background workers awake |
     ///
     /// Invariant: `overstep <= threshold / 2` in both pairs.
     #[repr(C)]
@@ -132,16 +131,16 @@ all_zero! {
 /// One background worker awake.
 const AWAKE: u64 = 1 << 32;
 
-/// The thresholds of a zone: with zero every count goes to the totals.
+/// The thresholds of a zone; with zero every count goes to the totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Thresholds {
-    /// At rest.
+    /// Threshold at rest.
     pub(crate) rest: u8,
-    /// While background reclaim of the node is awake.
+    /// Threshold while background reclaim of the node is awake.
     pub(crate) pressed: u8,
 }
 
-/// A threshold with its overstep: how far beyond zero a step of one that exceeds it leaves a difference.
+/// A threshold with its overstep: how far beyond zero a step of one leaves a difference that exceeded the threshold.
 #[derive(Clone, Copy)]
 struct InForce(u64);
 
@@ -163,18 +162,19 @@ impl<P: Platform> ThresholdCells<P> {
     }
 }
 
-/// The counters of one zone or node: a view of its cells. All zero is the fresh state.
+/// The counters of one zone or node: a view of its cells. All zero is the initial state.
 ///
-/// Invariant: what is counted = `totals + Σ differences of all CPUs`, item by item, between
-/// updates; and after each update `|difference| <= threshold` unless the threshold fell since. Totals
-/// of the machine, where there are any, = `Σ totals` of all views that share them.
-/// Every access is relaxed: a word has one writer at a time, ordered by the lock its guard stands
-/// for, totals change by atomic additions that commute, and readers may be out of date.
+/// Invariant, item by item, between updates: the value = `totals + Σ differences of all CPUs`. After each update
+/// `|difference| <= threshold`, unless the threshold has fallen since. Totals of the machine, if any, = `Σ totals` of
+/// all views that share them.
+///
+/// Every access is relaxed: a word has one writer at a time, ordered by the lock that its guard represents; totals
+/// change by atomic additions that commute; readers may be out of date.
 pub(crate) struct ZonedCounters<'m, P: Platform, I> {
     /// Written by folds; shared by all CPUs.
     totals: &'m [P::U64; TOTAL_CELLS],
     threshold: &'m ThresholdCells<P>,
-    /// Written by folds as well.
+    /// Also written by folds.
     machine: Option<&'m [P::U64; TOTAL_CELLS]>,
     items: PhantomData<I>,
 }
@@ -192,24 +192,24 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         Self { totals, threshold, machine: None, items: PhantomData }
     }
 
-    /// The same counters with totals of the whole machine beside their own.
+    /// Returns the same counters, with the totals of the whole machine added.
     pub(crate) const fn with_machine(self, machine: Option<&'m [P::U64; TOTAL_CELLS]>) -> Self {
         Self { machine, ..self }
     }
 
-    /// Counts one up in the CPU's word.
+    /// Adds one in the CPU's word.
     #[inline]
     pub(crate) fn increment(&self, word: &P::U64, item: I, guard: &impl CpuGuard) {
         self.update(word, guard, |counts| counts.increment(item));
     }
 
-    /// Counts `amount` in the CPU's word.
+    /// Adds `amount` in the CPU's word.
     #[inline]
     pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
         self.update(word, guard, |counts| counts.add(item, amount));
     }
 
-    /// Several counts at the price of one: the word is read and written once.
+    /// Performs several counts for the cost of one: the word is read and written once.
     #[inline(always)]
     pub(crate) fn update(
         &self,
@@ -222,7 +222,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         word.store(counts.lanes.0, Relaxed);
     }
 
-    /// What stays of a CPU's `difference` when `amount` is counted; the rest goes to the totals.
+    /// Adds `amount` to a CPU's `difference`; returns what stays of it and moves the rest to the totals.
     #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
         let sum = difference.wrapping_add(amount);
@@ -233,7 +233,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         left
     }
 
-    /// As [`Self::leave`] for items that are counted together, when each may differ by `most`.
+    /// As [`Self::leave`] for items that are counted together, with `most` as the largest difference.
     #[inline]
     pub(crate) fn leave_all(&self, items: [I; 2], difference: i64, amount: i64, most: i64) -> i64 {
         let sum = difference + amount;
@@ -244,25 +244,25 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         left
     }
 
-    /// What stays on a CPU of a difference that has become `sum` by counting `amount`.
+    /// Returns what stays on a CPU of a difference that has become `sum` by adding `amount`.
     #[inline]
     pub(crate) fn kept_of(&self, sum: i64, amount: i64) -> i64 {
         let threshold = self.threshold.in_force();
         kept_of(sum, amount, i64::from(threshold.most()), i64::from(threshold.overstep()))
     }
 
-    /// How far beyond zero a step of one that exceeds the threshold leaves a difference.
+    /// Returns how far beyond zero a step of one leaves a difference that exceeded the threshold.
     #[inline]
     pub(crate) fn overstep(&self) -> i64 {
         i64::from(self.threshold.in_force().overstep())
     }
 
-    /// A CPU's difference of one item.
+    /// Returns a CPU's difference of one item.
     pub(crate) fn difference(&self, word: &P::U64, item: I) -> i64 {
         i64::from(Lanes(word.load(Relaxed)).get(item.lane()))
     }
 
-    /// Counts `amount` without a guard, for callers that cannot have one now.
+    /// Adds `amount` to the totals without a guard, for callers that cannot have one now.
     pub(crate) fn add_total(&self, item: I, amount: i64) {
         self.add_to_totals(item.lane(), amount);
     }
@@ -274,8 +274,9 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         }
     }
 
-    /// Moves a CPU's differences to the totals; a clean word costs one read. Callers do it from
-    /// time to time, when the CPU goes, and after the threshold fell.
+    /// Moves a CPU's differences to the totals; a word without differences costs one read.
+    ///
+    /// Callers do it from time to time, when the CPU goes offline, and after the threshold fell.
     pub(crate) fn fold(&self, word: &P::U64, _guard: &impl CpuGuard) {
         let lanes = Lanes(word.load(Relaxed));
         if lanes.0 == 0 {
@@ -289,7 +290,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         word.store(0, Relaxed);
     }
 
-    /// Moves a difference that was kept elsewhere to the totals of `items`.
+    /// Moves a difference that was stored elsewhere to the totals of `items`.
     pub(crate) fn fold_difference(&self, items: &[I], difference: i64) {
         if difference != 0 {
             items.iter().for_each(|item| self.fold_lane(item.lane(), difference));
@@ -299,12 +300,15 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     #[cold]
     fn fold_lane(&self, lane: usize, amount: i64) {
         self.add_to_totals(lane, amount);
-        // Load and store apart: two at once may count as one, for a third of the price of a fold.
+        // A separate load and store: two folds at the same time may count as one, but it costs a third of an atomic
+        // addition.
         let folds = &self.totals[FOLDS];
         folds.store(folds.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Sets the thresholds under a rule, whoever is awake. One caller at a time.
+    /// Sets the thresholds under a rule, whether workers are awake or not.
+    ///
+    /// One caller at a time.
     pub(crate) fn set_thresholds(&self, thresholds: Thresholds, fold: FoldRule) {
         let pair = |most: u8| {
             assert!(most <= MAX_STAT_THRESHOLD, "a threshold of {most} does not fit its lane");
@@ -315,40 +319,41 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
             u64::from(most) | u64::from(overstep) << 8
         };
         let values = pair(thresholds.rest) | pair(thresholds.pressed) << 16;
-        // An addition leaves the count above as it is, also when it changes at the same time.
+        // An addition preserves the worker count above, even if it changes at the same time.
         let before = self.threshold.word.load(Relaxed) % AWAKE;
         self.threshold.word.fetch_add(values.wrapping_sub(before), Relaxed);
     }
 
-    /// Counts a background worker that wakes: thresholds are those under pressure from now on.
+    /// Counts a background worker that wakes; the thresholds under pressure are in force from now on.
     pub(crate) fn pressure_begins(&self) {
         self.threshold.word.fetch_add(AWAKE, Relaxed);
     }
 
-    /// Counts a background worker that rests.
+    /// Counts a background worker that ends.
     pub(crate) fn pressure_ends(&self) {
         self.threshold.word.fetch_add(AWAKE.wrapping_neg(), Relaxed);
     }
 
-    /// The threshold in force.
+    /// Returns the threshold in force.
     #[inline]
     pub(crate) fn threshold(&self) -> u8 {
         self.threshold.in_force().most()
     }
 
-    /// The total without the differences; it can be below zero for a moment.
+    /// Returns the total without the differences; it can be negative for a moment.
     pub(crate) fn total(&self, item: I) -> i64 {
         self.totals[item.lane()].load(Relaxed) as i64
     }
 
-    /// A cheap reading, wrong by at most CPUs * threshold.
+    /// Returns an approximate value for the cost of one load, wrong by at most CPUs * threshold.
     #[inline]
     pub(crate) fn approximate(&self, item: I) -> u64 {
         not_negative(self.total(item))
     }
 
-    /// A reading with the differences of all CPUs, whose words are `words`; exact when no count
-    /// is under way. It can be below zero for a moment.
+    /// Returns the value including the differences in `words`, those of all CPUs.
+    ///
+    /// Exact if no count is under way; it can be negative for a moment.
     pub(crate) fn snapshot<'w>(&self, item: I, words: impl Iterator<Item = &'w P::U64>) -> i64
     where
         P::U64: 'w,
@@ -357,15 +362,18 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         self.total(item) + differences.sum::<i64>()
     }
 
-    /// How often a difference was moved to the totals, since the start; those of two CPUs at the very
-    /// same time may count as one.
+    /// Returns how often a difference was moved to the totals since the start.
+    ///
+    /// Folds of two CPUs at the same time may count as one.
     pub(crate) fn folds(&self) -> u64 {
         self.totals[FOLDS].load(Relaxed)
     }
 }
 
-/// A reading over all of `zones`. There is no machine-wide total of what zones count: each fold of each
-/// CPU would write it, and the line that holds it would be the one line the whole machine contends for.
+/// Returns an approximate value over all of `zones`.
+///
+/// There is no machine-wide total of the zones' counters: each fold of each CPU would write it, and the whole machine
+/// would contend for its cache line.
 pub(crate) fn approximate_over<'m, P: Platform + 'm, I: Item + 'm>(
     zones: impl Iterator<Item = ZonedCounters<'m, P, I>>,
     item: I,
@@ -377,8 +385,9 @@ fn not_negative(count: i64) -> u64 {
     count.max(0) as u64
 }
 
-/// What stays on a CPU of a difference that has become `sum` by counting `amount`, when `most` may stay. A
-/// step of one beyond that oversteps to the other side; of any other amount beyond it nothing stays.
+/// Returns what stays on a CPU of a difference that has become `sum` by adding `amount`, if at most `most` may stay.
+///
+/// A step of one beyond `most` oversteps to the other side; after any other amount beyond it nothing stays.
 #[inline]
 fn kept_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
     match amount {
@@ -398,13 +407,13 @@ pub(crate) struct Counts<'c, 'm, P: Platform, I> {
 }
 
 impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
-    /// One up.
+    /// Adds one.
     #[inline]
     pub(crate) fn increment(&mut self, item: I) {
         self.add(item, 1);
     }
 
-    /// Any amount.
+    /// Adds any amount.
     #[inline]
     pub(crate) fn add(&mut self, item: I, amount: i64) {
         let left = self.counters.leave(item, i64::from(self.lanes.get(item.lane())), amount);
@@ -412,8 +421,8 @@ impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
     }
 }
 
-/// Eight `i8` in a word, lane 0 in the lowest byte. Lanes are cut out and put in whole, never
-/// added in place, so nothing carries from one to the next.
+/// Eight `i8` in a word, lane 0 in the lowest byte. Lanes are extracted and replaced as a whole, never added in place,
+/// so nothing carries from one to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Lanes(u64);
 

@@ -1,14 +1,14 @@
-//! What happened so far: counters for people and tests, off the fast path.
+//! Event counters for display and tests, off the fast path.
 //!
-//! Each node counts for the requests that start at it, so that the cells are rarely shared.
-//! Neighbours: `snapshot.rs` sums them up.
+//! Each node counts for the requests that start at it, so that the cells are rarely shared. Neighbours:
+//! `admin/snapshot.rs` sums them up.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::cells::all_zero;
 use crate::platform::{Atomic, Platform};
 
-/// Something worth counting.
+/// A kind of event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     Probes,
@@ -32,53 +32,54 @@ pub(crate) enum Event {
 
 const EVENTS: usize = Event::Failures as usize + 1;
 
-/// Counts of events, summed over the machine. Units are events unless the name says otherwise.
+/// Counts of events, summed over the machine. Units are events unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Events {
-    /// Zones looked at by scans of zonelists.
+    /// Zones checked by scans of zonelists.
     pub probes: u64,
-    /// Marks set in zonelist caches.
+    /// Full bits set in zonelist caches.
     pub marks: u64,
-    /// Times a zonelist cache was wiped.
+    /// Times that a zonelist cache was wiped.
     pub wipes: u64,
-    /// Marks dropped early because frees lifted a zone above its watermark.
+    /// Full bits cleared early, because frees lifted a zone above its watermark.
     pub early_clears: u64,
-    /// Node reclaims not tried: caller may not wait, node of others, or another caller at it.
+    /// Node reclaims not tried: the caller may not wait, the node has CPUs of its own and is not the caller's, or
+    /// another caller is reclaiming it.
     pub node_reclaim_no_scan: u64,
-    /// Node reclaims not tried: too little to give up.
+    /// Node reclaims not tried: too few frames can be reclaimed.
     pub node_reclaim_full: u64,
-    /// Node reclaims that freed less than asked for, nothing included.
+    /// Node reclaims that freed less than requested, or nothing.
     pub node_reclaim_some: u64,
     /// Node reclaims that freed enough.
     pub node_reclaim_success: u64,
-    /// Times a background worker was woken.
+    /// Times that a background worker was woken.
     pub background_wakes: u64,
     /// Rounds of background reclaim.
     pub background_rounds: u64,
-    /// Frames that background reclaim freed.
+    /// Frames freed by background reclaim.
     pub background_reclaimed: u64,
-    /// Rounds of direct reclaim: requests that had to reclaim by themselves, once each round.
+    /// Rounds of direct reclaim, in which a request reclaims by itself.
     pub direct_stalls: u64,
-    /// Frames that direct reclaim freed.
+    /// Frames freed by direct reclaim.
     pub direct_reclaimed: u64,
     /// Time spent in direct reclaim, in nanoseconds.
     pub direct_ns: u64,
-    /// Frames withheld on allocation because they were somebody's already (misuse).
+    /// Frames retired because an invalid free had put them in two places.
     pub retired: u64,
-    /// Frames found changed while free, under the poison option.
+    /// Frames found changed while free, if poisoning is enabled.
     pub poison_found: u64,
     /// Requests that failed.
     pub failures: u64,
-    /// Batches taken from zones into pagesets.
+    /// Batches moved from zones to pagesets.
     pub refills: u64,
-    /// Batches given back from pagesets to zones.
+    /// Batches moved from pagesets to zones.
     pub drains: u64,
-    /// Of these, those done for another CPU.
+    /// Drains of another CPU's pageset.
     pub remote_drains: u64,
 }
 
 all_zero! {
-    /// The counters of one node.
+    /// The event counters of one node.
     #[repr(C, align(64))]
     pub(crate) struct EventCells<P> {
         cells: [u64; EVENTS],
@@ -87,7 +88,7 @@ all_zero! {
 
 // All accesses are relaxed: the counts order nothing.
 impl<P: Platform> EventCells<P> {
-    /// Counts `amount` of `event`.
+    /// Adds `amount` to the count of `event`.
     pub(crate) fn add(&self, event: Event, amount: u64) {
         if amount != 0 {
             self.cells[event as usize].fetch_add(amount, Relaxed);

@@ -1,16 +1,16 @@
-//! What the allocator knows of each frame: one byte, written only for the first frame of a block.
+//! Frame states: one byte for each frame, written only for the first frame of a block.
 //!
 //! | byte | state of the frame |
 //! |---|---|
 //! | `0` | no block starts here: free in the buddy, or inside a block; not managed in an absent section |
 //! | `kind << 5 \| order + 1` | first frame of an allocated block, kinds 0 to 2 |
-//! | `0x60 \| order + 1` | first frame of a free block in a pageset, or on its way there or from there |
+//! | `0x60 \| order + 1` | first frame of a free block that a pageset caches, or that is on its way to or from one |
 //! | `0x80 \| kind << 5 \| order + 1` | first frame of a block in quarantine |
-//! | `0xe0`, `0xe1..=0xf3`, `0xf4..=0xf6` | set aside: retired; fenced, by order; being split, by kind |
+//! | `0xe0`, `0xe1..=0xf3`, `0xf4..=0xf6` | reserved: retired; fenced, by order; being split, by kind |
 //! | `0xff` | not managed, in a section that has managed frames |
 //!
-//! A *section* is 4096 frames; a bit for each says whether any of them is managed, so that absent
-//! memory costs no writes. Neighbours: `alloc.rs` and `free.rs` change states first.
+//! A *section* is 4096 frames. A bit for each section says whether any of its frames is managed, so that absent memory
+//! costs no writes. Neighbours: `alloc/mod.rs` and `alloc/free.rs` change the states of blocks.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -24,13 +24,13 @@ use crate::units::PageKind;
 const ORDER_BITS: u8 = 5;
 const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1;
 const KIND_MASK: u8 = 0b11;
-/// In the place of a kind: cached by a pageset.
+/// In place of a kind: cached by a pageset.
 const CACHED: u8 = KIND_MASK << ORDER_BITS;
 const QUARANTINED: u8 = 0x80;
 const NOT_MANAGED: u8 = 0xff;
 const FREE: u8 = FrameState::Free.encode();
 
-/// Frames of a section. The base of a zone is a multiple of it (`layout.rs`).
+/// Frames of a section. The base of a zone is a multiple of it (`alloc/layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
 /// Sections in a word of the bitmap of present sections.
 const SECTIONS_A_WORD: u64 = u64::BITS as u64;
@@ -40,11 +40,11 @@ const SECTIONS_A_WORD: u64 = u64::BITS as u64;
 pub(crate) enum FrameState {
     /// Free in the buddy, or not the first frame of its block.
     Free,
-    /// First frame of a free block in a pageset, or on its way there or from there.
+    /// First frame of a free block that a pageset caches, or that is on its way to or from one.
     Cached(Order),
     /// First frame of an allocated block.
     Allocated(Order, PageKind),
-    /// Freed, but held back.
+    /// First frame of a freed block in quarantine, or of a retired block.
     Quarantined(Order, PageKind),
     /// A hole, or offline.
     NotManaged,
@@ -62,7 +62,7 @@ impl FrameState {
         }
     }
 
-    /// The state that a byte in a present section stands for.
+    /// Decodes a byte of a present section.
     fn decode(byte: u8) -> Self {
         match byte {
             0 => Self::Free,
@@ -83,24 +83,22 @@ const fn kind_of(byte: u8) -> PageKind {
     PageKind::ALL[(byte >> ORDER_BITS & KIND_MASK) as usize]
 }
 
-/// State of a single frame that a pageset holds.
+/// State of a single frame cached by a pageset.
 pub(crate) const CACHED_PAGE: u8 = FrameState::Cached(Order::PAGE).encode();
 
-/// State of a single frame that is allocated as `kind`.
+/// Returns the state of a single frame that is allocated as `kind`.
 #[inline(always)]
 pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
     FrameState::Allocated(Order::PAGE, kind).encode()
 }
 
-/// Turns a block that was found as `allocated` into a `cached` one: the one step by which a free takes
-/// a block from its owner.
+/// Changes a block's state from `allocated` to `cached`: the one step by which a free takes a block from its owner.
 ///
 /// # Errors
-/// The state that another free left first. Under [`InvalidFree::Exact`] nothing was written then, and of
-/// any number of frees that found the block allocated exactly one comes through: whatever happens
-/// to the frame afterwards, the others no longer find the state that they expect. Under
-/// [`InvalidFree::Checked`] a free that is preempted before its store overwrites what others have
-/// made of the frame meanwhile.
+/// Returns the state that another free left first. Under [`InvalidFree::Exact`] nothing was written then. Of any number
+/// of frees that found the block allocated, exactly one succeeds: whatever happens to the frame afterwards, the others
+/// no longer find the state that they expect. Under [`InvalidFree::Checked`] a free that is preempted before its store
+/// overwrites the state that others have given the frame meanwhile.
 #[inline(always)]
 pub(crate) fn mark_freed<A: Atomic<u8>>(
     cell: &A,
@@ -109,7 +107,7 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     invalid_free: InvalidFree,
 ) -> Result<(), u8> {
     match invalid_free {
-        // AcqRel: the block's next owner sees what this one wrote. Relaxed: a failure only reports.
+        // AcqRel: the block's next owner sees what this one wrote. Relaxed: a failure is only reported.
         InvalidFree::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
         InvalidFree::Checked => {
             cell.store(cached, Release); // pairs with the acquire in `step`
@@ -118,15 +116,15 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     }
 }
 
-/// [`mark_freed`] for a single frame of the usual kind, before it was looked at: an exchange needs no look.
+/// Applies [`mark_freed`] to a single frame of kind `User` without a check of its state before: an exchange needs none.
 ///
 /// # Errors
-/// The state found instead.
+/// Returns the state found instead.
 #[inline(always)]
 pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree) -> Result<(), u8> {
     let allocated = allocated_page(PageKind::User);
     if invalid_free == InvalidFree::Checked {
-        let found = cell.load(Relaxed); // relaxed: the caller owns the frame if it is right
+        let found = cell.load(Relaxed); // relaxed: the caller owns the frame if the free is valid
         if found != allocated {
             return Err(found);
         }
@@ -148,17 +146,17 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         Self { states, present }
     }
 
-    /// Words of the bitmap of sections for a zone of so many frames.
+    /// Returns the number of words of the section bitmap for a zone of `frames` frames.
     pub(crate) const fn present_words(frames: u64) -> usize {
         frames.div_ceil(SECTION * SECTIONS_A_WORD) as usize
     }
 
-    /// The states, by offset.
+    /// Returns the states, by offset.
     pub(crate) const fn states(&self) -> &'m [P::U8] {
         self.states
     }
 
-    /// The bitmap of present sections.
+    /// Returns the bitmap of present sections.
     pub(crate) const fn present(&self) -> &'m [P::U64] {
         self.present
     }
@@ -167,54 +165,57 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         &self.states[frame as usize]
     }
 
-    /// Marks a block that was `from` as allocated; `false` when it is something else by now, which
-    /// two racing frees of one block can bring about under [`InvalidFree::Checked`].
+    /// Marks a block in state `from` as allocated.
+    ///
+    /// Returns `false` if the block has another state, which two racing frees of one block can cause under
+    /// [`InvalidFree::Checked`].
     #[inline]
     pub(crate) fn mark_allocated(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
         self.step(frame, from, FrameState::Allocated(order, kind))
     }
 
-    /// Marks a block that came from the buddy as cached by a pageset; `false` as in
+    /// Marks a block that came from the buddy as cached by a pageset; returns `false` as
     /// [`FrameTable::mark_allocated`].
     #[inline]
     pub(crate) fn mark_cached(&self, frame: u32, order: Order) -> bool {
         self.step(frame, FrameState::Free, FrameState::Cached(order))
     }
 
-    /// As [`FrameTable::mark_cached`] for single frames of the word of 64 that starts at `first`, a bit
-    /// each; returns those that are now cached.
+    /// As [`FrameTable::mark_cached`] for single frames of the word of 64 that starts at `first`, one per bit.
+    ///
+    /// Returns those that are now cached.
     #[inline]
     pub(crate) fn mark_word_cached(&self, first: u32, frames: u64) -> u64 {
         self.step_word::<FREE, CACHED_PAGE>(first, frames)
     }
 
-    /// Marks a cached block as one that goes to the buddy; `false` as in
-    /// [`FrameTable::mark_allocated`].
+    /// Marks a cached block as free before it goes to the buddy; returns `false` as [`FrameTable::mark_allocated`].
     #[inline]
     pub(crate) fn mark_free(&self, frame: u32, order: Order) -> bool {
         self.step(frame, FrameState::Cached(order), FrameState::Free)
     }
 
-    /// As [`FrameTable::mark_free`] for single frames of the word of 64 that starts at `first`, a bit
-    /// each; returns those that may go.
+    /// As [`FrameTable::mark_free`] for single frames of the word of 64 that starts at `first`, one per bit.
+    ///
+    /// Returns those that are now free.
     #[inline]
     pub(crate) fn mark_word_free(&self, first: u32, frames: u64) -> u64 {
         self.step_word::<CACHED_PAGE, FREE>(first, frames)
     }
 
-    /// Moves a cached block into quarantine; `false` as in [`FrameTable::mark_allocated`].
+    /// Marks a cached block as quarantined; returns `false` as [`FrameTable::mark_allocated`].
     pub(crate) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
         self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
     }
 
-    /// Keeps a block that left a pageset or the buddy from everybody, for good: it is never freed again.
+    /// Retires a block that left a pageset or the buddy: it is never allocated or freed again.
     #[cold]
     #[inline(never)]
     pub(crate) fn retire(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) {
         self.step(frame, from, FrameState::Quarantined(order, kind));
     }
 
-    /// Moves a block out of quarantine; returns its kind, or `None` when it is no longer there.
+    /// Marks a quarantined block as cached; returns its kind, or `None` if it is no longer quarantined.
     pub(crate) fn leave_quarantine(&self, frame: u32, order: Order) -> Option<PageKind> {
         let FrameState::Quarantined(known, kind) = self.state(frame) else { return None };
         let from = FrameState::Quarantined(order, kind);
@@ -224,9 +225,9 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
         let cell = self.cell(frame);
-        // Acquire and release: the next owner sees what this one wrote. A load and a store apart are
-        // enough, because whoever takes this step has the block to itself; the check finds second
-        // copies that racing frees have made under `InvalidFree::Checked`.
+        // Acquire and release: the next owner sees what this one wrote. A separate load and store are enough, because
+        // only the holder of the block takes this step; the check finds second copies made by racing frees under
+        // `InvalidFree::Checked`.
         if cell.load(Acquire) != from.encode() {
             return false;
         }
@@ -234,14 +235,14 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         true
     }
 
-    /// As [`FrameTable::step`] for some frames of a word of 64; gives those that took it.
+    /// As [`FrameTable::step`] for some frames of a word of 64; returns those whose state changed.
     #[inline]
     fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
         let states = &self.states[first as usize..];
         let (mut stepped, mut left) = (frames, frames);
         // Orderings as in `step`.
         if frames == !0 {
-            // By eights, for a loop without counting: most words are whole.
+            // In eights, so that the loop needs no counter: most words are whole.
             for (eight, states) in states[..64].as_chunks::<8>().0.iter().enumerate() {
                 for (bit, cell) in states.iter().enumerate() {
                     if cell.load(Acquire) == FROM {
@@ -267,10 +268,10 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         stepped
     }
 
-    /// Marks a block being freed with `order` as cached; returns its kind.
+    /// Marks a block that is freed with `order` as cached; returns its kind.
     ///
     /// # Errors
-    /// The state found when it was not that of an allocated block of this order.
+    /// Returns the state found if it is not that of an allocated block of this order.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -288,16 +289,16 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         Ok(kind_of(byte))
     }
 
-    /// Makes a single frame that the caller has just released, and that nobody was told of, allocated again.
+    /// Marks a single frame as allocated again that the caller has just released and not yet pushed anywhere.
     #[cold]
     pub(crate) fn mark_allocated_again(&self, frame: u32, kind: PageKind) {
         // Release: pairs with the acquire of the free's exchange.
         self.cell(frame).store(allocated_page(kind), Release);
     }
 
-    /// State of `frame`.
+    /// Returns the state of `frame`.
     pub(crate) fn state(&self, frame: u32) -> FrameState {
-        self.state_of(frame, self.cell(frame).load(Relaxed)) // relaxed: an observation, nothing follows
+        self.state_of(frame, self.cell(frame).load(Relaxed)) // relaxed: an observation only
     }
 
     fn state_of(&self, frame: u32, byte: u8) -> FrameState {
@@ -310,16 +311,16 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Whether a frame of the section is managed.
     fn is_present(&self, section: u64) -> bool {
-        let word = self.present[(section / SECTIONS_A_WORD) as usize].load(Acquire); // pairs with `set_present`
+        let word = self.present[(section / SECTIONS_A_WORD) as usize].load(Acquire); // pairs with `add_managed`
         word >> (section % SECTIONS_A_WORD) & 1 != 0
     }
 
-    /// The cell and bit that say whether a section is present.
+    /// Returns the cell and the bit that say whether a section is present.
     fn presence(&self, section: u64) -> (&'m P::U64, u64) {
         (&self.present[(section / SECTIONS_A_WORD) as usize], 1 << (section % SECTIONS_A_WORD))
     }
 
-    /// The first frame at or above `from` whose byte is not zero, in a present section.
+    /// Returns the first frame at or above `from` in a present section whose byte is not zero.
     pub(crate) fn next_in_use(&self, from: u64) -> Option<u32> {
         let end = self.states.len() as u64;
         let mut from = from;
@@ -329,15 +330,16 @@ impl<'m, P: Platform> FrameTable<'m, P> {
             if self.is_present(section)
                 && let Some(at) = first_in_use::<P>(&self.states[from as usize..section_end as usize])
             {
-                return Some((from + at as u64) as u32); // zones span 2^32 frames at most
+                return Some((from + at as u64) as u32); // a zone spans at most 2^32 frames
             }
             from = section_end;
         }
         None
     }
 
-    /// Makes `count` frames from `first` on managed and free. The caller holds the lock of changes, and
-    /// none of the frames was managed before.
+    /// Marks `count` frames from `first` as managed and free.
+    ///
+    /// The caller holds the lock of changes, and none of the frames was managed before.
     pub(crate) fn add_managed(&self, first: u32, count: u64) {
         self.for_each_section(first, count, |section, whole, part| {
             if !self.is_present(section) {
@@ -351,8 +353,9 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         });
     }
 
-    /// Makes `count` free frames from `first` on not managed. The caller holds the lock of changes and has
-    /// taken them out of the buddy.
+    /// Marks `count` free frames from `first` as not managed.
+    ///
+    /// The caller holds the lock of changes and has taken the frames out of the buddy.
     pub(crate) fn remove_managed(&self, first: u32, count: u64) {
         self.for_each_section(first, count, |section, whole, part| {
             if part == whole {
@@ -364,8 +367,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         });
     }
 
-    /// Calls `each` with every section of a range of frames: its number, all of its frames, and those of
-    /// the range.
+    /// Calls `each` with every section of a range of frames: its number, all of its frames, and those in the range.
     fn for_each_section(&self, first: u32, count: u64, each: impl Fn(u64, Range<u64>, Range<u64>)) {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         for section in start / SECTION..end.div_ceil(SECTION) {
@@ -386,13 +388,13 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 }
 
-/// The place of the first byte that is not zero.
+/// Returns the index of the first byte that is not zero.
 fn first_in_use<P: Platform>(states: &[P::U8]) -> Option<usize> {
-    // Relaxed: the walk is for quiescent moments.
+    // Relaxed: the check runs at quiescent moments.
     let in_use = |cell: &P::U8| cell.load(Relaxed) != FREE;
     let near = states.iter().take(8).position(in_use);
     near.or_else(|| {
-        // By eights: most frames are free, or inside of blocks.
+        // In eights: most frames are free, or inside of blocks.
         let free =
             |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
         let passed = 8 * states.as_chunks::<8>().0.iter().take_while(free).count();

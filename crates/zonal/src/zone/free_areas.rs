@@ -1,10 +1,9 @@
-//! The free frames of a zone, cut into regions that have a lock and a buddy each.
+//! Free areas: the free frames of a zone, divided into areas with a lock and a buddy each.
 //!
-//! Regions have equal lengths, a power of two that is a multiple of the largest block, so that no
-//! block lies in two of them; only the last is shorter. Every CPU has a *home* region, where it looks
-//! first; the others follow in ascending order. Nobody holds two regions' locks. Neighbours:
-//! `buddy.rs` is one region's free frames, `word_batch.rs` what is given back at once; `zone.rs` has
-//! everything else that a zone is.
+//! Areas have equal lengths, a power of two that is a multiple of the largest block, so that no block lies in two of
+//! them; only the last is shorter. Every CPU has a *preferred* area, which it tries first; the others follow in
+//! ascending order. No thread holds the locks of two areas. Neighbours: `buddy/mod.rs` is the buddy of one area,
+//! `buddy/word_batch.rs` is what is freed at once, `zone/mod.rs` has the rest of a zone's state.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
@@ -20,53 +19,53 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
 
-/// Most regions of a zone: a bit each in a word.
+/// Maximum number of areas of a zone: one bit each in a word.
 pub(crate) const AREAS_MAX: usize = 64;
-/// Regions for each CPU that shares the zone, where the zone is large enough.
+/// Areas for each CPU that shares the zone, if the zone is large enough.
 const AREAS_PER_CPU: usize = 4;
-/// Largest order that a CPU splits in its home region before it looks at others: for single frames,
-/// which come by whole words and soon use up the rest, and for blocks.
+/// Largest order that a CPU splits in its preferred area before it checks others: for single frames, which are taken by
+/// whole words and soon use up the rest, and for blocks.
 const SPLIT_FOR_FRAMES: u32 = 8;
 const SPLIT_FOR_BLOCKS: u32 = 7;
-/// Regions of other CPUs that are looked at before a large block is split: each look can cost a
-/// transfer of a cache line.
+/// How many areas of other CPUs are checked before a large block is split: each check can cost a transfer of a cache
+/// line.
 const LOOKS_MAX: usize = 8;
-/// Free frames outside large blocks that make a region of other CPUs worth using up first. Fewer are
-/// the rest of what those CPUs work on.
+/// Free frames outside large blocks that make it worthwhile to use up an area of other CPUs first. Fewer are just the
+/// remainder of what those CPUs work on.
 const SCATTERED_MIN: u64 = 2048;
-/// Frames of a region at least: words and levels of the buddy align.
+/// Minimum number of frames of an area, so that words and levels of the buddy align.
 pub(crate) const AREA_FRAMES_MIN: u64 = 4096;
 
-/// How a zone is cut, the same for all its regions but the last.
+/// How a zone is divided; the same for all its areas except the last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeAreasShape {
     frames_log2: u32,
     count: usize,
-    /// Regions of a CPU: its home and those after it.
+    /// Number of areas of a CPU: its preferred one and those after it.
     own: usize,
-    /// Cells of a region but the last.
+    /// Cells of an area, except the last.
     pub(crate) stride: usize,
     large: Order,
     inner: BuddyShape,
     last: BuddyShape,
 }
 
-/// What decides how many regions a zone of `frames` frames has.
+/// What determines the number of areas of a zone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeAreasPlan {
-    /// From the zone's base to its end, at most [`ZONE_FRAMES_MAX`].
+    /// Frames from the zone's base to its end, at most [`ZONE_FRAMES_MAX`].
     pub(crate) frames: u64,
     pub(crate) max_order: Order,
-    /// Order from which on blocks are large ones, worth keeping whole.
+    /// Order from which blocks are large, and worth keeping whole.
     pub(crate) large: Order,
-    /// CPUs that share the zone.
+    /// Number of CPUs that share the zone.
     pub(crate) cpus: usize,
-    /// Frames that a region should have at least.
+    /// Minimum number of frames that an area should have.
     pub(crate) frames_min: u64,
 }
 
 impl FreeAreasShape {
-    /// The regions of a zone: a few for each CPU, but none smaller than asked for.
+    /// Computes the areas of a zone: a few for each CPU, but none smaller than the plan's minimum.
     pub(crate) fn new(plan: &FreeAreasPlan) -> Self {
         let FreeAreasPlan { frames, max_order, large, .. } = *plan;
         let wanted = (plan.cpus.max(1) * AREAS_PER_CPU).min(AREAS_MAX) as u64;
@@ -80,20 +79,20 @@ impl FreeAreasShape {
         Self { frames_log2: length.trailing_zeros(), count, own, stride, large, inner, last }
     }
 
-    /// Number of regions.
+    /// Returns the number of areas.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
 
-    /// Cells of all buddies.
+    /// Returns the number of cells of all buddies.
     pub(crate) const fn cells(&self) -> usize {
         (self.count - 1) * self.stride + self.last.cells()
     }
 }
 
 all_zero! {
-    /// What changes in a region beside its bitmaps: on lines of its own, the lock beside what it
-    /// guards first.
+    /// The changing state of an area, except its bitmaps. On its own cache lines, with the lock next to what it guards
+    /// first.
     #[repr(C, align(64))]
     pub(crate) struct FreeAreaCells<P> {
         lock: lock,
@@ -101,10 +100,10 @@ all_zero! {
     }
 }
 
-/// View of all regions of a zone.
+/// A view of all areas of a zone.
 ///
-/// Invariant: frame `f` of the zone is frame `f mod length` of region `f / length`, and free iff it
-/// is in that region's buddy.
+/// Invariant: frame `f` of the zone is frame `f mod length` of area `f / length`, and free iff it is in that area's
+/// buddy.
 pub(crate) struct FreeAreas<'m, P: Platform> {
     pub(crate) heads: &'m [FreeAreaCells<P>],
     pub(crate) cells: &'m [P::U64],
@@ -113,7 +112,7 @@ pub(crate) struct FreeAreas<'m, P: Platform> {
 
 copy_view!(FreeAreas);
 
-/// A region whose lock is held until this is dropped.
+/// An area whose lock is held until this is dropped.
 struct Entered<'m, P: Platform> {
     first: u32,
     buddy: Buddy<'m, P>,
@@ -121,13 +120,13 @@ struct Entered<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> FreeAreas<'m, P> {
-    /// The view of regions of `shape` in `heads` and `cells`.
+    /// Creates the view of areas of `shape` in `heads` and `cells`.
     pub(crate) fn new(heads: &'m [FreeAreaCells<P>], cells: &'m [P::U64], shape: &'m FreeAreasShape) -> Self {
         assert!(heads.len() == shape.count() && cells.len() == shape.cells());
         Self { heads, cells, shape }
     }
 
-    /// The home region of the CPU that has `rank` among `cpus`, from 0.
+    /// Returns the preferred area of the CPU with `rank`, from 0, among `cpus`.
     #[inline]
     pub(crate) fn preferred_area(&self, rank: usize, cpus: usize) -> usize {
         // In 32 bits, because division is slow.
@@ -135,14 +134,15 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
     }
 
-    /// The home region of a CPU of which nothing but its number is known.
+    /// Returns the preferred area of a CPU that the machine does not have.
     #[cold]
     pub(crate) fn preferred_of_unknown(&self, cpu: CpuId) -> usize {
         cpu.index() % self.shape.count
     }
 
-    /// Takes a block of `order`, near `preferred` if it can be had there; gives its first frame.
-    /// `leaving` is called before the region's lock goes.
+    /// Allocates a block of `order`, near `preferred` if possible; returns its first frame.
+    ///
+    /// `leaving` is called before the area's lock is released.
     #[inline]
     #[must_use]
     pub(crate) fn alloc(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
@@ -156,7 +156,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         self.alloc_anywhere(order, preferred, leaving)
     }
 
-    /// [`Self::take`] from the first region that has such a block at all.
+    /// As [`Self::alloc`], from the first area that has such a block.
     #[cold]
     fn alloc_anywhere(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
         for at in self.from(preferred).filter(|&at| self.counts(at).has_block(order)) {
@@ -169,8 +169,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         None
     }
 
-    /// Takes up to `want` blocks of `order` as [`Self::take`] does. Each goes to `sink`; `leaving`
-    /// gets how many came from a region before its lock goes. Gives how many came in all.
+    /// Allocates up to `want` blocks of `order` as [`Self::alloc`] does; returns how many were allocated.
+    ///
+    /// Each is passed to `sink`. `leaving` is called with the number of blocks from an area before its lock is
+    /// released.
     pub(crate) fn alloc_blocks(
         &self,
         order: Order,
@@ -213,9 +215,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         came
     }
 
-    /// Takes single frames in bulk, as [`Buddy::alloc_pages`] does, from `preferred` on: as many as `range`
-    /// starts with if they are to be had, never more than it ends with; `leaving` as in
-    /// [`Self::alloc_blocks`].
+    /// Allocates single frames in bulk, as [`Buddy::alloc_pages`] does, starting at `preferred`.
+    ///
+    /// Returns how many were allocated: at least the start of `range` if available, and at most its end. `leaving` is
+    /// called as in [`Self::alloc_blocks`].
     pub(crate) fn alloc_pages(
         &self,
         preferred: usize,
@@ -255,7 +258,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         taken
     }
 
-    /// Frees the block of `order` at `frame`; refused as by [`Buddy::give`].
+    /// Frees the block of `order` at `frame`; returns `false` when [`Buddy::free`] refuses it.
     #[inline]
     #[must_use]
     pub(crate) fn free(&self, frame: u32, order: Order) -> bool {
@@ -263,15 +266,16 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         area.buddy.free(&area.held, frame - area.first, order)
     }
 
-    /// Frees blocks of `order`; the lock of a region is kept while blocks are of the same. Gives how
-    /// many were refused.
+    /// Frees blocks of `order`; returns how many were refused.
+    ///
+    /// The lock of an area is held while consecutive blocks are in the same area.
     pub(crate) fn free_blocks_back(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
         let mut refused = 0;
         let mut current: Option<(usize, Entered<'m, P>)> = None;
         for frame in blocks {
             let at = self.area_of(frame);
             if current.as_ref().is_none_or(|&(entered, _)| entered != at) {
-                drop(current.take()); // before the next lock is waited for
+                drop(current.take()); // released before waiting for the next lock
                 current = Some((at, self.enter(at)));
             }
             if let Some((_, area)) = &current {
@@ -282,11 +286,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         refused
     }
 
-    /// Frees the frames of a batch, region by region; gives how many were refused because they are
-    /// free already.
+    /// Frees the frames of a batch, area by area; returns how many were refused because they are free already.
     pub(crate) fn free_batch(&self, batch: &WordBatch) -> u64 {
         const NONE: u8 = u8::MAX;
-        // The words of each region as a list, so that all are looked at once or twice.
+        // The words of each area as a list, so that each word is visited only once or twice.
         let (mut first, mut next, mut areas) = ([NONE; AREAS_MAX], [NONE; BATCH_MAX], 0_u64);
         for (slot, (word, _)) in batch.iter().enumerate() {
             let at = self.area_of(word);
@@ -308,35 +311,36 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         refused
     }
 
-    /// Frees frames of the word of 64 that starts at `first`, one per bit; gives how many were refused
-    /// because they are free already.
+    /// Frees frames of the word of 64 that starts at `first`, one per bit; returns how many were refused because they
+    /// are free already.
     pub(crate) fn free_word(&self, first: u32, frames: u64) -> u64 {
         self.enter(self.area_of(first)).free_word(first, frames)
     }
 
-    /// Free frames.
+    /// Returns the number of free frames.
     pub(crate) fn free_pages(&self) -> u64 {
-        self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: `Buddy`
+        self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: see `Buddy`
     }
 
-    /// Puts into the buddies what is open, so that [`Self::free_blocks`] counts it.
+    /// Moves active blocks back into the buddies, so that [`Self::free_blocks`] counts them.
     pub(crate) fn settle(&self) {
         for at in 0..self.shape.count {
-            // Relaxed look: what opens later counts as a moment later.
+            // Relaxed: a block that becomes active after this load may be missed.
             if self.counts(at).open.load(Relaxed) != 0 {
                 self.enter(at).buddy.settle();
             }
         }
     }
 
-    /// Free blocks of `order` that are no half of a larger one, but for what is open.
+    /// Returns the number of free blocks of `order` that are not half of a larger one, without active blocks.
     pub(crate) fn free_blocks(&self, order: Order) -> u64 {
         let of = |head: &FreeAreaCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
-        self.heads.iter().map(of).sum() // relaxed: `Buddy`
+        self.heads.iter().map(of).sum() // relaxed: see `Buddy`
     }
 
-    /// Whether at least `frames` free frames are in large blocks. Looks at no more regions than it
-    /// must, the last ones first: they are used last.
+    /// Whether at least `frames` free frames are in large blocks.
+    ///
+    /// Checks no more areas than necessary, the last ones first, because they are used last.
     pub(crate) fn has_in_large(&self, frames: u64) -> bool {
         let mut found = 0;
         frames == 0
@@ -346,19 +350,19 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             })
     }
 
-    /// Whether there is a free block of `order` or larger, looking from `preferred` on.
+    /// Whether there is a free block of `order` or larger; checks `preferred` first.
     #[inline]
     pub(crate) fn has_block(&self, order: Order, preferred: usize) -> bool {
         self.from(preferred).any(|at| self.counts(at).has_block(order))
     }
 
-    /// Order of the largest free block.
+    /// Returns the order of the largest free block.
     pub(crate) fn largest_order(&self) -> Option<Order> {
         self.from(0).filter_map(|at| self.counts(at).largest()).max()
     }
 
-    /// Frees a range of frames as [`Buddy::add_range`] does, region by region; `false` when one of
-    /// them is free already.
+    /// Frees a range of frames as [`Buddy::add_range`] does, area by area; returns `false` if one of them is free
+    /// already.
     #[must_use]
     pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
         self.pieces(first, count).all(|(at, first, count)| {
@@ -367,17 +371,17 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         })
     }
 
-    /// Takes all of a range, or, with `false`, nothing when a frame of it is not free.
+    /// Allocates all frames of a range, or none and returns `false` if one of them is not free.
     ///
     /// # Panics
-    /// When the range is not within one region.
+    /// Panics if the range is not within one area.
     #[must_use]
     pub(crate) fn alloc_range(&self, first: u32, count: u64) -> bool {
         let area = self.enter(self.area_of(first));
         area.buddy.alloc_range(&area.held, first - area.first, count)
     }
 
-    /// Free frames among `count` frames from `first`.
+    /// Returns the number of free frames among `count` frames from `first`.
     pub(crate) fn count_free(&self, first: u32, count: u64) -> u64 {
         let count_piece = |(at, first, count)| {
             let area = self.enter(at);
@@ -389,7 +393,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Checks the invariants of all buddies.
     ///
     /// # Errors
-    /// The first that does not hold.
+    /// Returns the first invariant that does not hold.
     pub(crate) fn verify(&self) -> Result<(), BuddyFault> {
         (0..self.shape.count).try_for_each(|at| {
             let area = self.enter(at);
@@ -397,22 +401,24 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         })
     }
 
-    /// Where a block of `order` is looked for first: at home, unless that would split a large block
-    /// where others have smaller ones.
+    /// Returns the area to try first for a block of `order`: the preferred one, unless that would split a large block
+    /// while other areas have smaller ones.
     #[inline]
     fn first_for(&self, order: Order, preferred: usize) -> usize {
         if self.is_good(order, preferred) { preferred } else { self.best(order, preferred) }
     }
 
-    /// Whether the home region has a block of `order` without splitting a much larger one.
+    /// Whether the preferred area has a block of `order` without splitting a much larger one.
     #[inline]
     fn is_good(&self, order: Order, preferred: usize) -> bool {
         let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
         self.counts(preferred).fit(order) <= few.max(order.get().into())
     }
 
-    /// The region in which to split a block for one of `order`: the CPU's own that splits least,
-    /// unless that is a large one and other CPUs' regions have much that is scattered.
+    /// Returns the area in which to split a block for one of `order`.
+    ///
+    /// This is the CPU's own area with the smallest suitable block, unless that block is large and an area of other
+    /// CPUs has many scattered free frames.
     #[cold]
     fn best(&self, order: Order, preferred: usize) -> usize {
         let large = u32::from(self.shape.large.get());
@@ -446,22 +452,22 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         any.unwrap_or(own)
     }
 
-    /// The region that comes `step` regions after `preferred`.
+    /// Returns the area `step` areas after `preferred`.
     #[inline]
     fn after(&self, preferred: usize, step: usize) -> usize {
         let at = preferred + step;
         if at < self.shape.count { at } else { at - self.shape.count }
     }
 
-    /// All regions, `preferred` first.
+    /// Returns all areas, `preferred` first.
     #[inline]
     fn from(&self, preferred: usize) -> impl Iterator<Item = usize> + Clone + use<P> {
         (preferred..self.shape.count).chain(0..preferred)
     }
 
-    /// Free frames of a region outside large blocks.
+    /// Returns the number of free frames of an area outside large blocks.
     fn scattered(&self, at: usize) -> u64 {
-        // Relaxed: `Buddy`; read in a moment of change the two may not fit together.
+        // Relaxed: see `Buddy`; while they change, the two counts may be inconsistent.
         let free = self.counts(at).free_pages.load(Relaxed);
         free.saturating_sub(self.counts(at).in_large(self.shape.large))
     }
@@ -471,13 +477,13 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         &self.heads[at].counts
     }
 
-    /// The region that `frame` is in.
+    /// Returns the area that contains `frame`.
     #[inline]
     fn area_of(&self, frame: u32) -> usize {
         (u64::from(frame) >> self.shape.frames_log2) as usize
     }
 
-    /// A range cut at the borders of regions: the region, the first frame and the count of each piece.
+    /// Divides a range at the borders of areas; returns the area, the first frame and the count of each piece.
     fn pieces(&self, first: u32, count: u64) -> impl Iterator<Item = (usize, u32, u64)> + use<P> {
         let (log2, end) = (self.shape.frames_log2, u64::from(first) + count);
         let areas = (u64::from(first) >> log2)..end.div_ceil(1 << log2);
@@ -487,7 +493,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         })
     }
 
-    /// Waits for the lock of a region.
+    /// Waits for the lock of an area.
     #[inline]
     fn enter(&self, at: usize) -> Entered<'m, P> {
         let head = &self.heads[at];
@@ -499,7 +505,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 }
 
 impl<P: Platform> Entered<'_, P> {
-    /// Frees frames of one word; gives how many were refused because they are free already.
+    /// Frees frames of one word; returns how many were refused because they are free already.
     #[inline]
     fn free_word(&self, first: u32, frames: u64) -> u64 {
         let first = first - self.first;

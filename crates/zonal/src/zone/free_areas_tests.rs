@@ -1,7 +1,6 @@
-//! Regions against a list of free frames: random histories over zones of several regions.
+//! Tests of free areas against a list of free frames: random histories over zones of several areas.
 //!
-//! The platform's locks know how many of them a thread holds: never two, and one wherever frames are
-//! on their way.
+//! The platform's locks count how many of them a thread holds: never two, and one whenever frames are being moved.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -21,7 +20,7 @@ std::thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A lock that nobody holds together with another.
+/// A lock that a thread never holds together with another.
 struct Alone(SpinLock);
 
 impl RawLock for Alone {
@@ -80,14 +79,14 @@ fn shape(frames: u64, max_order: u8, cpus: usize) -> FreeAreasShape {
     })
 }
 
-/// Regions over metadata of their own, which is leaked: tests are short.
+/// Makes free areas with their own metadata, which is leaked: tests are short.
 fn areas(shape: FreeAreasShape) -> FreeAreas<'static, Watched> {
     let shape = Box::leak(Box::new(shape));
     let heads: Vec<FreeAreaCells<Watched>> = (0..shape.count()).map(|_| FreeAreaCells::all_zero()).collect();
     FreeAreas::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape)
 }
 
-/// Regions and, frame by frame, what is free.
+/// Free areas, and for each frame whether it is free.
 struct Pair {
     areas: FreeAreas<'static, Watched>,
     free: Vec<bool>,
@@ -124,7 +123,7 @@ impl Pair {
         self.free[first as usize..][..count as usize].iter().all(|&free| free)
     }
 
-    /// Maximal free blocks of each order.
+    /// Returns the maximal free blocks of each order.
     fn blocks(&self) -> Vec<u64> {
         let mut counts = std::vec![0; usize::from(self.max_order) + 1];
         let mut at = 0;
@@ -227,7 +226,7 @@ impl Pair {
         assert!(!self.areas.free(frame, order(k)), "given twice");
     }
 
-    /// Some blocks of one order, wherever they are.
+    /// Frees some blocks of one order, wherever they are, and the first of them twice.
     fn free_blocks_back(&mut self) {
         let k = self.random.below(4) as u8;
         let given: Vec<u32> =
@@ -238,7 +237,7 @@ impl Pair {
         assert_eq!(self.areas.free_blocks_back(order(k), twice), u64::from(!given.is_empty()));
     }
 
-    /// Single frames from anywhere, one of them free already.
+    /// Frees single frames from anywhere, then the same frames again, which are all refused.
     fn free_batch(&mut self) {
         let mut batch = WordBatch::new();
         for _ in 0..self.random.below(BATCH_MAX as u64) {
@@ -255,7 +254,7 @@ impl Pair {
         assert_eq!(self.areas.free_batch(&batch), u64::from(again), "given twice");
     }
 
-    /// A range that may span regions, in steps that do not.
+    /// Takes a range that may span areas, in steps that do not.
     fn take_and_add_range(&mut self) {
         let frames = self.free.len();
         let start = self.random.index(frames);
@@ -273,7 +272,7 @@ impl Pair {
             self.taken.retain(|&(first, k)| {
                 let apart = first as usize >= start + count || first as usize + (1 << k) <= start;
                 apart || {
-                    // What begins or ends outside goes as a whole, by itself.
+                    // A block that extends beyond the range is freed whole; its frames outside one by one.
                     let (end, length) = (first as usize + (1 << k), 1 << k);
                     for frame in (first as usize..end).filter(|frame| !(start..start + count).contains(frame))
                     {
@@ -370,7 +369,7 @@ fn a_cpu_stays_at_home_and_leaves_large_blocks_whole() {
     assert_eq!(areas.alloc(order(8), 0, || {}), Some(512), "splits least");
     assert_eq!(areas.alloc(order(8), 0, || {}), Some(768));
     assert_eq!(area_of(areas.alloc(order(10), 0, || {})), 0);
-    // Region 5 is full of holes as large as the block: better than to split one in region 0.
+    // Area 5 is full of holes as large as the block: better than splitting one in area 0.
     let holes: Vec<u32> = (0..16).map(|_| areas.alloc(order(8), 5, || {}).unwrap()).collect();
     assert!(holes.iter().all(|hole| hole / 4096 == 5));
     let give_every_other = |from: usize, count: usize| {
@@ -389,7 +388,7 @@ fn a_cpu_stays_at_home_and_leaves_large_blocks_whole() {
 fn a_cpu_splits_the_least_among_its_own_regions() {
     let areas = areas(shape(4 * 4096, 10, 1));
     assert_eq!(areas.shape.count(), 4, "all of them the one CPU's own");
-    // Free: a block of order 10 at home, and one of order 9, 4 and 7 in its other regions.
+    // Free: a block of order 10 in the preferred area, and one of order 9, 4 and 7 in its other areas.
     for (area, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
         assert!(areas.add_range(area * 4096 + (1 << free), 1 << free));
     }
@@ -439,14 +438,14 @@ fn a_held_lock_keeps_no_other_region_waiting() {
     assert!(areas.add_range(0, 2 * 4096));
     let found = AtomicU64::new(0);
     let taken = areas.alloc(order(0), 0, || {
-        // Region 0's lock is held here. Another thread takes all of region 1 and gives it back.
+        // This thread holds the lock of area 0. Another thread allocates all of area 1 and frees it.
         std::thread::scope(|scope| {
             let other = || {
                 let all: Vec<u32> =
                     (0..4).map(|_| areas.alloc(order(10), 1, || {}).expect("region 1 is free")).collect();
                 assert!(all.iter().all(|&frame| frame >= 4096), "a block of region 0, whose lock is held");
                 assert!(all.iter().all(|&frame| areas.free(frame, order(10))));
-                found.store(all.len() as u64, Relaxed); // relaxed: joined
+                found.store(all.len() as u64, Relaxed); // relaxed: the thread was joined
             };
             scope.spawn(other).join().unwrap();
         });

@@ -1,10 +1,11 @@
-//! Classes of orders that fail for the same reason: what a zone is full for.
+//! Classes of orders that fail for the same reason: what a zone can be full for.
 //!
-//! Neighbours: `mod.rs` keeps for which of them a zone is marked, `zonelist/full_cache.rs` marks.
+//! Neighbours: `zone/mod.rs` records for which of them a zone is marked full, `zonelist/full_cache.rs` has their full
+//! bits.
 
 use crate::units::Order;
 
-/// A set of order classes: order 0; 1..=3; above.
+/// A set of order classes: order 0; orders 1 to 3; larger orders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OrderClasses(u64);
 
@@ -12,7 +13,7 @@ impl OrderClasses {
     pub(crate) const COUNT: usize = 3;
     pub(crate) const ALL: Self = Self((1 << Self::COUNT) - 1);
 
-    /// The set in a cell.
+    /// Returns the set stored as `word`.
     pub(crate) const fn from_word(word: u64) -> Self {
         Self(word)
     }
@@ -33,12 +34,12 @@ impl OrderClasses {
         Self(self.0 & other.0)
     }
 
-    /// The classes of `orders` that are all that a caller can use.
+    /// Returns the classes of `orders`.
     pub(crate) fn of(orders: impl Iterator<Item = Order>) -> Self {
         Self(orders.fold(0, |word, order| word | 1 << Self::class_of(order)))
     }
 
-    /// The class of an order.
+    /// Returns the class of an order.
     pub(crate) const fn class_of(order: Order) -> usize {
         match order.get() {
             0 => 0,
@@ -47,12 +48,12 @@ impl OrderClasses {
         }
     }
 
-    /// A class and those of larger orders.
+    /// Returns a class and those of larger orders.
     pub(crate) const fn from_class_up(class: usize) -> Self {
         Self(Self::ALL.0 & !((1 << class) - 1))
     }
 
-    /// The classes in the set.
+    /// Returns the classes in the set.
     pub(crate) fn iter(self) -> impl Iterator<Item = usize> {
         (0..Self::COUNT).filter(move |&class| self.contains(class))
     }

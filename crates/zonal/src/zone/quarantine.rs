@@ -1,7 +1,7 @@
 //! Quarantine: freed blocks that wait, first in first out, before they can be reused.
 //!
-//! A ring of blocks per zone under a lock of its own. A block that waits counts as allocated, of its
-//! kind. Neighbours: `free.rs` puts blocks in, `frame_table.rs` remembers what they were.
+//! Each zone has a ring of blocks under its own lock. A block in quarantine counts as allocated, as its kind.
+//! Neighbours: `alloc/free.rs` puts blocks in, `zone/frame_states.rs` records their kind.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,26 +14,26 @@ use crate::zone::Zone;
 pub(crate) struct Quarantined {
     pub(crate) frame: u32,
     pub(crate) order: Order,
-    /// `None` when it had left before: racing frees had put it in twice.
+    /// Kind of the block; `None` if it had left before, because racing frees had put it in twice.
     pub(crate) kind: Option<PageKind>,
 }
 
-/// What came of putting a block in.
+/// The result of putting a block in.
 pub(crate) enum Entry {
-    /// It is in.
+    /// The block is in quarantine.
     Done,
-    /// It is not: the oldest one left first, to make room.
+    /// The block is not in yet: the oldest one left first, to free slots.
     Oldest(Quarantined),
-    /// It is larger than the quarantine.
+    /// The block is larger than the quarantine.
     TooLarge,
-    /// Another free of the same block has put it in already.
+    /// Another free has put the same block in already.
     Retired,
 }
 
 // Every access is relaxed: the quarantine's lock orders them.
-// Invariant: `quarantine_frames` = frames of the blocks in the ring <= blocks the ring has room for.
+// Invariant: `quarantine_frames` = frames of the blocks in the ring <= number of blocks that the ring can hold.
 impl<P: Platform> Zone<'_, P> {
-    /// Puts a block in, or takes the oldest out when there is no room for both.
+    /// Puts a block in, or removes the oldest block if the quarantine cannot hold both.
     pub(crate) fn enter_quarantine(&self, frame: u32, order: Order, kind: PageKind) -> Entry {
         let (free_slots, pages) = (self.quarantine.len() as u64 / 2, order.pages().get());
         if pages > free_slots {
@@ -59,7 +59,7 @@ impl<P: Platform> Zone<'_, P> {
         Entry::Done
     }
 
-    /// Takes the oldest block out.
+    /// Removes the oldest block.
     pub(crate) fn leave_quarantine(&self) -> Option<Quarantined> {
         if self.quarantine.is_empty() {
             return None;
@@ -81,7 +81,7 @@ impl<P: Platform> Zone<'_, P> {
         Some(Quarantined { frame, order, kind: self.frames.leave_quarantine(frame, order) })
     }
 
-    /// Offset and order of the `at`th block that entered.
+    /// Returns the cells with offset and order of block number `at` that entered.
     fn place(&self, at: u64) -> [&P::U32; 2] {
         let slot = (at % (self.quarantine.len() as u64 / 2)) as usize;
         [&self.quarantine[2 * slot], &self.quarantine[2 * slot + 1]]

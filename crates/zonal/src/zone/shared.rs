@@ -1,7 +1,7 @@
 //! State shared by all zones and nodes: settings, the lock of changes, versions of zonelists, totals of the machine.
 //!
-//! Settings are read on every path and written by setters under the lock of changes. Neighbours: `admin/settings.rs`
-//! sets them and recomputes what follows.
+//! Settings are read on every path, and written by setters under the lock of changes. Neighbours: `admin/settings.rs`
+//! sets them and recomputes what follows from them.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +29,7 @@ all_zero! {
         /// Versions of the zonelists.
         pub(crate) lists_current: u64,
         pub(crate) lists_begun: u64,
-        /// Totals of what nodes count, over the machine, where the configuration asks for them.
+        /// Totals of the nodes' counters over the machine, if the configuration asks for them.
         pub(crate) machine_totals: (line [u64; TOTAL_CELLS]),
         /// Nodes with memory online.
         pub(crate) memory_nodes: (line [u64; MASK_WORDS]),
@@ -50,20 +50,20 @@ all_zero! {
         pub(crate) reclaim_distance: u64,
         pub(crate) min_unmapped_percent: u64,
         pub(crate) stat_interval: u64,
-        /// Requests so far, where some are refused on purpose; not touched otherwise.
+        /// Requests so far; counted only while fault injection is on.
         pub(crate) requests: u64,
     }
 }
 
-// Loads and stores of settings are relaxed: each stands alone, and a request that still goes by
-// the old value is as one that came a moment earlier.
+// Loads and stores of settings are relaxed: each is independent, and a request that still uses the old value is as one
+// that came a moment earlier.
 impl<P: Platform> SharedCells<P> {
     /// Waits for the lock of changes.
     pub(crate) fn change(&self) -> Held<'_, P::Lock> {
         Held::wait(&self.changes.0)
     }
 
-    /// How `pageset.high` is tuned.
+    /// Returns how `pageset.high` is tuned.
     #[inline]
     pub(crate) fn tuning(&self) -> PagesetTuning {
         match self.settings.0.tuning.load(Relaxed) {
@@ -74,7 +74,7 @@ impl<P: Platform> SharedCells<P> {
         }
     }
 
-    /// How the zonelist cache is used.
+    /// Returns how the zonelist cache is used.
     pub(crate) fn zonelist_cache(&self) -> ZonelistCache {
         match self.settings.0.zonelist_cache.load(Relaxed) {
             0 => ZonelistCache::On,
@@ -85,41 +85,41 @@ impl<P: Platform> SharedCells<P> {
         }
     }
 
-    /// Whether node reclaim comes before fallback, and what it may do.
+    /// Returns whether node reclaim comes before fallback, and what it may do.
     pub(crate) fn node_reclaim(&self) -> NodeReclaim {
         let mode = self.settings.0.node_reclaim.load(Relaxed) as u32;
-        NodeReclaim::from_mode(mode).unwrap_or_default() // only valid modes are ever stored
+        NodeReclaim::from_mode(mode).unwrap_or_default() // only valid modes are stored
     }
 
-    /// The fraction of a zone at which `pageset.high` is fixed; 0 = none.
+    /// Returns the fraction of a zone at which `pageset.high` is fixed; 0 means it is not.
     pub(crate) fn high_fraction(&self) -> u32 {
         self.settings.0.high_fraction.load(Relaxed) as u32
     }
 
-    // Relaxed loads: each is a figure of its own, and an old one was right a moment ago.
+    // Relaxed loads: each value is independent, and an old one was right a moment ago.
 
-    /// How far node reclaim may go: a distance.
+    /// Returns the largest distance at which node reclaim may work.
     pub(crate) fn reclaim_distance(&self) -> u8 {
         self.settings.0.reclaim_distance.load(Relaxed) as u8
     }
 
-    /// How much of a node node reclaim leaves alone, in percent.
+    /// Returns how many percent of a node must be reclaimable before node reclaim is tried.
     pub(crate) fn min_unmapped_percent(&self) -> u8 {
         self.settings.0.min_unmapped_percent.load(Relaxed) as u8
     }
 
-    /// How often a tick folds zoned counters.
+    /// Returns how often a tick folds zoned counters.
     pub(crate) fn stat_interval(&self) -> StatInterval {
         let seconds = self.settings.0.stat_interval.load(Relaxed) as u32;
-        StatInterval::from_seconds(seconds).unwrap_or_default() // only valid intervals are ever stored
+        StatInterval::from_seconds(seconds).unwrap_or_default() // only valid intervals are stored
     }
 
-    /// The next request's number, from 1.
+    /// Returns the number of the next request, from 1.
     pub(crate) fn next_request(&self) -> u64 {
-        self.settings.0.requests.fetch_add(1, Relaxed).wrapping_add(1) // relaxed: numbers only differ
+        self.settings.0.requests.fetch_add(1, Relaxed).wrapping_add(1) // relaxed: numbers only have to differ
     }
 
-    /// Sets everything from `config`.
+    /// Sets all settings from `config`.
     pub(crate) fn configure(&self, config: &Config) {
         let settings = &self.settings.0;
         settings.tuning.store(config.tuning as u64, Relaxed);
@@ -143,7 +143,7 @@ impl<P: Platform> SharedCells<P> {
         }
     }
 
-    /// The watermarks and lowmem reserves that are set.
+    /// Returns the settings of watermarks and lowmem reserves.
     pub(crate) fn watermarks(&self) -> WatermarkSettings {
         let settings = &self.settings.0;
         let min_free = settings.min_free.load(Relaxed);

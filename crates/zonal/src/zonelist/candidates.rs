@@ -1,11 +1,11 @@
-//! The positions of a zonelist that a scan may try: those of allowed zones that are not marked full.
+//! Candidates: the positions of a zonelist that a scan may try, those of allowed zones that are not marked full.
 //!
-//! Zones above the request's limit and marked zones are left out 64 positions at a time. Nodes that
-//! policy or cpuset leave out are found in two ways: positions are first tested one by one, since most
-//! often a near one is allowed; when that takes too long, the positions of the allowed nodes are listed
-//! as a bitmap, from the nodes' side. So beside a few tests a scan takes no more steps than the smaller
-//! of two numbers: the nodes allowed, and the nodes left out. Neighbours: `zonelist.rs` has the list,
-//! `zonelist_cache.rs` the marks, `scan.rs` tries the candidates.
+//! Zones above the request's limit and zones marked full are skipped 64 positions at a time. Nodes that policy or
+//! cpuset exclude are skipped in two ways. Positions are first tested one by one, because a near one is usually
+//! allowed. If that takes too long, the positions of the allowed nodes are collected in a bitmap. Apart from a few
+//! tests, a scan therefore takes no more steps than the smaller of the number of allowed and of excluded nodes.
+//! Neighbours: `zonelist/mod.rs` has the list, `zonelist/full_cache.rs` the full bits, `alloc/scan.rs` tries the
+//! candidates.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use crate::units::{ZoneId, ZoneKind};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::{ListChanged, ListReader, NO_POSITIONS, PositionMask};
 
-/// Positions that are tested before those of allowed nodes are listed.
+/// Positions that are tested before those of allowed nodes are collected.
 const TESTS: usize = 64;
 
 /// What a request may use of one zonelist.
@@ -24,17 +24,17 @@ pub(crate) struct Candidates<'s, 'm, P: Platform> {
     filter: Option<NodeFilter<'s>>,
 }
 
-/// The nodes that may serve, where not all may.
+/// The nodes that may serve, if not all may.
 pub(crate) struct NodeFilter<'s> {
     nodes: AllowedNodes<'s>,
     /// Positions tested so far.
     tests: usize,
-    /// The positions of the allowed nodes, once they are listed. Not within: it is large.
+    /// The positions of the allowed nodes, once collected. A reference, because the bitmap is large.
     listed: &'s mut Option<PositionMask>,
 }
 
 impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
-    /// The zones of `list` up to the kind `limit`.
+    /// Creates the candidates of `list`: zones up to the kind `limit`.
     #[inline]
     pub(crate) const fn new(
         list: ListReader<'s, 'm, P>,
@@ -44,7 +44,7 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
         Self { list, limit, filter }
     }
 
-    /// The first candidate from position `from` up that is not among the marked ones, where marks count.
+    /// Returns the first candidate at or after position `from` whose bit in `marked` is not set.
     #[inline]
     pub(crate) fn next(
         &mut self,
@@ -55,7 +55,7 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
         let (mut word, mut open) = (from / 64, u64::MAX << (from % 64));
         while word * 64 < len {
             if let Some(marked) = marked {
-                open &= !marked[word].load(Relaxed); // relaxed: marks are hints
+                open &= !marked[word].load(Relaxed); // relaxed: full bits are hints
             }
             if open != 0 {
                 open = self.allowed(word, open, len)?;
@@ -69,8 +69,8 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
         Ok(None)
     }
 
-    /// The bits `open` of a word of positions from the first of an allowed zone on, in a list of `len`
-    /// zones.
+    /// Returns the bits of `open` from the first position of an allowed zone, for one word of positions in a list of
+    /// `len` zones.
     #[inline]
     fn allowed(&mut self, word: usize, open: u64, len: usize) -> Result<u64, ListChanged> {
         let open = open & self.list.within(self.limit, word, len)?;
@@ -82,14 +82,16 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
 }
 
 impl<'s> NodeFilter<'s> {
-    /// Leaves only `nodes`; `listed` is room for their positions.
+    /// Creates a filter that allows only `nodes`; `listed` stores their positions.
     #[inline]
     pub(crate) const fn new(nodes: AllowedNodes<'s>, listed: &'s mut Option<PositionMask>) -> Self {
         Self { nodes, tests: 0, listed }
     }
 
-    /// The bits `open` of a word of positions from the first of an allowed node on, in a list of `len`
-    /// zones. Out of line, since most requests may use all nodes.
+    /// Returns the bits of `open` from the first position of an allowed node, for one word of positions in a list of
+    /// `len` zones.
+    ///
+    /// Not inlined, because most requests may use all nodes.
     #[inline(never)]
     fn reduce<P: Platform>(
         &mut self,
@@ -98,7 +100,7 @@ impl<'s> NodeFilter<'s> {
         mut open: u64,
         len: usize,
     ) -> Result<u64, ListChanged> {
-        // Where most are allowed, tests soon find one.
+        // If most nodes are allowed, tests soon find one.
         let few = 2 * self.nodes.count < len;
         let most = if few { self.nodes.count.min(TESTS) } else { usize::MAX };
         while open != 0 && self.listed.is_none() {

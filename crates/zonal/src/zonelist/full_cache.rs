@@ -1,10 +1,10 @@
 //! The zonelist cache (M1, M3): which positions of a zonelist were found full in the last second.
 //!
-//! A hint: marks are set and cleared without a lock, may be lost or stale, and are all wiped after
-//! a second. A *mark* binds the scans that would fail for the same reason; each kind of scan
-//! ([`ScanClass`]) has a bitmap of its own, and marking sets every bitmap the mark binds, so that
-//! a scan reads just one and skips 64 full zones at a time. As published, there is one bitmap for
-//! all. Source: Jackson 2006, Linux 9276b1bc96a1. Neighbours: `zonelist.rs`, `scan.rs`.
+//! Full bits are hints: they are set and cleared without a lock, may be lost or stale, and are all wiped after a
+//! second. A full bit applies to the scans that would fail for the same reason. Each kind of scan ([`ScanClass`]) has
+//! its own bitmap, and a bit is set in every bitmap that it applies to, so that a scan reads only one and skips 64 full
+//! zones at a time. In the published form there is one bitmap for all. Source: Jackson 2006, Linux 9276b1bc96a1.
+//! Neighbours: `zonelist/mod.rs`, `alloc/scan.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,11 +17,11 @@ use crate::zone::order_classes::OrderClasses;
 
 const ORDER_CLASSES: usize = OrderClasses::COUNT;
 const MARKS: usize = 2;
-/// Normal, high, atomic; `Reserve` looks at no watermark and so never at a mark.
+/// Normal, high, atomic; `Reserve` checks no watermark and therefore no full bit.
 const URGENCIES: usize = 3;
 const CLASSES: usize = ORDER_CLASSES * MARKS * URGENCIES * ZoneKind::COUNT;
 
-/// What decides whether a mark binds a scan.
+/// What decides whether a full bit applies to a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScanClass {
     order_class: usize,
@@ -36,7 +36,7 @@ impl ScanClass {
         Self { order_class: OrderClasses::class_of(order), watermark, urgency, limit: limit.index() }
     }
 
-    /// The class of every scan of the cache as published.
+    /// Returns the class of every scan in the published form of the cache.
     pub(crate) const fn published() -> Self {
         Self { order_class: 0, watermark: Watermark::Min, urgency: 0, limit: 0 }
     }
@@ -46,18 +46,18 @@ impl ScanClass {
         (at * MARKS + self.watermark as usize) * ORDER_CLASSES + self.order_class
     }
 
-    /// The order class of the scan.
+    /// Returns the order class of the scan.
     pub(crate) const fn order_class(self) -> usize {
         self.order_class
     }
 
-    /// The order classes a mark set by this scan binds.
+    /// Returns the order classes that a full bit set by this scan applies to.
     pub(crate) const fn bound_orders(self) -> OrderClasses {
         OrderClasses::from_class_up(self.order_class)
     }
 
-    /// The classes a mark set by this scan binds: the same or higher order class, watermark and
-    /// zone limit, the same or lower urgency.
+    /// Returns the classes that a full bit set by this scan applies to: the same or a higher order class, watermark and
+    /// zone limit, the same or a lower urgency.
     fn bound(self) -> impl Iterator<Item = Self> {
         let watermarks = match self.watermark {
             Watermark::Min => &[Watermark::Min, Watermark::Low][..],
@@ -78,18 +78,18 @@ impl ScanClass {
     }
 }
 
-/// The marks of one zonelist.
+/// The full bits of one zonelist.
 pub(crate) struct FullBits<'m, P: Platform> {
     /// `CLASSES` bitmaps of `words` words each.
     pub(crate) bitmaps: &'m [P::U64],
     words: usize,
-    /// When the marks were last wiped, in clock nanoseconds.
+    /// When the full bits were last wiped, in clock nanoseconds.
     pub(crate) wiped_at: &'m P::U64,
 }
 
 copy_view!(FullBits);
 
-// All accesses are relaxed: a mark carries no data, and a lost or late one corrects itself.
+// All accesses are relaxed: a full bit carries no data, and a lost or late one corrects itself.
 impl<'m, P: Platform> FullBits<'m, P> {
     pub(super) fn measure(measure: &mut Measure, positions: usize) {
         measure.add::<P::U64>(CLASSES * positions.div_ceil(64) + 1);
@@ -101,8 +101,7 @@ impl<'m, P: Platform> FullBits<'m, P> {
         Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }
     }
 
-    /// Prepares a scan: wipes all marks when the last wipe is more than a second ago. Says whether
-    /// it wiped.
+    /// Prepares a scan: wipes all full bits if the last wipe was more than a second ago, and returns whether it did.
     pub(crate) fn set_up(&self, now: Moment) -> bool {
         let stale = self.is_stale(now);
         if stale {
@@ -112,13 +111,13 @@ impl<'m, P: Platform> FullBits<'m, P> {
         stale
     }
 
-    /// Whether the last wipe is more than a second ago.
+    /// Whether the last wipe was more than a second ago, or the clock was set back.
     pub(crate) fn is_stale(&self, now: Moment) -> bool {
         let wiped_at = Moment::from_ns(self.wiped_at.load(Relaxed));
         now.ns_since(wiped_at) > SECOND_NS || now < wiped_at
     }
 
-    /// Clears every mark.
+    /// Clears every full bit.
     pub(crate) fn wipe(&self) {
         for word in self.bitmaps {
             if word.load(Relaxed) != 0 {
@@ -127,23 +126,22 @@ impl<'m, P: Platform> FullBits<'m, P> {
         }
     }
 
-    /// Whether `position` is marked for `class`.
+    /// Whether the full bit of `position` is set for `class`.
     pub(crate) fn is_full(&self, class: ScanClass, position: usize) -> bool {
         self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
     }
 
-    /// Marks `position` for every scan that `class` binds; says whether it was not marked for all
-    /// of them already.
+    /// Sets the full bit of `position` for every scan that `class` applies to; returns whether any was not set before.
     pub(crate) fn set_bound(&self, class: ScanClass, position: usize) -> bool {
         class.bound().filter(|&bound| self.set(bound, position)).count() != 0
     }
 
-    /// Marks `position` in the one bitmap of the cache as published; says whether it was not.
+    /// Sets the full bit of `position` in the one bitmap of the published form; returns whether it was not set before.
     pub(crate) fn set_published(&self, position: usize) -> bool {
         self.set(ScanClass::published(), position)
     }
 
-    /// Drops the marks of `position` that bind scans of `orders`.
+    /// Clears the full bits of `position` that apply to scans of `orders`.
     pub(crate) fn clear(&self, position: usize, orders: OrderClasses) {
         let bit = 1 << (position % 64);
         for class in (0..CLASSES).filter(|class| orders.contains(class % ORDER_CLASSES)) {
@@ -154,14 +152,14 @@ impl<'m, P: Platform> FullBits<'m, P> {
         }
     }
 
-    /// Sets a mark, unless it is set; says whether it was not.
+    /// Sets a full bit; returns whether it was not set before.
     fn set(&self, class: ScanClass, position: usize) -> bool {
         let word = &self.bitmap(class)[position / 64];
         let bit = 1 << (position % 64);
         word.load(Relaxed) & bit == 0 && word.fetch_or(bit, Relaxed) & bit == 0
     }
 
-    /// The marks that bind scans of `class`, by position.
+    /// Returns the full bits that apply to scans of `class`, by position.
     #[inline]
     pub(crate) fn bitmap(&self, class: ScanClass) -> &'m [P::U64] {
         &self.bitmaps[class.index() * self.words..][..self.words]

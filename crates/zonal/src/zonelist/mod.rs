@@ -1,10 +1,10 @@
 //! Zonelists: for each node, all zones with memory in fallback order.
 //!
-//! Two copies of each list exist. A rebuild fills the idle ones, then one store makes them current;
-//! a scan that has begun goes on in the old copy, and notices when a second rebuild is about to
-//! overwrite it. The zones of a node stand side by side, so that a list can be read from either side: by
-//! position, and by node. Vocabulary: *position* = place in a list. Neighbours: `fallback.rs` orders
-//! nodes, `zonelist_cache.rs` remembers full positions, `candidates.rs` walks.
+//! Two copies of each list exist. A rebuild fills the idle copies, then one store makes them current. A scan that has
+//! begun continues in the old copy, and notices when a second rebuild is about to overwrite it. The zones of a node are
+//! adjacent, so that a list can be read by *position* (index in the list) and by node. Neighbours:
+//! `rules/fallback_order.rs` orders nodes, `zonelist/full_cache.rs` records full positions, `zonelist/candidates.rs`
+//! walks a list.
 
 pub(crate) mod allowed_nodes;
 pub(crate) mod candidates;
@@ -23,10 +23,10 @@ use crate::zonelist::full_cache::FullBits;
 /// A bitmap over the positions of any list.
 pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
 const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
-/// Zone limits that leave out kinds of zones.
+/// Number of zone limits that exclude kinds of zones.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 
-/// The lists of one node, with their cache.
+/// The two copies of one node's list, with their cache.
 pub(crate) struct Zonelist<'m, P: Platform> {
     pub(crate) copies: [ListCopy<'m, P>; 2],
     pub(crate) full: FullBits<'m, P>,
@@ -41,7 +41,7 @@ pub(crate) struct ListCopy<'m, P: Platform> {
     pub(crate) within: [&'m [P::U64]; LIMITS],
 }
 
-/// What stands at a position: a zone and its node.
+/// The entry at a position: a zone and its node.
 #[derive(Clone, Copy)]
 struct Entry(u32);
 
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// The positions of a node's zones: the first, and how many; none for a node that is not listed.
+/// The positions of a node's zones: the first, and their number; 0 for a node that is not listed.
 #[derive(Clone, Copy)]
 struct Stretch(u32);
 
@@ -106,7 +106,7 @@ impl<'m, P: Platform> Zonelist<'m, P> {
         FullBits::<P>::measure(measure, zones);
     }
 
-    /// Carves the lists over `zones` zones of nodes with ids below `node_ids`.
+    /// Allocates the lists over `zones` zones of nodes with ids below `node_ids` from the arena.
     pub(crate) fn carve(arena: &mut Arena<'m>, zones: usize, node_ids: usize) -> Self {
         let mut copy = || ListCopy {
             entries: arena.u32s::<P>(zones + 1),
@@ -120,7 +120,7 @@ impl<'m, P: Platform> Zonelist<'m, P> {
 /// The zonelists of all nodes, by node index, and which copy of them is current.
 pub(crate) struct Zonelists<'m, P: Platform> {
     pub(crate) lists: &'m [Zonelist<'m, P>],
-    /// Completed rebuilds; its lowest bit names the current copy.
+    /// Completed rebuilds; the lowest bit names the current copy.
     current: &'m P::U64,
     /// Rebuilds begun: `current`, or one more while one runs.
     begun: &'m P::U64,
@@ -131,21 +131,23 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         Self { lists, current, begun }
     }
 
-    /// A reader of the current copy of a node's list.
+    /// Returns a reader of the current copy of a node's list.
     pub(crate) fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
         let version = self.current.load(Acquire); // pairs with the release in `publish`
         ListReader { list: &self.lists[node].copies[(version & 1) as usize], version, begun: self.begun }
     }
 
-    /// The full-zone cache of a node.
+    /// Returns the full bits of a node's list.
     pub(crate) const fn full(&self, node: usize) -> &'m FullBits<'m, P> {
         &self.lists[node].full
     }
 
-    /// Starts a rebuild; the caller holds the lock of changes. Gives a writer of the idle copies.
+    /// Starts a rebuild and returns a writer of the idle copies.
+    ///
+    /// The caller holds the lock of changes.
     pub(crate) fn begin(&self) -> ListWriter {
         let next = self.current.load(Relaxed) + 1; // relaxed: changes are serialised by their lock
-        // Ordered before every entry written by the release of that write.
+        // Relaxed: each entry is written with release, which orders this store before it.
         self.begun.store(next, Relaxed);
         ListWriter { version: next }
     }
@@ -164,8 +166,8 @@ pub(crate) struct ListWriter {
 impl ListWriter {
     /// Replaces the idle copy of `list` by `zones`.
     pub(crate) fn write<P: Platform>(&self, list: &Zonelist<'_, P>, zones: impl Iterator<Item = Listed>) {
-        // Release on every store pairs with the acquire loads of a `ListReader`: whoever sees one
-        // of them also sees that the rebuild has begun.
+        // Release on every store pairs with the acquire loads of a `ListReader`: a reader that sees one of them also
+        // sees that the rebuild has begun.
         let copy = &list.copies[(self.version & 1) as usize];
         copy.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
         copy.within.iter().copied().flatten().for_each(|word| word.store(0, Release));
@@ -177,7 +179,7 @@ impl ListWriter {
             copy.nodes[node.index()].store(of_node.1.0, Release);
             for within in copy.within.iter().skip(kind.index()) {
                 let word = &within[position / 64];
-                // Relaxed: nobody else writes.
+                // Relaxed: there is no other writer.
                 word.store(word.load(Relaxed) | 1 << (position % 64), Release);
             }
             len = position as u32 + 1;
@@ -193,12 +195,12 @@ pub(crate) struct ListReader<'a, 'm, P: Platform> {
     begun: &'a P::U64,
 }
 
-/// The lists were rebuilt twice under a reader: what it read may be a mixture.
+/// The error that the lists were rebuilt twice under a reader, so what it read may be a mixture.
 #[derive(Debug)]
 pub(crate) struct ListChanged;
 
 impl<P: Platform> ListReader<'_, '_, P> {
-    /// How many zones are listed.
+    /// Returns how many zones are listed.
     #[inline]
     pub(crate) fn len(&self) -> Result<usize, ListChanged> {
         let len = self.list.entries[0].load(Acquire);
@@ -206,7 +208,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok(len as usize)
     }
 
-    /// The zone at `position`, which is not past the end.
+    /// Returns the zone at `position`, which must not be past the end.
     #[inline]
     fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
         let entry = self.entry(position);
@@ -214,14 +216,15 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok(entry.zone())
     }
 
-    /// The node of the zone at `position`, which is not past the end. It counts only when a later
-    /// [`Self::check`] succeeds.
+    /// Returns the node of the zone at `position`, which must not be past the end.
+    ///
+    /// Valid only if a later [`Self::check`] succeeds.
     #[inline]
     pub(crate) fn node_at(&self, position: usize) -> NodeId {
         self.entry(position).node()
     }
 
-    /// The positions of a word of 64 whose zones are within `limit`, in a list of `len` zones.
+    /// Returns which positions of a word of 64 have zones within `limit`, in a list of `len` zones.
     #[inline]
     pub(crate) fn within(&self, limit: ZoneKind, word: usize, len: usize) -> Result<u64, ListChanged> {
         let Some(within) = self.list.within.get(limit.index()) else {
@@ -232,10 +235,11 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok(positions)
     }
 
-    /// Adds the positions of all zones of `allowed` nodes to a bitmap. They count only when a later
-    /// [`Self::check`] succeeds.
+    /// Adds the positions of all zones of `allowed` nodes to a bitmap.
+    ///
+    /// Valid only if a later [`Self::check`] succeeds.
     fn list_nodes(&self, allowed: &AllowedNodes<'_>, bitmap: &mut PositionMask) {
-        // Bits are gathered word by word: neighbours in a list often have neighbouring ids.
+        // Bits are collected word by word: neighbours in a list often have neighbouring ids.
         let (mut at, mut bits) = (0, 0);
         for word in 0..MAX_NODES / 64 {
             let mut rest = allowed.word(word);
@@ -256,7 +260,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
         bitmap[at] |= bits;
     }
 
-    /// Position of a zone of `node`, or `None` when it is not listed.
+    /// Returns the position of a zone of `node`, or `None` if it is not listed.
     pub(crate) fn position_of(&self, zone: ZoneId, node: NodeId) -> Result<Option<usize>, ListChanged> {
         let position = self.stretch(node).positions().find(|&position| self.entry(position).zone() == zone);
         self.check()?;
@@ -272,8 +276,9 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Entry(self.list.entries[position + 1].load(Acquire)) // pairs with `ListWriter::write`
     }
 
-    /// Fails when the rebuild after next may have written what was read so far. The acquire loads pair
-    /// with the releases of [`ListWriter::write`], so this look cannot be too early.
+    /// Fails if the rebuild after next may have written what was read so far.
+    ///
+    /// The acquire loads pair with the releases of [`ListWriter::write`], so this check cannot be too early.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ListChanged> {
         if self.begun.load(Relaxed) > self.version + 1 { Err(ListChanged) } else { Ok(()) }

@@ -1,9 +1,9 @@
 //! The sequences for aarch64.
 //!
-//! Each is framed by [`sequence!`]: `2:` to `3:` is what the kernel restarts, at `4:`; `5:` is where a
-//! body goes that finds nothing to do. Branches reach too little for another section, so both stand
-//! behind a jump. The word before `4:` is the signature that the C library agreed on with the kernel.
-//! In a body `{line}` becomes the CPU's line, `{count}` its count, `{spare}` is free to use.
+//! Each is framed by [`sequence!`]. The kernel restarts the code from `2:` to `3:` at `4:`; a body that finds
+//! nothing to do branches to `5:`. The range of branches is too short for another section, so both labels
+//! follow a jump. The word before `4:` is the signature that the C library has registered with the kernel. In
+//! a body `{line}` is replaced by the CPU's line and `{count}` by its count; `{spare}` is free to use.
 
 use std::arch::asm;
 use std::ptr::NonNull;
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use super::super::area::Area;
 use super::super::lines::Line;
 
-/// A body between what all sequences begin and end with. The body ends with the committing store.
+/// Wraps a body in the common beginning and end of all sequences. The body ends with the committing store.
 macro_rules! sequence {
     ($area:expr, $lines:expr, [$($body:literal),* $(,)?], $($operands:tt)*) => {
         asm!(
@@ -42,11 +42,11 @@ macro_rules! sequence {
     };
 }
 
-/// Takes the last frame; gives it and the count left.
+/// Pops the last frame; returns it and the remaining count.
 ///
 /// # Safety
-/// `area` is the calling thread's; `lines` has one for every CPU the thread can run on, and they are
-/// reached by sequences alone.
+/// `area` must be the calling thread's; `lines` must have one line for every CPU that the thread can run on,
+/// and be accessed by sequences only.
 #[inline]
 pub(super) unsafe fn pop(area: NonNull<Area>, lines: *const Line) -> (u32, u64) {
     let (frame, count): (u32, u64);
@@ -69,14 +69,14 @@ pub(super) unsafe fn pop(area: NonNull<Area>, lines: *const Line) -> (u32, u64) 
     (frame, count)
 }
 
-/// Adds a frame; gives the new count.
+/// Pushes a frame; returns the new count.
 ///
 /// # Safety
-/// As [`pop`].
+/// The requirements of [`pop`].
 #[inline]
 pub(super) unsafe fn push(area: NonNull<Area>, lines: *const Line, frame: u32) -> u64 {
     let count: u64;
-    // SAFETY: the caller's promises. Below the capacity the array has slots.
+    // SAFETY: the caller's promises. Below the capacity the array has free slots.
     unsafe {
         sequence!(
             area,
@@ -97,13 +97,13 @@ pub(super) unsafe fn push(area: NonNull<Area>, lines: *const Line, frame: u32) -
     count
 }
 
-/// Takes the last `many` frames, or none when there are not so many; gives the count left.
+/// Pops the last `many` frames, or none if there are fewer; returns the remaining count.
 ///
 /// # Safety
-/// As [`pop`]; `into` has `many` places.
+/// The requirements of [`pop`]; `into` must have `many` elements.
 pub(super) unsafe fn pop_many(area: NonNull<Area>, lines: *const Line, into: *mut u32, many: usize) -> u64 {
     let count: u64;
-    // SAFETY: the caller's promises. What is copied twice after a restart is copied whole.
+    // SAFETY: the caller's promises. After a restart, everything is copied again.
     unsafe {
         sequence!(
             area,
@@ -132,10 +132,10 @@ pub(super) unsafe fn pop_many(area: NonNull<Area>, lines: *const Line, into: *mu
     count
 }
 
-/// Adds `many` frames, or none when there is no room; gives the new count.
+/// Pushes `many` frames, or none if there are not enough free slots; returns the new count.
 ///
 /// # Safety
-/// As [`pop`]; there are `many` frames at `from`.
+/// The requirements of [`pop`]; there must be `many` frames at `from`.
 pub(super) unsafe fn push_many(
     area: NonNull<Area>,
     lines: *const Line,
@@ -143,7 +143,7 @@ pub(super) unsafe fn push_many(
     many: usize,
 ) -> u64 {
     let count: u64;
-    // SAFETY: the caller's promises. What is written before the last store lies beyond the count.
+    // SAFETY: the caller's promises. What is written before the last store is beyond the count.
     unsafe {
         sequence!(
             area,

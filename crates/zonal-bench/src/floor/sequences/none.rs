@@ -1,4 +1,5 @@
-//! Where there are no sequences: nobody gets an area, so that nothing here is ever called.
+//! Placeholder for architectures without sequences: no thread has an area, so these functions are never
+//! called.
 
 use std::ptr::NonNull;
 

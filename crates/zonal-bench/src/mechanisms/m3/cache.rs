@@ -1,7 +1,8 @@
-//! A page cache of an emulated machine, whose pages node reclaim may or may not be able to free.
+//! A page cache of an emulated machine, whose pages may or may not be reclaimable.
 //!
-//! Pages lie on one list, the oldest first, which a walk goes through until it has freed what is wanted.
-//! Walks, the pages they pass and the CPU time they take are counted. Neighbours: `m3.rs` fills it.
+//! Pages are on one list, the oldest first, which a walk scans until it has freed the requested number.
+//! Walks, the pages they scan and the CPU time they take are counted. Neighbours: `mechanisms/m3.rs` fills
+//! it.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -12,25 +13,25 @@ use zonal::units::PageCount;
 
 use super::super::world::{Single, World, cpu_time_ns};
 
-/// What the cache's pages are to reclaim.
+/// The state of the cache's pages as reclaim sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contents {
-    /// Counted, as neither dirty nor mapped, but programs read them all the time: a walk passes them.
+    /// Neither dirty nor mapped, so counted as reclaimable, but in constant use: a walk passes over them.
     InUse,
     /// Freed by any walk.
     Clean,
-    /// Neither counted nor freed unless reclaim may write, as direct reclaim may.
+    /// Not counted, and freed only if reclaim may write, as direct reclaim may.
     Dirty,
 }
 
-/// What walks cost so far.
+/// The cost of walks so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Walks {
     /// Walks of node reclaim.
     pub(super) walks: u64,
-    /// Pages they passed or freed.
+    /// Pages scanned or freed by them.
     pub(super) pages: u64,
-    /// CPU time of these walks.
+    /// CPU time of these walks, in nanoseconds.
     pub(super) ns: u64,
 }
 
@@ -40,14 +41,14 @@ struct State {
     walks: Walks,
 }
 
-/// The cache, reclaimer of the machine that it takes its pages from.
+/// The cache, which is the reclaimer of the machine that it allocates its pages from.
 pub(super) struct Cache {
     world: &'static World<'static, Single>,
     state: Mutex<State>,
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub(super) const fn new(world: &'static World<'static, Single>) -> Self {
         let state = State {
             contents: Contents::Clean,
@@ -57,12 +58,12 @@ impl Cache {
         Self { world, state: Mutex::new(state) }
     }
 
-    /// Changes what all pages are.
+    /// Changes the state of all pages.
     pub(super) fn set_contents(&self, contents: Contents) {
         self.with(|state| state.contents = contents);
     }
 
-    /// Adds a page of node 0 at the end of the list.
+    /// Appends a page of node 0 to the list.
     pub(super) fn insert(&self, page: Block) {
         self.with(|state| state.pages.push_back(page));
     }
@@ -73,7 +74,7 @@ impl Cache {
         pages.into_iter().for_each(|page| self.free(page));
     }
 
-    /// What walks cost so far.
+    /// Returns the cost of walks so far.
     pub(super) fn walks(&self) -> Walks {
         self.with(|state| state.walks)
     }
@@ -115,7 +116,7 @@ impl Reclaimer for Cache {
     }
 }
 
-/// Takes what `request` wants off the list; returns it with the number of pages looked at.
+/// Removes the pages that `request` asks for from the list; returns them with the number of pages scanned.
 fn walk(state: &mut State, request: &ReclaimRequest) -> (Vec<Block>, u64) {
     let can_free = match state.contents {
         Contents::InUse => false,
@@ -132,7 +133,7 @@ fn walk(state: &mut State, request: &ReclaimRequest) -> (Vec<Block>, u64) {
         if can_free {
             freed.push(page);
         } else {
-            state.pages.push_back(page); // as recently used ones go to the list's other end
+            state.pages.push_back(page); // recently used pages move to the other end of the list
         }
     }
     (freed, passed)

@@ -1,4 +1,4 @@
-//! aarch64, by yaxpeax-arm.
+//! Decodes aarch64, with yaxpeax-arm.
 
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction as Decoded, Opcode, Operand, ShiftStyle, SizeCode};
@@ -45,7 +45,7 @@ fn read(address: u64, decoded: &Decoded) -> Instruction {
     Instruction { text, reads, writes, sets_flags, action }
 }
 
-/// A register, and its size in bytes.
+/// Returns a register, and its size in bytes.
 fn register(operand: Operand) -> Option<(Register, usize)> {
     let bytes = |size| if size == SizeCode::X { 8 } else { 4 };
     match operand {

@@ -1,5 +1,5 @@
-//! x86-64, by iced-x86. Loads are never reordered with later accesses, but for a load after a store: there is
-//! none in a sequence.
+//! Decodes x86-64, with iced-x86. Loads are never reordered with later accesses; only a store may be reordered with
+//! a later load, which does not occur in a sequence.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Formatter, Instruction as Decoded, InstructionInfoFactory,

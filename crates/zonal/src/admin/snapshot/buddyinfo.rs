@@ -1,4 +1,4 @@
-//! `/proc/buddyinfo`: a line for each zone with frames, the number of free blocks of each order.
+//! `/proc/buddyinfo`: a line for each zone with frames, with the number of free blocks of each order.
 
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! The texts as files of `/proc` and `/sys`, with the settings and the topology that belong to them.
 //!
-//! Everything by which a program that reads such files knows a machine: written below a folder, they
-//! are a captured machine.
+//! Written below a folder, they are a captured machine: everything that a program reads to learn about a machine.
+//! Neighbours: `admin/snapshot/text.rs` and a file for each format.
 
 use core::fmt;
 
@@ -10,11 +10,11 @@ use crate::platform::Platform;
 use crate::rules::fallback_order::CpuPenalty;
 use crate::units::{CpuId, NodeId, PageCount};
 
-/// The Linux version whose rules the defaults of [`Config`](crate::Config) are.
+/// The Linux version whose rules are the defaults of [`Config`](crate::Config).
 const RULES_OF: &str = "6.12.0-zonal";
 const NODES: &str = "sys/devices/system/node";
 
-/// A text that is made while it is written.
+/// A text that is generated while it is written.
 struct Text<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result>(F);
 
 impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
@@ -24,12 +24,13 @@ impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
 }
 
 impl<P: Platform> Snapshot<'_, '_, P> {
-    /// Calls `write` with the path and the text of each file, relative to the root of a file system:
-    /// `proc/zoneinfo`, `proc/buddyinfo`, `proc/vmstat`, `proc/meminfo`, the settings in `proc/sys/vm`, nodes and
-    /// CPUs in `sys/devices/system`, and `dmesg` with the fallback orders.
+    /// Calls `write` with the path and the text of each file, relative to the root of a file system.
+    ///
+    /// The files are `proc/zoneinfo`, `proc/buddyinfo`, `proc/vmstat`, `proc/meminfo`, the settings in `proc/sys/vm`,
+    /// nodes and CPUs in `sys/devices/system`, and `dmesg` with the fallback orders.
     ///
     /// # Errors
-    /// The first error of `write`; no further file is written then.
+    /// Returns the first error of `write`; no further file is written then.
     pub fn files<E>(
         self,
         mut write: impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
@@ -48,7 +49,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         for (place, id) in self.node_ids().enumerate() {
             self.node_files(place, id, &mut write)?;
         }
-        // A kernel prints the orders again when it builds them anew, which is when CPUs count.
+        // A kernel logs the orders again when it rebuilds them, which it does when CPUs count.
         let again = self.0.cpu_penalty == CpuPenalty::On;
         let first = Text(|f| if again { write!(f, "{}", self.fallback_lists()) } else { Ok(()) });
         write(&"dmesg", &format_args!("{first}{}", self.fallback_lists()))
@@ -126,7 +127,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     }
 }
 
-/// Ascending ids as Linux prints sets of them: `0-3,8`.
+/// Ascending ids in the format that Linux uses for sets: `0-3,8`.
 struct List<F>(F);
 
 impl<F: Fn() -> I, I: Iterator<Item = u32>> fmt::Display for List<F> {

@@ -1,4 +1,4 @@
-//! `nodeN/numastat`: where the blocks of one node went, counted once a block.
+//! `nodeN/numastat`: locality of the blocks of one node, counted once per block.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use super::text::Snapshot;
 use crate::platform::Platform;
 
 pub(super) struct NumaStat<'a, 'm, P: Platform> {
-    /// Place of the node in the machine.
+    /// Index of the node.
     pub(super) place: usize,
     pub(super) of: Snapshot<'a, 'm, P>,
 }

@@ -1,9 +1,8 @@
 //! The allocator's state as text, in the formats of Linux's `/proc` and `/sys`.
 //!
-//! Nothing is collected: each text is read off the allocator while it is written, so that it needs
-//! no heap and can be printed by a kernel. Figures agree with each other only when nothing is under
-//! way, as in Linux. Linux has one zone of a kind on a node; where the allocator has several, they
-//! are shown as one. Neighbours: a file for each format.
+//! Nothing is collected: each text is read from the allocator while it is written, so a kernel can print it without a
+//! heap. Figures are consistent only when nothing is under way, as in Linux. Linux has one zone of a kind on a node;
+//! where the allocator has several, they are shown as one. Neighbours: a file for each format.
 
 use core::fmt;
 
@@ -22,8 +21,7 @@ use crate::zone::{CpuInfo, Zone};
 
 /// The state of an allocator, ready to be printed in the formats of Linux.
 ///
-/// A name that Linux has stands for what it stands for there; what only this allocator has begins with
-/// `zonal_`.
+/// Names that Linux has mean the same as there; names of figures that only this allocator has begin with `zonal_`.
 pub struct Snapshot<'a, 'm, P: Platform>(pub(super) &'a Allocator<'m, P>);
 
 impl<P: Platform> Clone for Snapshot<'_, '_, P> {
@@ -48,8 +46,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
-    /// Returns `/proc/zoneinfo`: watermarks, reserves, counters and pagesets of each zone, in frames, with
-    /// `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
+    /// Returns `/proc/zoneinfo`: watermarks, reserves, counters and pagesets of each zone, in frames.
+    ///
+    /// Includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
     #[must_use]
     pub fn zoneinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
         ZoneInfo(self)
@@ -61,8 +60,9 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         BuddyInfo(self)
     }
 
-    /// Returns `/sys/devices/system/node/nodeN/numastat`: where blocks of one node went, counted once a
-    /// block. `None` if the machine has no such node.
+    /// Returns `/sys/devices/system/node/nodeN/numastat`: locality of the blocks of one node, counted once per block.
+    ///
+    /// Returns `None` if the machine has no such node.
     #[must_use]
     pub fn numastat(self, node: NodeId) -> Option<impl fmt::Display + use<'a, 'm, P>> {
         Some(NumaStat { place: self.0.state.place_of(node)?, of: self })
@@ -80,29 +80,29 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         FallbackLists(self)
     }
 
-    /// The nodes, ascending.
+    /// Returns the node ids, ascending.
     pub fn node_ids(self) -> impl Iterator<Item = NodeId> + use<'a, 'm, P> {
         self.0.state.nodes.iter().map(|node| node.id)
     }
 
-    /// The CPUs online, ascending.
+    /// Returns the CPU info of all online CPUs, ascending.
     pub(super) fn online_cpu_infos(self) -> impl Iterator<Item = CpuInfo> + use<'a, 'm, P> {
         self.0.state.cpus.iter().copied().filter(move |cpu| cpu.exists() && self.0.state.is_online(*cpu))
     }
 
-    /// The CPUs of the node at a place that are online, ascending.
+    /// Returns the online CPUs of the node with index `place`, ascending.
     pub(super) fn online_cpus_of(self, place: usize) -> impl Iterator<Item = CpuId> + use<'a, 'm, P> {
         self.online_cpu_infos().filter(move |cpu| usize::from(cpu.node) == place).map(|cpu| cpu.id)
     }
 
-    /// The zones of one kind of the node at a place: parts of one zone of Linux.
+    /// Returns the zones of one kind of the node with index `place`, which are parts of one zone of Linux.
     pub(super) fn parts(self, place: usize, kind: ZoneKind) -> impl Iterator<Item = &'a Zone<'m, P>> {
         let node = &self.0.state.nodes[place];
         let zones = &self.0.state.zones[node.first_zone..][..node.zone_count];
         zones.iter().filter(move |zone| zone.kind == kind)
     }
 
-    /// The zone of a kind of the node at a place, as one.
+    /// Returns the parts of one kind of the node with index `place` as one zone.
     pub(super) fn zone(self, place: usize, kind: ZoneKind) -> Option<ZoneSnapshot> {
         let mut parts = self.parts(place, kind).map(|part| self.0.zone_snapshot(part));
         let mut whole = parts.next()?;
@@ -110,7 +110,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         Some(whole)
     }
 
-    /// Where the blocks of the node at a place went.
+    /// Returns the locality of the blocks of the node with index `place`.
     pub(super) fn node_locality(self, place: usize) -> Locality {
         let mut sum = Locality::default();
         let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
@@ -118,7 +118,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         sum
     }
 
-    /// Frames managed on the node at a place, and those of them that are free.
+    /// Returns the managed and the free frames of the node with index `place`.
     pub(super) fn node_memory(self, place: usize) -> [PageCount; 2] {
         let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
         zones.fold([PageCount::ZERO; 2], |[managed, free], zone| {
@@ -128,7 +128,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
 }
 
 impl PagesetSnapshot {
-    /// The same CPU's pagesets of two parts of a zone, as one.
+    /// Returns the same CPU's pagesets of two parts of a zone as one.
     pub(super) fn joined(self, part: Self) -> Self {
         let limits = PagesetLimits {
             batch: self.limits.batch.max(part.limits.batch),
@@ -148,8 +148,9 @@ impl PagesetSnapshot {
 }
 
 impl ZoneSnapshot {
-    /// Adds a part that lies above: figures of frames and blocks add up, and what each CPU moves or keeps
-    /// uncounted at a time is the largest of all parts.
+    /// Adds a part at higher addresses.
+    ///
+    /// Frames and blocks are summed; the batch and the counter threshold are the largest of all parts.
     fn join(&mut self, part: &Self) {
         let add = |sum: &mut PageCount, more: PageCount| *sum = sum.plus(more);
         let end = part.span.end();

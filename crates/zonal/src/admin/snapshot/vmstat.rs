@@ -1,7 +1,7 @@
 //! `/proc/vmstat`: counters over the whole machine.
 //!
-//! Under Linux's names where Linux counts the same: `allocstall` are rounds of direct reclaim,
-//! `pageoutrun` those of background reclaim, `zone_reclaim_failed` node reclaims that freed too little.
+//! Uses Linux's names where Linux counts the same: `allocstall` counts rounds of direct reclaim, `pageoutrun` those of
+//! background reclaim, `zone_reclaim_failed` node reclaims that freed too little.
 
 use core::fmt;
 
@@ -10,9 +10,9 @@ use super::text::Snapshot;
 use crate::platform::Platform;
 use crate::units::PageCount;
 
-/// Frames allocated, by what they hold.
+/// Names of the counts of allocated frames, by kind.
 pub(super) const ALLOCATED: [&str; 3] = ["zonal_nr_user", "zonal_nr_cache", "zonal_nr_kernel"];
-/// Frames freed by background, direct and node reclaim.
+/// Names of the counts of frames freed by background, direct and node reclaim.
 pub(super) const RECLAIMED: [&str; 3] = ["pgsteal_kswapd", "pgsteal_direct", "zonal_pgsteal_node_reclaim"];
 
 pub(super) struct VmStat<'a, 'm, P: Platform>(pub(super) Snapshot<'a, 'm, P>);
@@ -58,7 +58,7 @@ impl<P: Platform> fmt::Display for VmStat<'_, '_, P> {
     }
 }
 
-/// The counters of NUMA events as zones and the machine name them, after `indent`.
+/// Writes the counters of NUMA events under the names that zones and the machine have for them, after `indent`.
 pub(super) fn locality(f: &mut fmt::Formatter<'_>, locality: &Locality, indent: &str) -> fmt::Result {
     let width = if indent.is_empty() { 0 } else { 12 };
     for (name, blocks) in [

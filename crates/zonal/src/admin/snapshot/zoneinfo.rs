@@ -1,7 +1,7 @@
-//! `/proc/zoneinfo`: a section for each kind of zone of each node, those without frames included.
+//! `/proc/zoneinfo`: a section for each kind of zone of each node, including those without frames.
 //!
-//! The first section of a node with frames also has figures of the node. Sections without frames
-//! have sizes and marks only, all zero.
+//! The first section of a node with frames also has figures of the node. Sections without frames have sizes and
+//! watermarks only, all zero.
 
 use core::fmt;
 
@@ -13,9 +13,9 @@ use crate::rules::watermarks::Watermarks;
 use crate::units::{PageCount, ZoneKind};
 use crate::zone::CpuInfo;
 
-/// Kinds of zone in Linux's order; of the last there is never any memory here.
+/// Kinds of zone in Linux's order; the last never has memory here.
 const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
-/// Columns of names within figures of a zone.
+/// Width of the names of a zone's figures.
 const NAME_WIDTH: usize = 8;
 
 pub(super) struct ZoneInfo<'a, 'm, P: Platform>(pub(super) Snapshot<'a, 'm, P>);
@@ -55,7 +55,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
         Ok(())
     }
 
-    /// What a zone has that Linux shows only of populated ones.
+    /// Writes the figures of a zone that Linux shows only for populated ones.
     fn populated(&self, f: &mut fmt::Formatter<'_>, place: usize, zone: &ZoneSnapshot) -> fmt::Result {
         writeln!(f, "      {:<12} {}", "nr_free_pages", zone.free)?;
         locality(f, &zone.locality, "      ")?;
@@ -78,7 +78,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
         writeln!(f, "  start_pfn:           {}", zone.span.start)
     }
 
-    /// A CPU's pageset of all parts of a zone.
+    /// Returns a CPU's pageset of all parts of a zone.
     fn pageset(&self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
         let mut parts = self.0.parts(place, kind).map(|part| self.0.0.pageset_snapshot(part, cpu));
         let first = parts.next().expect("a zone that is shown has a part");
@@ -86,7 +86,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
     }
 }
 
-/// Sizes and marks of a zone, or of none.
+/// Writes sizes and watermarks of a zone, or zeroes if there is none.
 fn pages(f: &mut fmt::Formatter<'_>, zone: Option<&ZoneSnapshot>) -> fmt::Result {
     let marks = zone.map_or_else(Watermarks::default, |zone| zone.watermarks);
     let frames = |figure: fn(&ZoneSnapshot) -> PageCount| zone.map_or(PageCount::ZERO, figure);
@@ -104,6 +104,6 @@ fn pages(f: &mut fmt::Formatter<'_>, zone: Option<&ZoneSnapshot>) -> fmt::Result
         writeln!(f, "        {name:<NAME_WIDTH$} {pages}")?;
     }
     let [dma, dma32, normal, movable] = zone.map_or([PageCount::ZERO; 4], |zone| zone.reserve);
-    // Memory of devices is none: the column repeats the one before, as in Linux.
+    // There is no device memory: the column repeats the one before, as in Linux.
     writeln!(f, "        protection: ({dma}, {dma32}, {normal}, {movable}, {movable})")
 }

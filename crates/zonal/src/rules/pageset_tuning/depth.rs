@@ -1,21 +1,21 @@
 //! `Depth`: `pageset.high` follows how deep allocation and freeing went in the last periods.
 //!
-//! Vocabulary: `alloc_count` is frames taken minus frames given since the period began, and
-//! `alloc_low`, `alloc_high` are its extremes; the *allocation depth* is the most that it rose
-//! above its low, the *free depth* the most that it fell below its high. What is kept is only
-//! where the count stands between its extremes (`alloc_count - alloc_low` and
-//! `alloc_high - alloc_count`): depths need no more, and so a take or a give works on two words.
-//! Source: Huang 2023, RFC "alloc/free depth based PCP high auto-tuning".
+//! `alloc_count` is the frames allocated minus the frames freed since the period began; `alloc_low` and
+//! `alloc_high` are its extremes. The *allocation depth* is the most that the count rose above its low, the *free
+//! depth* the most that it fell below its high. The state holds only the distances of the count from its extremes
+//! (`alloc_count - alloc_low` and `alloc_high - alloc_count`): depths need no more, and so an allocation or a free
+//! updates only two words. Neighbours: `rules/pageset_tuning.rs` has the common types. Source: Huang 2023, RFC
+//! "alloc/free depth based PCP high auto-tuning".
 
 use super::HighLimits;
 use crate::units::{Moment, Order, PageCount, SECOND_NS};
 
 /// Length of a period.
 const PERIOD_NS: u64 = SECOND_NS;
-/// From when on frees are watched, so that the first after the end of the period closes it.
+/// Age of a period from which on frees are watched, so that the first free after the end of the period closes it.
 pub(crate) const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
 
-/// A depth, in frames, of allocation and one of freeing; each stops at 2^32 - 1.
+/// A depth of allocation and a depth of freeing, in frames; each saturates at 2^32 - 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
     pub(crate) alloc: u32,
@@ -23,24 +23,24 @@ pub struct Depths {
 }
 
 impl Depths {
-    /// Depth of allocation.
+    /// Returns the depth of allocation.
     #[must_use]
     pub const fn alloc(self) -> PageCount {
         PageCount::new(self.alloc as u64)
     }
 
-    /// Depth of freeing.
+    /// Returns the depth of freeing.
     #[must_use]
     pub const fn free(self) -> PageCount {
         PageCount::new(self.free as u64)
     }
 
-    /// Where the count stands after it rose by some frames: the same low, the high pushed up.
+    /// Returns the distances after the count rose by `pages` frames: the low stays, and the high rises if passed.
     pub(crate) const fn after_pop(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_add(pages), free: self.free.saturating_sub(pages) }
     }
 
-    /// Where the count stands after it fell by some frames: the same high, the low pushed down.
+    /// Returns the distances after the count fell by `pages` frames: the high stays, and the low falls if passed.
     pub(crate) const fn after_push(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_sub(pages), free: self.free.saturating_add(pages) }
     }
@@ -62,63 +62,64 @@ impl Depths {
     }
 }
 
-/// What the rule remembers of one pageset. Zero is the state before the first period.
-/// Invariant: within a period `deepest >= position`, direction by direction.
+/// The state of the rule for one pageset. Zero is the state before the first period. Invariant: within a period
+/// `deepest >= position`, for each direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DepthState {
-    /// `alloc_count - alloc_low` and `alloc_high - alloc_count`.
+    /// Distances of the count from its extremes: `alloc_count - alloc_low` and `alloc_high - alloc_count`.
     pub(crate) position: Depths,
-    /// `alloc_depth` and `free_depth`, of this period.
+    /// Depths of this period: `alloc_depth` and `free_depth`.
     pub(crate) deepest: Depths,
-    /// `avg_alloc` and `avg_free`, of the periods before.
+    /// Averages over the periods before: `avg_alloc` and `avg_free`.
     pub(crate) average: Depths,
-    /// When the period began.
+    /// Start of the period.
     pub(crate) start: Moment,
 }
 
 impl DepthState {
-    /// Counts a block that was taken from the pageset.
+    /// Records the allocation of a block from the pageset.
     pub fn on_pop(&mut self, order: Order) {
         self.position = self.position.after_pop(pages(order));
         self.deepest = self.deepest.deepest(self.position);
     }
 
-    /// Counts a block that was given to the pageset, and closes a period that is over: then a new
-    /// `pageset.high` is returned.
+    /// Records the free of a block to the pageset and closes the period if it is over.
+    ///
+    /// Returns the new `pageset.high` if the period was closed.
     pub fn on_push(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
         self.position = self.position.after_push(pages(order));
         self.deepest = self.deepest.deepest(self.position);
         is_period_over(self.start, now).then(|| self.close_period(now, limits))
     }
 
-    /// Ends the period and says what `pageset.high` is from now on.
+    /// Closes the period and returns the new `pageset.high`.
     pub(crate) fn close_period(&mut self, now: Moment, limits: HighLimits) -> PageCount {
         if limits.is_disabled() {
-            self.start = Moment::default(); // so that the first free once enabled starts afresh
+            self.start = Moment::default(); // so that the first free after pagesets are enabled starts anew
             return PageCount::ZERO;
         }
         let average = self.average.midpoint(self.deepest);
         if ns_apart(self.start, now) > 2 * PERIOD_NS {
-            *self = Self { start: now, ..Self::default() }; // what was averaged is too old
+            *self = Self { start: now, ..Self::default() }; // the averages are too old
             return limits.min();
         }
         *self = Self { average, start: now, ..Self::default() };
         limits.clamp(PageCount::new(u64::from(average.alloc.min(average.free))))
     }
 
-    /// The deepest of this period: `alloc_depth` and `free_depth`.
+    /// Returns the depths of this period: `alloc_depth` and `free_depth`.
     #[must_use]
     pub const fn deepest(&self) -> Depths {
         self.deepest
     }
 
-    /// The averages that `high` comes from: `avg_alloc` and `avg_free`.
+    /// Returns the averages that determine `high`: `avg_alloc` and `avg_free`.
     #[must_use]
     pub const fn average(&self) -> Depths {
         self.average
     }
 
-    /// When the period began; zero before the first and when disabled.
+    /// Returns the start of the period; zero before the first period and when pagesets are disabled.
     #[must_use]
     pub const fn start(&self) -> Moment {
         self.start
@@ -130,12 +131,13 @@ pub(crate) const fn is_period_over(start: Moment, now: Moment) -> bool {
     ns_apart(start, now) > PERIOD_NS
 }
 
-/// A clock that went backwards by more than a period must not keep one open until it has caught up.
+/// Returns the absolute difference, so that a clock that went backwards by more than a period does not keep the
+/// period open until it has caught up.
 pub(crate) const fn ns_apart(start: Moment, now: Moment) -> u64 {
     now.ns().abs_diff(start.ns())
 }
 
-/// Frames of a block.
+/// Returns the number of frames of a block.
 pub(crate) const fn pages(order: Order) -> u32 {
     order.pages().get() as u32
 }

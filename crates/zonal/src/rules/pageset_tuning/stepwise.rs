@@ -1,27 +1,28 @@
 //! `Stepwise`: `pageset.high` rises at refills and drains and decays with time, as in Linux 6.7.
 //!
-//! Vocabulary: the *refill shift* scales a batch by how many refills came in a row, the *free
-//! count* is about how many frames were freed in a row; a zone's *level* is on which side of its
-//! `watermarks.high` it stands. `high` is kept by the pageset; each step returns the new one.
+//! The *refill shift* scales a batch by the number of consecutive refills, and the *free count* is approximately
+//! the number of frames freed in a row. A zone's *level* tells whether its free frames are above its
+//! `watermarks.high`. The pageset stores `high`; each step returns the new value. Neighbours:
+//! `rules/pageset_tuning.rs` has the common types.
 
 use super::HighLimits;
 use crate::units::{Order, PageCount};
 
 /// Largest refill shift: 32 batches at once. Linux: `CONFIG_PCP_BATCH_SCALE_MAX`.
 const SHIFT_MAX: u32 = 5;
-/// A tick takes an eighth of `high`.
+/// Binary logarithm of the decay: a tick lowers `high` by an eighth.
 const DECAY_SHIFT: u32 = 3;
 
-/// On which side of its `watermarks.high` a zone's free pages are.
+/// Whether a zone's free frames are above its `watermarks.high`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneLevel {
-    /// Above it: pagesets may grow.
+    /// Above the watermark: pagesets may grow.
     Above,
-    /// At it or below: pagesets shrink.
+    /// At the watermark or below: pagesets shrink.
     Below,
 }
 
-/// One refill or drain: how many frames it moves, never zero, and `pageset.high` from now on.
+/// One refill or drain: how many frames it moves, never zero, and the new `pageset.high`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resize {
     /// Frames to move; see [`blocks_of`](super::blocks_of) for larger blocks.
@@ -30,36 +31,37 @@ pub struct Resize {
     pub high: PageCount,
 }
 
-/// What a tick does to a pageset.
+/// The effect of a tick on a pageset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decay {
     /// The new `pageset.high`.
     pub high: PageCount,
-    /// Frames above it, which are to be drained.
+    /// Number of frames above `high`, which must be drained.
     pub surplus: PageCount,
 }
 
 /// A pageset's figures at a refill or drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagesetFigures {
-    /// Frames in it.
+    /// Frames in the pageset.
     pub count: PageCount,
-    /// Its `high`.
+    /// Current `high`.
     pub high: PageCount,
-    /// Its batch.
+    /// Batch of the pageset.
     pub batch: PageCount,
-    /// Limits of its `high`.
+    /// Limits of `high`.
     pub limits: HighLimits,
 }
 
 impl PagesetFigures {
-    /// What Linux calls a disabled or boot pageset: it moves single frames.
+    /// Whether this is what Linux calls a disabled or boot pageset, which moves single frames.
     const fn is_too_small(&self) -> bool {
         self.limits.is_disabled() || self.high.get() < self.batch.get()
     }
 
-    /// The count at which a drain is due. Below `watermarks.high` a pageset does not wait for `high`
-    /// but drains at the lower limit.
+    /// Returns the count at which a drain is due.
+    ///
+    /// While the zone is at or below `watermarks.high`, a pageset already drains at the lower limit.
     #[must_use]
     pub fn drain_bar(&self, level: ZoneLevel) -> PageCount {
         match level {
@@ -68,7 +70,7 @@ impl PagesetFigures {
         }
     }
 
-    /// `high` and surplus after a tick.
+    /// Returns `high` and the surplus after a tick.
     #[must_use]
     pub fn decay(&self) -> Decay {
         let held = self.count.get().saturating_sub(self.batch.get() << SHIFT_MAX);
@@ -78,7 +80,7 @@ impl PagesetFigures {
     }
 }
 
-/// What the rule remembers of one pageset. Invariant: `refill_shift <= 5`.
+/// The state of the rule for one pageset. Invariant: `refill_shift <= 5`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StepwiseState {
     refill_shift: u32,
@@ -86,13 +88,14 @@ pub struct StepwiseState {
 }
 
 impl StepwiseState {
-    /// Counts a block that was taken: the run of frees is half over.
+    /// Records the allocation of a block: halves the free count.
     pub const fn on_pop(&mut self) {
         self.free_count /= 2;
     }
 
-    /// Counts a block that was given: the run of refills is half over. The free count stops
-    /// growing at 32 batches, so that a long run is forgotten in a few takes.
+    /// Records the free of a block: halves the refill shift.
+    ///
+    /// The free count stops growing at 32 batches, so that a few allocations end a long run of frees.
     pub const fn on_push(&mut self, order: Order, batch: PageCount) {
         self.refill_shift /= 2;
         if (self.free_count as u64) < batch.get() << SHIFT_MAX {
@@ -100,8 +103,9 @@ impl StepwiseState {
         }
     }
 
-    /// Frames to take from the zone for a request of `order`. Only single frames come in scaled
-    /// batches, and only as many as leave a batch of room for frees below `high`.
+    /// Returns the number of frames to refill for a request of `order`, and the new `high`.
+    ///
+    /// Only refills of single frames are scaled, and they leave space below `high` for a batch of frees.
     #[must_use]
     pub fn refill(&mut self, pageset: &PagesetFigures, order: Order, level: ZoneLevel) -> Resize {
         let PagesetFigures { count, batch, .. } = *pageset;
@@ -121,7 +125,8 @@ impl StepwiseState {
         Resize { size: at_least_one(wanted.min(free_slots)), high }
     }
 
-    /// Frames to give back to the zone when [a drain is due](PagesetFigures::drain_bar).
+    /// Returns the number of frames to move to the zone when [a drain is due](PagesetFigures::drain_bar), and the
+    /// new `high`.
     #[must_use]
     pub fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel) -> Resize {
         let PagesetFigures { count, high, batch, limits } = *pageset;
@@ -134,7 +139,7 @@ impl StepwiseState {
         let size = if pageset.is_too_small() {
             PageCount::new(1)
         } else {
-            // A drain before `high` was reached can give only what is there.
+            // A drain below `high` can move only the frames present.
             at_least_one(freed.max(batch).min(high.min(count).saturating_minus(batch)))
         };
         Resize { size, high: limits.clamp(next) }

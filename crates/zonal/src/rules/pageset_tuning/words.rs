@@ -1,12 +1,12 @@
-//! Drains and refills of whole words of 64 frames, so that a pageset of a small zone moves as much at
-//! a time as one of a large zone.
+//! Drains and refills of whole words of 64 frames, so that a pageset of a small zone moves as many frames at a
+//! time as a pageset of a large zone.
 //!
-//! A batch follows from the size of the zone: below 64 MiB it is a single frame. A refill brings a
-//! word of 64 frames all the same, because that is what the free frames of a zone are kept in. A
-//! pageset that drained at four such batches would hand a word back frame by frame. Therefore the
-//! *drain bar*, the count at which a pageset drains, leaves space for a word and half a word more; a
-//! drain takes a word; and a refill stops half a word below the bar. So [`HALF_WORD`] frees at least
-//! lie between two drains, and between a refill and a drain. Neighbours: `refill.rs` moves the frames.
+//! The batch depends on the size of the zone: below 64 MiB it is a single frame. A refill still moves a word of 64
+//! frames, because the free frames of a zone are stored in words. A pageset that drains at four such batches would
+//! return a word frame by frame. Therefore the *drain bar*, the count at which a pageset drains, has space for one
+//! and a half words; a drain moves a word; and a refill stops half a word below the bar. So there are at least
+//! [`HALF_WORD`] frees between two drains, and between a refill and a drain. Neighbours: `pageset/refill.rs` and
+//! `pageset/drain.rs` move the frames.
 
 use crate::units::PageCount;
 
@@ -16,36 +16,36 @@ pub(crate) const HALF_WORD: PageCount = PageCount::new(32);
 /// The least drain bar.
 pub(crate) const BAR_MIN: PageCount = PageCount::new(96);
 
-/// The least number of frames that a drain aims at: the batch of a zone of 1 GiB.
+/// The least number of frames that a drain aims to move: the batch of a zone of 1 GiB.
 /// [`until_whole_words`](crate::pageset::PagesetGuard::until_whole_words) rounds it up.
 const DRAIN_MIN: PageCount = PageCount::new(63);
 
-/// The count at which a pageset drains whose `high` is this and which has so many slots.
+/// Returns the count at which a pageset with this `high` and this many slots drains.
 pub(crate) fn bar(high: PageCount, slots: PageCount) -> PageCount {
     high.max(BAR_MIN.min(slots))
 }
 
-/// The part of a drain bar that stays free after a refill and after a drain.
+/// Returns the part of a drain bar that remains free after a refill and after a drain.
 fn headroom(bar: PageCount) -> PageCount {
     HALF_WORD.min(PageCount::new(bar.get() / 2))
 }
 
-/// Frames that a refill may bring to a pageset of `count` frames.
+/// Returns the most frames that a refill may add to a pageset of `count` frames.
 pub(crate) fn refill_most(bar: PageCount, count: PageCount) -> PageCount {
     bar.saturating_minus(headroom(bar)).saturating_minus(count)
 }
 
-/// Frames that a refill aims at.
+/// Returns the number of frames that a refill aims to add.
 pub(crate) fn refill_size(batch: PageCount) -> PageCount {
     batch.max(HALF_WORD)
 }
 
-/// Frames that a drain aims at.
+/// Returns the number of frames that a drain aims to move.
 pub(crate) fn drain_size(batch: PageCount) -> PageCount {
     batch.max(DRAIN_MIN)
 }
 
-/// Frames that a drain takes at least, of a pageset of `count` frames.
+/// Returns the least number of frames that a drain moves from a pageset of `count` frames.
 pub(crate) fn drain_least(bar: PageCount, count: PageCount) -> PageCount {
     count.saturating_minus(bar).plus(headroom(bar))
 }

@@ -1,4 +1,4 @@
-//! Folding worked by hand, bounds of error over random and exhaustive updates, lanes, threads.
+//! Tests of zoned counters: folds computed by hand, error bounds over random and exhaustive updates, lanes, threads.
 
 use core::sync::atomic::AtomicU64;
 use std::vec::Vec;
@@ -8,7 +8,7 @@ use crate::platform::cells::AllZero;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, Unshared};
 
-/// The cells of one zone of a machine with `CPUS` CPUs, and the rule that it folds by.
+/// The cells of one zone of a machine with `CPUS` CPUs, and the rule for its folds.
 struct Zone<const CPUS: usize> {
     fold: FoldRule,
     totals: [AtomicU64; TOTAL_CELLS],
@@ -46,7 +46,7 @@ impl<const CPUS: usize> Zone<CPUS> {
         Lanes(self.words[cpu].load(Relaxed)).get(item.lane()).into()
     }
 
-    /// Total and the first CPU's difference of free frames.
+    /// Returns the total and the first CPU's difference of free frames.
     fn free(&self) -> (i64, i64) {
         (self.counters().total(ZoneItem::Free), self.difference(0, ZoneItem::Free))
     }
@@ -144,7 +144,7 @@ fn thresholds_and_workers_change_without_undoing_each_other() {
     assert_eq!(in_force(), (3, 1));
     zone.set_thresholds(125, 10);
     assert_eq!(in_force(), (10, 5), "still awake");
-    counters.pressure_begins(); // the next worker, before the last one has counted itself out
+    counters.pressure_begins(); // the next worker, before the last one has ended
     counters.pressure_ends();
     assert_eq!(in_force(), (10, 5), "one is awake");
     zone.set_thresholds(0, 125);
@@ -162,7 +162,7 @@ fn negative_readings_are_zero() {
     assert_eq!((zone.counters().approximate(ZoneItem::Free), zone.snapshot(ZoneItem::Free)), (0, 0));
     zone.counters().add_total(ZoneItem::Free, 20);
     assert_eq!((zone.counters().approximate(ZoneItem::Free), zone.snapshot(ZoneItem::Free)), (7, 11));
-    // Over several zones the sum is cut off, not its parts.
+    // Over several zones the sum is clamped, not its parts.
     let below = Zone::<2>::new(0);
     below.add(0, ZoneItem::Free, -5);
     let over = [zone.counters(), below.counters()].into_iter();
@@ -219,7 +219,7 @@ fn items_have_lanes_of_their_own() {
     assert_eq!(node, core::array::from_fn(|lane| lane));
 }
 
-/// The published rules over one difference, in the plainest words.
+/// The published rules for one difference, as simply as possible.
 fn model(fold: FoldRule, difference: &mut i64, total: &mut i64, threshold: i64, amount: i64) {
     *difference += amount;
     if fold == FoldRule::Overstep && amount == 1 && *difference > threshold {
@@ -275,7 +275,7 @@ fn the_error_is_bounded_by_cpus_times_threshold() {
             zone.words.iter().for_each(|word| zone.counters().fold(word, &Unshared));
         }
         let item = ZoneItem::ALL[random.index(7)];
-        // Mostly ones, drifting up in one half of the time and down in the other.
+        // Mostly ones, drifting up half of the time and down the other half.
         let drift = if step % 20_000 < 10_000 { 1 } else { -1 };
         let amount = [drift, drift, drift, -drift, 63, -63, 9][random.index(7)];
         zone.add(random.index(CPUS), item, amount);
@@ -301,7 +301,7 @@ fn without_an_overstep_folds_leave_nothing() {
     assert_eq!(zone.free(), (9, 0));
     (0..9).for_each(|_| zone.add(0, ZoneItem::Free, -1));
     assert_eq!(zone.free(), (0, 0));
-    // Items counted together, with less room than the threshold: none of it is left either.
+    // Items counted together, with a limit below the threshold: no difference stays either.
     let items = [ZoneItem::NumaHit, ZoneItem::NumaLocal];
     assert_eq!([5, 6].map(|sum| zone.counters().leave_all(items, sum - 1, 1, 5)), [5, 0]);
     assert_eq!(items.map(|item| zone.counters().total(item)), [6, 6]);
@@ -329,7 +329,7 @@ fn totals_of_the_machine_get_what_all_nodes_get() {
             1 => nodes[at].fold(&zones[at].words[0], &Unshared),
             _ => nodes[at].add(&zones[at].words[0], item, amount, &Unshared),
         }
-        alone.add(0, item, amount); // has no part in them
+        alone.add(0, item, amount); // does not count in the totals of the machine
     }
     let sums = ZoneItem::ALL.map(|item| nodes.iter().map(|node| node.total(item)).sum::<i64>());
     assert_eq!(ZoneItem::ALL.map(|item| machine[item.lane()].load(Relaxed) as i64), sums);
@@ -337,7 +337,7 @@ fn totals_of_the_machine_get_what_all_nodes_get() {
     assert_eq!(machine[FOLDS].load(Relaxed), 0);
 }
 
-/// Folds in 1000 updates of one CPU that follow `step`.
+/// Returns the number of folds in 1000 updates of one CPU that follow `step`.
 fn folds_per_1000(threshold: u8, step: impl Fn(usize) -> i64) -> u64 {
     folds_by(FoldRule::Overstep, threshold, step)
 }
@@ -353,10 +353,10 @@ fn folds_fall_as_thresholds_rise() {
     let thresholds = [0, 2, 8, 32, 125];
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| 1)), [1000, 250, 77, 20, 5]);
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| -1)), [1000, 250, 77, 20, 5]);
-    // Without an overstep half as many again.
+    // Without an overstep there are half as many again.
     let to_zero = thresholds.map(|t| folds_by(FoldRule::ToZero, t, |_| 1));
     assert_eq!(to_zero, [1000, 333, 111, 30, 7]);
-    // Turning about never folds once a threshold covers the swing.
+    // Alternating updates never fold once a threshold covers the range.
     let alternating = |update: usize| if update.is_multiple_of(2) { 1 } else { -1 };
     assert_eq!(thresholds.map(|t| folds_per_1000(t, alternating)), [1000, 0, 0, 0, 0]);
     let swinging = |update: usize| if update % 40 < 20 { 1 } else { -1 };
@@ -383,7 +383,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Threads that share CPUs, and count in the totals when a CPU is taken, lose nothing.
+/// Threads that share CPUs, and count in the totals while a CPU is locked, lose no counts.
 #[test]
 fn nothing_is_lost_between_threads() {
     let rounds = if cfg!(miri) { 200 } else { 20_000 };

@@ -1,4 +1,4 @@
-//! Each sentence of the rule worked by hand, and the rule against a literal model of it.
+//! Checks each sentence of the rule by hand-computed examples, and the rule against a literal model of it.
 
 use super::*;
 use crate::testing::Random;
@@ -17,12 +17,12 @@ const fn periods(count: u64) -> Moment {
     Moment::from_ns(START.ns() + count * PERIOD_NS)
 }
 
-/// Nanoseconds after whole periods from the start.
+/// Returns the moment `ns` nanoseconds after `count` whole periods from the start.
 const fn after(count: u64, ns: u64) -> Moment {
     Moment::from_ns(periods(count).ns() + ns)
 }
 
-/// A state whose period began at `START`, with nothing counted.
+/// Returns a state whose period began at `START`, with nothing counted.
 fn fresh() -> DepthState {
     DepthState { start: START, ..DepthState::default() }
 }
@@ -31,7 +31,7 @@ fn take(state: &mut DepthState, count: u64) {
     (0..count).for_each(|_| state.on_pop(Order::PAGE));
 }
 
-/// Gives `count` frames at one moment and returns the last new `high`.
+/// Frees `count` frames at one moment and returns the last new `high`.
 fn give(state: &mut DepthState, count: u64, now: Moment) -> Option<PageCount> {
     (0..count).filter_map(|_| state.on_push(Order::PAGE, now, limits())).last()
 }
@@ -125,7 +125,7 @@ fn disabled_is_zero_high_and_zero_start() {
     let mut state = fresh();
     assert_eq!(state.on_push(Order::PAGE, after(1, 1), HighLimits::DISABLED), Some(PageCount::ZERO));
     assert_eq!(state.start(), Moment::default());
-    // Enabled again, the first free is far beyond two periods and starts afresh.
+    // After pagesets are enabled again, the first free is more than two periods later and starts anew.
     assert_eq!(give(&mut state, 1, after(1, 2)), Some(limits().min()));
     assert_eq!(state, DepthState { start: after(1, 2), ..DepthState::default() });
 }
@@ -155,7 +155,7 @@ fn freeing_alone_never_raises_high() {
     assert_eq!(state.average().alloc(), PageCount::ZERO);
 }
 
-/// Allocation on one CPU with one free a period, just enough for periods to close.
+/// Allocates on one CPU with one free per period, just enough for periods to close.
 #[test]
 fn allocation_alone_never_raises_high() {
     let mut state = fresh();
@@ -167,7 +167,7 @@ fn allocation_alone_never_raises_high() {
     assert!(state.average().alloc() > pages(4000));
 }
 
-/// `high` at the end of each period in which `out` frames go out and come back.
+/// Returns `high` at the end of each period in which `out` frames are allocated and freed.
 fn highs_of_repeats(out: u64) -> [u64; 8] {
     let mut state = fresh();
     core::array::from_fn(|period| {
@@ -183,7 +183,7 @@ fn highs_of_repeats(out: u64) -> [u64; 8] {
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn repeats_converge_by_halves() {
     assert_eq!(highs_of_repeats(8000), [4000, 6000, 7000, 7500, 7750, 7875, 7937, 7968]);
-    // Within 5 periods a thirty-second is missing, as from any start.
+    // After 5 periods one thirty-second is missing, as from any start.
     assert!(highs_of_repeats(8000)[4] >= 8000 - 8000 / 32);
     assert_eq!(highs_of_repeats(30_000)[..2], [10_000, 10_000]);
     assert_eq!(highs_of_repeats(50), [100; 8]);
@@ -205,7 +205,7 @@ fn depths_stop_at_their_width() {
     assert_eq!(expected.midpoint(Depths { alloc: 0, free: 0 }), Depths { alloc: u32::MAX / 2, free: 0 });
 }
 
-/// The rule in the words in which it was published, with the count and its extremes.
+/// The rule as it was published, with the count and its extremes.
 #[derive(Default)]
 struct Model {
     alloc_count: i64,
@@ -244,7 +244,7 @@ impl Model {
     }
 }
 
-/// The rule and its literal model agree on every `high` of long random runs.
+/// Checks that the rule and its literal model agree on every `high` of long random runs.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn plain_state_and_model_agree() {

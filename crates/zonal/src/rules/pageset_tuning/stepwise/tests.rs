@@ -1,4 +1,4 @@
-//! Traces worked by hand, and bounds over all small pagesets.
+//! Hand-computed traces, and bounds over all small pagesets.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn state(refill_shift: u32, free_count: u64) -> StepwiseState {
     StepwiseState { refill_shift, free_count: free_count as u32 }
 }
 
-/// Sizes and highs, in batches, of refills in a row of an empty pageset.
+/// Returns sizes and highs, in batches, of consecutive refills of an empty pageset.
 fn refills<const N: usize>(level: ZoneLevel, order: Order) -> [(u64, u64); N] {
     let (mut state, mut high) = (StepwiseState::default(), 4 * BATCH);
     core::array::from_fn(|_| {
@@ -68,7 +68,7 @@ fn a_free_halves_the_shift_and_a_take_the_free_count() {
 fn a_drain_at_high_raises_it_to_the_free_count_and_a_batch() {
     let step = |free_count, count, high| state(0, free_count).drain(&pageset(count, high), ZoneLevel::Above);
     assert_eq!(step(1000, 300, 300), Resize { size: pages(300 - BATCH), high: pages(1000 + BATCH) });
-    // Never lowered by it, never above the limit, and not when count is still below high.
+    // It never lowers `high`, never raises it above the limit, and does not change it while the count is below it.
     assert_eq!(step(10, 300, 300), Resize { size: pages(BATCH), high: pages(300) });
     assert_eq!(step(100 * BATCH, 300, 300).high, pages(100 * BATCH));
     assert_eq!(step(1000, 299, 300).high, pages(300));
@@ -86,7 +86,7 @@ fn below_the_watermark_high_falls_with_each_drain() {
     assert_eq!(step(10), Resize { size: pages(BATCH), high: pages(1000 - BATCH) });
     assert_eq!(step(200), Resize { size: pages(200), high: pages(800) });
     assert_eq!(step(900), Resize { size: pages(900), high: pages(4 * BATCH) });
-    // Before `high` is reached only what is there can go, down to one batch.
+    // Before `high` is reached, only the frames present can be drained, down to one batch.
     let early = state(0, 900).drain(&pageset(400, 1000), ZoneLevel::Below);
     assert_eq!(early, Resize { size: pages(400 - BATCH), high: pages(4 * BATCH) });
 }
@@ -107,7 +107,7 @@ fn a_tick_decays_high_by_an_eighth_down_to_the_limit() {
     assert_eq!(decay(0, 4000), (3500, 0));
     assert_eq!(decay(3600, 4000), (3500, 100));
     assert_eq!(decay(0, 260), (252, 0));
-    // Never so low that more than 32 batches drain at once.
+    // Never so low that more than 32 batches are drained at once.
     assert_eq!(decay(6000, 4000), (6000 - 32 * BATCH, 32 * BATCH));
     let mut high = 4000;
     for _ in 0..30 {
@@ -128,7 +128,7 @@ fn disabled_pagesets_move_single_frames_and_keep_none() {
     assert_eq!(off.decay(), Decay { high: PageCount::ZERO, surplus: pages(1) });
 }
 
-/// All pagesets of small figures: sizes are never zero, highs keep their limits.
+/// Checks all pagesets with small figures: sizes are never zero, and highs stay within their limits.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn no_size_is_zero_and_no_high_leaves_its_limits() {
