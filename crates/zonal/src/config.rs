@@ -97,6 +97,7 @@ impl NodeReclaim {
     /// Returns the mode with this value: 0 is off, all others are on; the bit of value 2 allows node reclaim to
     /// write, the bit of value 4 allows it to unmap.
     ///
+    /// # Errors
     /// Returns an error if the value is above 7.
     pub const fn from_mode(mode: u32) -> Result<Self, ConfigError> {
         if mode <= Self::MOST { Ok(Self(mode as u8)) } else { Err(ConfigError::NodeReclaimMode(mode)) }

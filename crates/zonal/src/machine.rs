@@ -237,6 +237,7 @@ impl<'a> Machine<'a> {
     ///
     /// `nodes` must ascend by id; `zones` must ascend by node, then by kind, then by first frame.
     ///
+    /// # Errors
     /// Returns the first error found, which names the node, row and column, or frame.
     pub fn new(
         nodes: &'a [NodeDescription<'a>],
@@ -253,6 +254,7 @@ impl<'a> Machine<'a> {
     /// `ranges` must ascend, be disjoint, and each lie within one zone's span, outside the managed frames. All
     /// other unmanaged frames of the spans are holes, which never come online.
     ///
+    /// # Errors
     /// Returns the first range that violates these rules, or [`TopologyError::BadPresent`] if a zone spans fewer
     /// frames than are present or may come online.
     pub fn with_hotplug(self, ranges: &'a [FrameRange]) -> Result<Self, TopologyError> {
@@ -276,6 +278,7 @@ impl<'a> Machine<'a> {
     /// ([`ThresholdRule::FirstPosting`](crate::rules::stat_threshold::ThresholdRule::FirstPosting), `present` in
     /// `/proc/zoneinfo`). Without this call, the present frames are the managed frames.
     ///
+    /// # Errors
     /// Returns an error if there is not one number for each zone, or if a number is below what the zone manages or
     /// above what it spans, not counting memory that may come online later.
     pub fn with_present(self, present: &'a [PageCount]) -> Result<Self, TopologyError> {

@@ -40,6 +40,7 @@ impl Pfn {
 
     /// Returns the frame `count` frames after this one.
     ///
+    /// # Panics
     /// Panics if the sum exceeds `u64::MAX`.
     #[must_use]
     pub const fn plus(self, count: PageCount) -> Self {
@@ -78,6 +79,7 @@ impl PageCount {
 
     /// Returns the sum of two counts.
     ///
+    /// # Panics
     /// Panics if the sum exceeds `u64::MAX`.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {

@@ -15,10 +15,10 @@ use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use zonal::platform::cpu_local::{OneCpu, Pinned};
 use zonal::layout::BufferRequest;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::SpinLock;
+use zonal::platform::cpu_local::{OneCpu, Pinned};
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};
 
@@ -81,7 +81,8 @@ fn run(boot: &mut [MaybeUninit<u8>]) -> Option<()> {
     }
     allocator.free(held[0].0, held[0].1).err()?;
     let accounting = allocator.verify().ok()?;
-    (accounting.managed == frames.count && accounting.allocated == PageCount::ZERO && accounting.balance()).then_some(())
+    (accounting.managed == frames.count && accounting.allocated == PageCount::ZERO && accounting.balance())
+        .then_some(())
 }
 
 /// Called by the entry point; the program's status.

@@ -18,6 +18,7 @@ impl<P: Platform> Buddy<'_, P> {
     ///
     /// An aligned range costs little more than one write per chunk.
     ///
+    /// # Panics
     /// Panics if the range is not within the span.
     #[must_use]
     pub(crate) fn add_range(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
@@ -49,6 +50,7 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Allocates `count` frames from `first`; returns `false` and allocates nothing if one of them is not free.
     ///
+    /// # Panics
     /// Panics if the range is not within the span.
     #[must_use]
     pub(crate) fn alloc_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
@@ -66,6 +68,7 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Returns the number of free frames among `count` frames from `first`.
     ///
+    /// # Panics
     /// Panics if the range is not within the span.
     pub(crate) fn count_free(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> u64 {
         let (start, end) = (u64::from(first), u64::from(first) + count);

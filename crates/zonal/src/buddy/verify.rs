@@ -73,6 +73,7 @@ type Counts = [u64; MAX_ORDER_LIMIT as usize + 1];
 impl<P: Platform> Buddy<'_, P> {
     /// Checks all invariants.
     ///
+    /// # Errors
     /// Returns the first violation found.
     pub(crate) fn verify(&self, _held: &Held<'_, P::Lock>) -> Result<(), BuddyFault> {
         self.settle();

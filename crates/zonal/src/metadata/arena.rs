@@ -187,6 +187,9 @@ impl<'m, T: Copy> List<'m, T> {
     }
 }
 
+/// Returns the elements as initialized values.
+///
+/// # Safety
 /// Every element must hold a valid value.
 unsafe fn assume_init<T>(places: &[MaybeUninit<T>]) -> &[T] {
     // SAFETY: the caller guarantees that the values are valid; `MaybeUninit<T>` has the layout of `T`.

@@ -8,6 +8,7 @@ use super::Platform;
 
 /// A value that consists only of platform cells, in its initial state.
 ///
+/// # Safety
 /// Every field must be a cell or lock of `P`, constructed by `all_zero` with `new(0)` or `new()`, so that under
 /// `P::ZEROED_CELLS` zero bytes are equivalent to such a value.
 #[allow(unsafe_code)]

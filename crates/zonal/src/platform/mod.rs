@@ -33,6 +33,7 @@ pub trait Atomic<T: Copy>: Send + Sync {
     fn swap(&self, value: T, order: Ordering) -> T;
     /// Stores `new` if the cell holds `current`, and returns the previous value.
     ///
+    /// # Errors
     /// Returns the value found if it was not `current`.
     fn compare_exchange(&self, current: T, new: T, ok: Ordering, failed: Ordering) -> Result<T, T>;
     /// Adds `value`, wrapping, and returns the previous value.
@@ -187,6 +188,7 @@ impl<P: ?Sized> ZeroedCells<P> {
     /// Promises that zero bytes are equivalent to `new(0)` or `new()` for all cell and lock types of platform `P`,
     /// and that none of these types needs dropping.
     ///
+    /// # Safety
     /// The promise must be true: cells are then used without being constructed.
     #[must_use]
     #[allow(unsafe_code)] // the function is unsafe to call but contains no unsafe code

@@ -84,6 +84,7 @@ pub fn build_sequence(nodes: &impl FallbackNodes) -> impl Iterator<Item = usize>
 /// `load` has one element for each node. It must be zeroed before the first node of a full rebuild and kept
 /// unchanged between nodes. Takes O(n log n) for n nodes.
 ///
+/// # Panics
 /// Panics if `load` or `order` is shorter than the list of nodes, or if `from` is not in that list.
 pub fn fallback_order(
     from: usize,
