@@ -1,10 +1,10 @@
 //! Formats numbers for people: significant digits only, with SI prefixes and units.
 //!
 //! [`number`] is for columns whose header names the unit, [`quantity`] for a standalone value, [`tick`] for an
-//! axis. A value that is not finite prints as [`NO_FRAME`]. Neighbours: every table and chart.
+//! axis. A value that is not finite prints as [`NO_FIGURE`]. Neighbours: every table and chart.
 
 /// Printed in place of a missing number.
-pub const NO_FRAME: &str = "–";
+pub const NO_FIGURE: &str = "–";
 
 /// Significant digits in a column.
 const COLUMN_DIGITS: i32 = 4;
@@ -24,7 +24,7 @@ const PREFIXED: [&str; 4] = ["B", "B/s", "bit/s", "Hz"];
 #[must_use]
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
-        return NO_FRAME.to_owned();
+        return NO_FIGURE.to_owned();
     }
     let rounded = round(value, COLUMN_DIGITS);
     match rounded.abs() {
@@ -40,7 +40,7 @@ pub fn number(value: f64) -> String {
 #[must_use]
 pub fn quantity(value: f64, unit: &str) -> String {
     if !value.is_finite() {
-        return NO_FRAME.to_owned();
+        return NO_FIGURE.to_owned();
     }
     let like = Like { value, digits: DIGITS };
     match scaled(value, unit, like).or_else(|| binary(value, unit)) {
@@ -54,7 +54,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
 #[must_use]
 pub fn tick(value: f64, unit: &str, like: f64) -> String {
     if !value.is_finite() {
-        return NO_FRAME.to_owned();
+        return NO_FIGURE.to_owned();
     }
     let like = Like { value: like, digits: TICK_DIGITS };
     match scaled(value, unit, like) {
@@ -70,7 +70,7 @@ pub fn exact(value: f64) -> String {
     match value.abs() {
         size if size == 0.0 || (1e-6..1e15).contains(&size) => format!("{value}"),
         size if size.is_finite() => format!("{value:e}"),
-        _ => NO_FRAME.to_owned(),
+        _ => NO_FIGURE.to_owned(),
     }
 }
 
@@ -78,7 +78,7 @@ pub fn exact(value: f64) -> String {
 #[must_use]
 pub fn deviation(percent: f64) -> String {
     if !percent.is_finite() {
-        return NO_FRAME.to_owned();
+        return NO_FIGURE.to_owned();
     }
     let size = percent.abs();
     let text = match size {
@@ -289,7 +289,7 @@ mod tests {
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let texts =
                 [number(value), quantity(value, "s"), tick(value, "", 1.0), exact(value), deviation(value)];
-            assert_eq!(texts, [NO_FRAME; 5]);
+            assert_eq!(texts, [NO_FIGURE; 5]);
         }
     }
 

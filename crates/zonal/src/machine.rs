@@ -65,9 +65,8 @@ impl FrameRange {
         let mut rest = Self { start: self.start, count: self.count.min(last_count) };
         let fits = fits_in_zone(self);
         core::iter::from_fn(move || {
-            let free_slots =
-                if fits { u64::MAX } else { ZONE_FRAMES_MAX - rest.start.get() % ZONE_FRAMES_MAX };
-            let part = Self { start: rest.start, count: rest.count.min(PageCount::new(free_slots)) };
+            let left = if fits { u64::MAX } else { ZONE_FRAMES_MAX - rest.start.get() % ZONE_FRAMES_MAX };
+            let part = Self { start: rest.start, count: rest.count.min(PageCount::new(left)) };
             if part.count == PageCount::ZERO {
                 return None;
             }

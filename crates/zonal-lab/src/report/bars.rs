@@ -6,7 +6,7 @@
 
 use super::canvas::{Anchor, Canvas, Chart, Font};
 use super::figures;
-use super::frame::{self, Head, Key, MARGIN, PANEL_WIDTH, Watermark};
+use super::frame::{self, Head, Key, MARGIN, PANEL_WIDTH, Symbol};
 use super::parts::{self, Figure, Part, Variant};
 use super::scale::{self, Scale};
 use super::style;
@@ -60,10 +60,10 @@ fn keys(panels: &[Panel<'_>]) -> Vec<Key> {
     let rows = || panels.iter().flat_map(|panel| &panel.figure.rows);
     let mut keys = Vec::new();
     if rows().any(|row| row.published.is_some() && !row.calibrated_on) {
-        keys.push(Key::new(Watermark::Tick, style::INK, "published"));
+        keys.push(Key::new(Symbol::Tick, style::INK, "published"));
     }
     if rows().any(|row| row.published.is_some() && row.calibrated_on) {
-        keys.push(Key::new(Watermark::Square, style::INK, "published and calibrated on"));
+        keys.push(Key::new(Symbol::Square, style::INK, "published and calibrated on"));
     }
     keys
 }

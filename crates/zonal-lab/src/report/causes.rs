@@ -5,7 +5,7 @@
 
 use super::canvas::{Anchor, Canvas, Chart, Font};
 use super::figures;
-use super::frame::{Head, Key, MARGIN, Watermark};
+use super::frame::{Head, Key, MARGIN, Symbol};
 use super::parts::{self, Part};
 use super::scale::{self, Scale};
 use super::style;
@@ -101,11 +101,11 @@ fn keys(top: &[What<'_>], causes: usize) -> Vec<Key> {
     let named = top.iter().zip(style::CAUSES).enumerate();
     let mut keys: Vec<Key> = named
         .map(|(at, ((what, kind), color))| {
-            Key::new(Watermark::Fill, color, format!("{} {what} ({kind})", at + 1))
+            Key::new(Symbol::Fill, color, format!("{} {what} ({kind})", at + 1))
         })
         .collect();
     if causes > top.len() {
-        keys.push(Key::new(Watermark::Fill, style::REST, format!("{} others", causes - top.len())));
+        keys.push(Key::new(Symbol::Fill, style::REST, format!("{} others", causes - top.len())));
     }
     keys
 }

@@ -31,7 +31,7 @@ const TICK_GAP: f64 = 4.0;
 
 /// Symbol of a legend entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Watermark {
+pub(super) enum Symbol {
     Line,
     Dot,
     Ring,
@@ -44,14 +44,14 @@ pub(super) enum Watermark {
 
 /// A legend entry.
 pub(super) struct Key {
-    pub(super) mark: Watermark,
+    pub(super) symbol: Symbol,
     pub(super) color: RGBColor,
     pub(super) text: String,
 }
 
 impl Key {
-    pub(super) fn new(mark: Watermark, color: RGBColor, text: impl Into<String>) -> Self {
-        Self { mark, color, text: text.into() }
+    pub(super) fn new(symbol: Symbol, color: RGBColor, text: impl Into<String>) -> Self {
+        Self { symbol, color, text: text.into() }
     }
 
     fn width(&self) -> f64 {
@@ -91,22 +91,22 @@ impl Head<'_> {
         canvas.text(&title, (MARGIN, TITLE_HEIGHT / 2.0 + 2.0), Anchor::Left, Font::TITLE);
         for (key, (x, line)) in self.keys.iter().zip(self.places()) {
             let y = TITLE_HEIGHT + LEGEND_LINE * (line as f64 + 0.5);
-            mark(canvas, key, (x + MARK_WIDTH / 2.0 - 3.0, y));
+            draw_symbol(canvas, key, (x + MARK_WIDTH / 2.0 - 3.0, y));
             let text = Font::LABEL.fit(&key.text, self.width - 2.0 * MARGIN - MARK_WIDTH);
             canvas.text(&text, (x + MARK_WIDTH, y), Anchor::Left, Font::LABEL);
         }
     }
 }
 
-fn mark(canvas: &Canvas<'_>, key: &Key, (x, y): (f64, f64)) {
-    match key.mark {
-        Watermark::Line => canvas.line(&[(x - 7.0, y), (x + 7.0, y)], key.color, 2.0),
-        Watermark::Dot => canvas.dot((x, y), 3.0, key.color),
-        Watermark::Ring => canvas.ring((x, y), 5.0, key.color),
-        Watermark::Square => canvas.square((x, y), 4.5, key.color),
-        Watermark::Fill => canvas.fill((x - 6.0, y - 6.0), (x + 6.0, y + 6.0), key.color),
-        Watermark::Tick => canvas.line(&[(x, y - 7.0), (x, y + 7.0)], key.color, 2.5),
-        Watermark::None => {}
+fn draw_symbol(canvas: &Canvas<'_>, key: &Key, (x, y): (f64, f64)) {
+    match key.symbol {
+        Symbol::Line => canvas.line(&[(x - 7.0, y), (x + 7.0, y)], key.color, 2.0),
+        Symbol::Dot => canvas.dot((x, y), 3.0, key.color),
+        Symbol::Ring => canvas.ring((x, y), 5.0, key.color),
+        Symbol::Square => canvas.square((x, y), 4.5, key.color),
+        Symbol::Fill => canvas.fill((x - 6.0, y - 6.0), (x + 6.0, y + 6.0), key.color),
+        Symbol::Tick => canvas.line(&[(x, y - 7.0), (x, y + 7.0)], key.color, 2.5),
+        Symbol::None => {}
     }
 }
 
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_legend_wider_than_its_chart_takes_more_lines() {
         let keys: Vec<Key> =
-            (0..9).map(|at| Key::new(Watermark::Line, style::INK, format!("variant {at}"))).collect();
+            (0..9).map(|at| Key::new(Symbol::Line, style::INK, format!("variant {at}"))).collect();
         let head = Head { title: "", keys: &keys, width: 300.0 };
         let places = head.places();
         assert!(places.iter().zip(&keys).all(|((x, _), key)| x + key.width() <= 300.0));

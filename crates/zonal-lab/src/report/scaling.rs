@@ -6,7 +6,7 @@
 
 use super::canvas::{Canvas, Chart};
 use super::figures;
-use super::frame::{self, EndLabel, GiveWay, Head, Key, PLOT_PANEL_HEIGHT, Plot, Watermark};
+use super::frame::{self, EndLabel, GiveWay, Head, Key, PLOT_PANEL_HEIGHT, Plot, Symbol};
 use super::parts::{self, Figure, Part, Variant};
 use super::scale::{self, Scale};
 use super::style;
@@ -71,19 +71,19 @@ fn chart(part: &Part<'_>, figure: &Figure<'_>, axis: &str, variants: &[Variant<'
 
 impl Picture<'_> {
     fn keys(&self, rows: &[&Row]) -> Vec<Key> {
-        let mut keys = vec![Key::new(Watermark::Dot, style::SOFT, "predicted")];
+        let mut keys = vec![Key::new(Symbol::Dot, style::SOFT, "predicted")];
         let published = |calibrated: bool| {
             rows.iter().any(|row| row.published.is_some() && row.calibrated_on == calibrated)
         };
         if published(false) {
-            keys.push(Key::new(Watermark::Ring, style::SOFT, "published"));
+            keys.push(Key::new(Symbol::Ring, style::SOFT, "published"));
         }
         if published(true) {
-            keys.push(Key::new(Watermark::Square, style::SOFT, "published and calibrated on"));
+            keys.push(Key::new(Symbol::Square, style::SOFT, "published and calibrated on"));
         }
         if !self.labels {
             let named = self.variants.iter();
-            keys.extend(named.map(|variant| Key::new(Watermark::Line, variant.color, variant.name)));
+            keys.extend(named.map(|variant| Key::new(Symbol::Line, variant.color, variant.name)));
         }
         keys
     }

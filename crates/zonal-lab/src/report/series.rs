@@ -7,7 +7,7 @@
 use plotters::style::RGBColor;
 
 use super::canvas::{Canvas, Chart};
-use super::frame::{self, EndLabel, GiveWay, Head, Key, PLOT_PANEL_HEIGHT, Plot, Watermark};
+use super::frame::{self, EndLabel, GiveWay, Head, Key, PLOT_PANEL_HEIGHT, Plot, Symbol};
 use super::parts::{self, Part};
 use super::scale::{self, Scale};
 use super::style;
@@ -144,14 +144,14 @@ fn draw_line(
 /// Returns the legend entries that are needed in addition to the labels at the ends of lines.
 fn keys(names: &[&str], all: usize) -> Vec<Key> {
     let many = names.len() > style::distinct_lines();
-    let key = |at: usize| Key::new(Watermark::Line, style::line(at, names.len()), names[at]);
+    let key = |at: usize| Key::new(Symbol::Line, style::line(at, names.len()), names[at]);
     let mut keys: Vec<Key> = match names.len() {
         of if many => [0, of / 4, of / 2, of * 3 / 4, of - 1].map(key).into(),
         of if frame::labels_fit(names) => Vec::with_capacity(of),
         of => (0..of).map(key).collect(),
     };
     if all > names.len() {
-        keys.push(Key::new(Watermark::None, style::SOFT, format!("{} of {all} lines", names.len())));
+        keys.push(Key::new(Symbol::None, style::SOFT, format!("{} of {all} lines", names.len())));
     }
     keys
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use maud::{Markup, html};
 
 use super::canvas::printable;
-use super::figures::{self, NO_FRAME};
+use super::figures::{self, NO_FIGURE};
 use super::lead;
 use super::parts::{self, Part, Variant};
 use crate::experiment::keys::figure_key;
@@ -109,7 +109,7 @@ impl Part<'_> {
     ) -> Markup {
         let value = |key: &str| {
             let value = parts::within_part(case).iter().find(|(name, _)| name == key);
-            value.map_or_else(|| NO_FRAME.to_owned(), |(_, value)| parts::text(value))
+            value.map_or_else(|| NO_FIGURE.to_owned(), |(_, value)| parts::text(value))
         };
         html! {
             @for key in keys { th scope="row" { (printable(&value(key))) } }
@@ -128,14 +128,14 @@ fn cells(row: Option<&Row>, column: &Columns<'_>) -> Markup {
     let calibrated = published.is_some() && row.is_some_and(|row| row.calibrated_on);
     let error = row.and_then(Row::error_pct).filter(|error| error.is_finite());
     html! {
-        td.number.variant { (row.map_or(NO_FRAME.to_owned(), |row| figures::number(row.predicted))) }
+        td.number.variant { (row.map_or(NO_FIGURE.to_owned(), |row| figures::number(row.predicted))) }
         @if column.published {
             td.number {
-                (published.map_or(NO_FRAME.to_owned(), figures::number))
+                (published.map_or(NO_FIGURE.to_owned(), figures::number))
                 @if calibrated { abbr title="calibrated on" { (CALIBRATED) } }
             }
             td.number.error.(error.map_or("none", grade)) {
-                (error.map_or(NO_FRAME.to_owned(), figures::deviation))
+                (error.map_or(NO_FIGURE.to_owned(), figures::deviation))
             }
         }
     }
@@ -154,7 +154,7 @@ pub(super) fn key() -> Markup {
             @for (most, class) in ERRORS { span.error.(class) { "up to ±" (most) " %" } " " }
             span.error.(FAR) { "more" } ". "
             "A value with " (CALIBRATED) " was calibrated on: its error shows the fit, not a prediction. "
-            "Where " (NO_FRAME) " stands, nothing is known."
+            "Where " (NO_FIGURE) " stands, nothing is known."
         }
     }
 }
@@ -181,10 +181,10 @@ pub(super) fn variants(results: &Results) -> Markup {
                             td { (printable(&variant.about)) }
                             td.number { (of.as_ref().map_or(0, |of| of.rows)) }
                             td.number {
-                                (of.as_ref().map_or(NO_FRAME.to_owned(), |of| figures::deviation(of.median)
+                                (of.as_ref().map_or(NO_FIGURE.to_owned(), |of| figures::deviation(of.median)
                                     .trim_start_matches('+').to_owned()))
                             }
-                            td.number { (of.map_or(NO_FRAME.to_owned(), |of| figures::deviation(of.worst))) }
+                            td.number { (of.map_or(NO_FIGURE.to_owned(), |of| figures::deviation(of.worst))) }
                         }
                     }
                 }

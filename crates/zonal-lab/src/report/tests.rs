@@ -231,9 +231,9 @@ fn every_row_is_in_the_table_in_the_column_of_its_variant() {
         let mark = if row.calibrated_on { "†" } else { "" };
         expected.push((at, figures::number(row.predicted)));
         if known_here(&row.variant) {
-            let published = row.published.map_or(figures::NO_FRAME.to_owned(), figures::number);
+            let published = row.published.map_or(figures::NO_FIGURE.to_owned(), figures::number);
             expected.push((at, published + mark));
-            expected.push((at, row.error_pct().map_or(figures::NO_FRAME.to_owned(), figures::deviation)));
+            expected.push((at, row.error_pct().map_or(figures::NO_FIGURE.to_owned(), figures::deviation)));
         }
     }
     let sorted = |mut cells: Vec<String>| {

@@ -188,7 +188,7 @@ impl PoolMemory {
     /// Populates `range`, which is in one zone, where memory would not come on first use, or where a failure must
     /// be found now: with explicit huge pages, the first access would kill the process if the reserve has run out.
     /// Does nothing for a range that cannot come online.
-    pub(crate) fn mark_allocated_again(
+    pub(crate) fn populate_for_online(
         &self,
         range: FrameRange,
         online: impl Fn(FrameRange) -> PageCount,

@@ -98,7 +98,7 @@ impl Pool {
         let _alone = self.core.hotplug.lock();
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
         memory
-            .mark_allocated_again(range, |part| allocator.online_frames(part))
+            .populate_for_online(range, |part| allocator.online_frames(part))
             .map_err(OnlineMemoryError::NoMemory)?;
         Ok(allocator.online_memory(range)?)
     }

@@ -281,21 +281,21 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (chunk << BASE) as u32
     }
 
-    /// Allocates at most `free_slots` frames, at least one, of the first word of the smallest, lowest free block,
+    /// Allocates at most `most` frames, at least one, of the first word of the smallest, lowest free block,
     /// given that there are blocks of `orders`. Returns the word and the frames.
     #[inline]
-    fn alloc_word(&self, orders: u64, free_slots: u32) -> (usize, u64) {
+    fn alloc_word(&self, orders: u64, most: u32) -> (usize, u64) {
         let from = orders.trailing_zeros();
         if self.shape.place_of(from).0 > 0 {
             let word = self.alloc_unit(orders);
-            if free_slots < u64::BITS {
-                self.change(0, word, 0, !ones(free_slots.into()));
+            if most < u64::BITS {
+                self.change(0, word, 0, !ones(most.into()));
             }
-            return (word, ones(free_slots.into()));
+            return (word, ones(most.into()));
         }
         let (word, bits, _) = self.lowest_in_words(from);
-        let all = free_slots >= u64::BITS || bits.count_ones() <= free_slots;
-        let frames = if all { bits } else { from_smallest(bits, free_slots, self.shape.last(0)) };
+        let all = most >= u64::BITS || bits.count_ones() <= most;
+        let frames = if all { bits } else { from_smallest(bits, most, self.shape.last(0)) };
         self.change(0, word, bits, bits & !frames);
         (word, frames)
     }

@@ -195,8 +195,8 @@ impl Pair {
     }
 
     fn alloc_pages(&mut self) {
-        let (want, free_slots) = (1 + self.random.below(200) as u32, self.random.below(70) as u32);
-        let most = (want + free_slots).saturating_sub(20).max(1);
+        let (want, more) = (1 + self.random.below(200) as u32, self.random.below(70) as u32);
+        let most = (want + more).saturating_sub(20).max(1);
         let mut words = Vec::new();
         let held = Held::wait(&self.zone.lock);
         let taken = self.zone.buddy().alloc_pages(&held, want, most, &mut |first, mask| {

@@ -139,8 +139,8 @@ const fn last_set(value: u64) -> u32 {
 /// all CPUs together is at most the distance between `min` and `low`.
 #[must_use]
 pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
-    let free_slots = watermarks.low.saturating_minus(watermarks.min).get();
-    let threshold = (free_slots / u64::from(online_cpus.max(1))).max(1);
+    let distance = watermarks.low.saturating_minus(watermarks.min).get();
+    let threshold = (distance / u64::from(online_cpus.max(1))).max(1);
     u8::try_from(threshold).unwrap_or(MAX_STAT_THRESHOLD).min(MAX_STAT_THRESHOLD)
 }
 
@@ -149,8 +149,8 @@ pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
 #[must_use]
 pub fn drift_mark(online_cpus: u32, threshold: u8, watermarks: &Watermarks) -> Option<PageCount> {
     let drift = PageCount::new(u64::from(online_cpus) * u64::from(threshold));
-    let free_slots = watermarks.low.saturating_minus(watermarks.min);
-    (drift > free_slots).then(|| watermarks.high.plus(drift))
+    let distance = watermarks.low.saturating_minus(watermarks.min);
+    (drift > distance).then(|| watermarks.high.plus(drift))
 }
 
 #[cfg(test)]

@@ -118,11 +118,11 @@ impl StepwiseState {
             ZoneLevel::Above => pageset.limits.clamp(pageset.high.plus(wanted)),
             ZoneLevel::Below => pageset.limits.clamp(pageset.high),
         };
-        let free_slots = high.saturating_minus(count).saturating_minus(batch).max(batch);
-        if order == Order::PAGE && wanted < free_slots {
+        let below_high = high.saturating_minus(count).saturating_minus(batch).max(batch);
+        if order == Order::PAGE && wanted < below_high {
             self.refill_shift = (self.refill_shift + 1).min(SHIFT_MAX);
         }
-        Resize { size: at_least_one(wanted.min(free_slots)), high }
+        Resize { size: at_least_one(wanted.min(below_high)), high }
     }
 
     /// Returns the number of frames to move to the zone when [a drain is due](PagesetFigures::drain_bar), and the
