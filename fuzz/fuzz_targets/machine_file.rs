@@ -1,4 +1,4 @@
-//! Machine files.
+//! Fuzzes machine files.
 //!
 //! To run it, with cargo-fuzz and a nightly compiler, from the root of the repository:
 //!
@@ -8,8 +8,8 @@
 //!     crates/zonal-verify/corpus/machine_file -- -timeout=20 -dict=fuzz/dictionaries/machine_file.dict
 //! ```
 //!
-//! New inputs go to the first folder, the second has those that came with the repository. A finding is
-//! written to `fuzz/artifacts`; what is kept of it belongs into the second folder, whose files
+//! New inputs are written to the first folder; the second has those of the repository. A finding is written
+//! to `fuzz/artifacts`. To keep it, add it to the second folder, whose files
 //! `cargo test -p zonal-verify --test corpus` replays.
 #![no_main]
 

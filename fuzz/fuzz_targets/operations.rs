@@ -1,4 +1,4 @@
-//! Operations on a small machine, against the naive model.
+//! Fuzzes operations on a small machine, compared with the naive model.
 //!
 //! To run it, with cargo-fuzz and a nightly compiler, from the root of the repository:
 //!
@@ -8,8 +8,8 @@
 //!     crates/zonal-verify/corpus/operations -- -timeout=20 -use_value_profile=1
 //! ```
 //!
-//! New inputs go to the first folder, the second has those that came with the repository. A finding is
-//! written to `fuzz/artifacts`; what is kept of it belongs into the second folder, whose files
+//! New inputs are written to the first folder; the second has those of the repository. A finding is written
+//! to `fuzz/artifacts`. To keep it, add it to the second folder, whose files
 //! `cargo test -p zonal-verify --test corpus` replays.
 #![no_main]
 

@@ -22,7 +22,8 @@ pub(crate) fn sequences(root: &Path) -> Outcome {
         other => return other,
     }
     let library = target_folder(root).join(TARGET).join("debug/libzonal_linux.rlib");
-    let test = ["test", "-p", "zonal-linux", "--test=instructions", "--", "--ignored", "--nocapture"];
+    // Of the whole workspace, because one package alone has other features of dependencies and rebuilds them.
+    let test = ["test", "--workspace", "--test=instructions", "--", "--ignored", "--nocapture"];
     succeeds(cargo(root, test).env("ZONAL_LIBRARY", library))
 }
 

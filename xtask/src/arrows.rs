@@ -3,6 +3,7 @@
 //! Reads the manifests. Tests and build scripts must follow the same rules, but may use external crates.
 //! Neighbours: `folders.rs` checks dependencies within crates, `style.rs` checks the sources.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Table;
@@ -11,20 +12,53 @@ use toml::Table;
 const TESTING: &str = "zonal-testing";
 
 /// Each crate of the workspace and the workspace crates that it may use.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     (TESTING, &[]),
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
     ("zonal-linux", &["zonal", "zonal-machine"]),
     ("zonal-workload", &["zonal"]),
-    ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-lab"]),
-    ("zonal-lab", &["zonal", "zonal-machine"]),
-    ("zonal-cli", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-bench", "zonal-lab"]),
+    ("zonal-page", &[]),
+    ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-page", "zonal-lab"]),
+    ("zonal-lab", &["zonal", "zonal-machine", "zonal-page"]),
+    (
+        "zonal-cli",
+        &[
+            "zonal",
+            "zonal-machine",
+            "zonal-workload",
+            "zonal-linux",
+            "zonal-page",
+            "zonal-bench",
+            "zonal-lab",
+        ],
+    ),
     ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),
 ];
+
+/// Returns each crate in `crates` and the workspace crates that it uses, those of tests left out, in the order of
+/// [`ARROWS`].
+///
+/// # Errors
+/// Returns an error if a manifest cannot be read.
+pub(crate) fn imports(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>, String> {
+    let mut found = Vec::new();
+    for (name, _) in ARROWS {
+        let manifest = root.join("crates").join(name).join("Cargo.toml");
+        if !manifest.exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&manifest).map_err(|error| format!("{name}: {error}"))?;
+        let table: Table = text.parse().map_err(|error| format!("{name}: {error}"))?;
+        let used = dependencies(&table).into_iter().filter(|(kind, _)| kind == "dependencies");
+        let ours = used.map(|(_, used)| used).filter(|used| ARROWS.iter().any(|(known, _)| known == used));
+        found.push((name.to_owned(), ours.collect()));
+    }
+    Ok(found)
+}
 
 /// Returns every dependency that is not allowed, and every crate that the table lacks.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
@@ -50,7 +84,7 @@ fn check(manifest: &str) -> Result<Vec<String>, String> {
     let name =
         manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str()).unwrap_or_default();
     let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
-        return Ok(vec![format!("crate `{name}` has no place among the arrows of xtask/src/arrows.rs")]);
+        return Ok(vec![format!("crate `{name}` is missing in xtask/src/arrows.rs")]);
     };
     let mut wrong = Vec::new();
     for (kind, used) in dependencies(&manifest) {

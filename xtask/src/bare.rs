@@ -96,7 +96,7 @@ fn program_faults(data: &[u8]) -> Result<Vec<String>, String> {
     for symbol in program.symbols().chain(program.dynamic_symbols()) {
         let name = symbol.name().unwrap_or_default();
         if symbol.is_undefined() && !name.is_empty() {
-            faults.push(format!("zonal-bare needs `{name}` from outside"));
+            faults.push(format!("zonal-bare requires the external symbol `{name}`"));
         }
     }
     Ok(faults)
@@ -117,7 +117,7 @@ fn library_faults(data: &[u8]) -> Result<Vec<String>, String> {
 
 fn name_faults(object: &object::File<'_>) -> Vec<String> {
     let names = object.symbols().filter_map(|symbol| symbol.name().ok().map(str::to_owned));
-    names.filter(|name| is_forbidden(name)).map(|name| format!("`{name}` is referred to")).collect()
+    names.filter(|name| is_forbidden(name)).map(|name| format!("`{name}` is referenced")).collect()
 }
 
 /// Whether a symbol belongs to a heap, or to a crate that the core must not use.
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heaps_and_std_are_told_from_rooms_of_ours() {
+    fn heaps_and_std_are_distinguished_from_our_modules() {
         for name in ["__rust_alloc", "malloc", "_ZN5alloc7raw_vec12handle_error17h0123456789abcdefE"] {
             assert!(is_forbidden(name), "{name}");
         }

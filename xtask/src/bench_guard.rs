@@ -29,12 +29,12 @@ enum Purpose {
 
 /// Counts and compares with the golden file.
 pub(crate) fn compare(_root: &Path) -> Vec<Step> {
-    vec![Step::new("instructions of a pair", |root| guard(root, Purpose::Compare))]
+    vec![Step::new("instructions per pair", |root| guard(root, Purpose::Compare))]
 }
 
 /// Counts and rewrites the golden file.
 pub(crate) fn bless(_root: &Path) -> Vec<Step> {
-    vec![Step::new("instructions of a pair", |root| guard(root, Purpose::Bless))]
+    vec![Step::new("instructions per pair", |root| guard(root, Purpose::Bless))]
 }
 
 fn guard(root: &Path, purpose: Purpose) -> Outcome {
@@ -47,7 +47,7 @@ fn guard(root: &Path, purpose: Purpose) -> Outcome {
         let program = target_folder(root).join("release/examples/instructions");
         let golden = read_golden(root)?;
         let Some(way) = Way::find(&program)? else {
-            return Ok(Outcome::Skipped("no instruction counters, and no valgrind installed".into()));
+            return Ok(Outcome::Skipped("neither instruction counters nor valgrind are available".into()));
         };
         println!("counted by {}", way.name());
         match purpose {
@@ -65,7 +65,8 @@ fn compare_all(program: &Path, way: Way, golden: &Table) -> Result<Outcome, Stri
     let mut worse = Vec::new();
     for workload in workloads(program)? {
         let golden = golden.get(&workload).and_then(toml::Value::as_float);
-        let golden = golden.ok_or_else(|| format!("{GOLDEN} has no count for {workload}; bless it"))?;
+        let golden =
+            golden.ok_or_else(|| format!("{GOLDEN} has no count for {workload}; run with --bless"))?;
         let count = least(program, way, &workload, golden * (1.0 + TOLERANCE_PERCENT / 100.0))?;
         let verdict = verdict(count, golden);
         println!("{workload:<14}{count:>9.1}{golden:>9.1}  {}", verdict.unwrap_or_default());
@@ -80,7 +81,7 @@ fn compare_all(program: &Path, way: Way, golden: &Table) -> Result<Outcome, Stri
 }
 
 const WORSE: &str = "worse";
-const BETTER: &str = "better: bless it";
+const BETTER: &str = "fewer than recorded; run with --bless";
 
 /// Returns a remark on a count, if one is needed.
 fn verdict(count: f64, golden: f64) -> Option<&'static str> {
@@ -142,10 +143,10 @@ impl Way {
 
     /// Returns the instructions per pair.
     fn count(self, program: &Path, workload: &str) -> Result<f64, String> {
-        let missing = |what: &str| format!("{workload}: no {what} were told");
+        let missing = |what: &str| format!("{workload}: no {what} were reported");
         if self == Self::Counters {
-            let told = output(Command::new(program).arg(workload))?;
-            return number(&told, "instructions").ok_or_else(|| missing("instructions"));
+            let reported = output(Command::new(program).arg(workload))?;
+            return number(&reported, "instructions").ok_or_else(|| missing("instructions"));
         }
         let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let file = folder.path().join("profile");
@@ -153,9 +154,9 @@ impl Way {
         // Threads take turns, because a pool does not adapt without its worker's ticks.
         command.args(["-q", "--fair-sched=yes", "--tool=callgrind", "--toggle-collect=*measured_part*"]);
         command.arg(format!("--callgrind-out-file={}", file.display()));
-        let told = output(command.arg(program).args([workload, "--simulated"]))?;
+        let reported = output(command.arg(program).args([workload, "--simulated"]))?;
         let profile = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-        let pairs = number(&told, "pairs").ok_or_else(|| missing("pairs"))?;
+        let pairs = number(&reported, "pairs").ok_or_else(|| missing("pairs"))?;
         let instructions = number(&profile, "totals:").ok_or_else(|| missing("instructions"))?;
         Ok(instructions / pairs)
     }

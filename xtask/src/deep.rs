@@ -32,7 +32,7 @@ pub(crate) fn chosen(words: &[String]) -> Result<Vec<Step>, String> {
     let is_named = |step: &Step, word: &String| step.name().to_lowercase().contains(&word.to_lowercase());
     if let Some(word) = words.iter().find(|word| !steps.iter().any(|step| is_named(step, word))) {
         let names: Vec<_> = steps.iter().map(Step::name).collect();
-        return Err(format!("no step of `deep` has `{word}` in its name; there are: {}", names.join("; ")));
+        return Err(format!("no step of `deep` has `{word}` in its name; steps are: {}", names.join("; ")));
     }
     steps.retain(|step| words.is_empty() || words.iter().any(|word| is_named(step, word)));
     Ok(steps)
@@ -41,11 +41,11 @@ pub(crate) fn chosen(words: &[String]) -> Result<Vec<Step>, String> {
 /// Returns all steps.
 fn all() -> Vec<Step> {
     let mut steps = vec![
-        Step::new("Miri: rooms of the core", |root| miri(root, &["-p", "zonal", "--lib"])),
-        Step::new("Miri: threads that meet in the core", |root| {
+        Step::new("Miri: unit tests of the core", |root| miri(root, &["-p", "zonal", "--lib"])),
+        Step::new("Miri: concurrent tests of the core", |root| {
             miri(root, &["-p", "zonal", "--test=allocator", "--", "invalid_frees::races", "requests::bulk"])
         }),
-        Step::new("Miri: rooms of the host", |root| {
+        Step::new("Miri: unit tests of zonal-linux", |root| {
             miri(root, &[&["-p", "zonal-linux", "--lib", "--"][..], &HOST_ROOMS].concat())
         }),
     ];
@@ -69,14 +69,14 @@ fn all() -> Vec<Step> {
             )
         }));
     }
-    steps.push(Step::new("interleavings, twenty times as far", |root| {
+    steps.push(Step::new("interleavings, 20 times as many", |root| {
         let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
         further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
     }));
-    steps.push(Step::new("histories of small worlds, one move longer", |root| {
+    steps.push(Step::new("histories of small worlds, one operation longer", |root| {
         further(root, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
     }));
-    steps.push(Step::new("stress and random histories, a minute each", |root| {
+    steps.push(Step::new("stress and random histories, one minute each", |root| {
         let packages = ["-p", "zonal", "-p", "zonal-linux", "-p", "zonal-verify"];
         let tests = ["owner_table", "sequences", "signals", "interrupted_steps", "histories"];
         let tests = tests.map(|test| format!("--test={test}"));
@@ -86,7 +86,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new("pinned races of pagesets, three minutes each", |root| {
         further(root, &["-p", "zonal-linux"], &["--test=remote_drains"], ("ZONAL_STRESS_SECONDS", "180"))
     }));
-    steps.push(Step::new("sequences of an optimised program", |root| {
+    steps.push(Step::new("restartable restartable sequences of an optimised program", |root| {
         succeeds(&mut cargo(root, ["test", "--release", "-p", "zonal-linux", "--test=instructions"]))
     }));
     for target in ["operations", "machine_file", "captured_tree", "experiment_file"] {
@@ -173,9 +173,9 @@ fn sanitize(root: &Path, sanitizer: &str, arguments: &[&str]) -> Outcome {
 
 fn has_source_of_std(root: &Path) -> bool {
     let mut ask = Command::new("rustup");
-    let told = ask.current_dir(root).args(["run", "nightly", "rustc", "--print", "sysroot"]).output();
+    let sysroot = ask.current_dir(root).args(["run", "nightly", "rustc", "--print", "sysroot"]).output();
     let sysroot =
-        told.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default();
+        sysroot.map(|sysroot| String::from_utf8_lossy(&sysroot.stdout).trim().to_owned()).unwrap_or_default();
     !sysroot.is_empty() && Path::new(&sysroot).join("lib/rustlib/src/rust/library/std").is_dir()
 }
 
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_of_every_toolchain_tell_what_they_skip() {
+    fn tests_of_every_toolchain_report_what_they_skip() {
         let root = Path::new("/workspace");
         for command in [cargo(root, ["test"]), of_toolchain(root, "nightly", &["miri", "test"])] {
             let mut variables = command.get_envs();

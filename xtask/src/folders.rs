@@ -14,7 +14,8 @@ mod tests;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use modules::{ModulePath, Modules};
+pub(crate) use modules::is_for_tests;
+use modules::{ModulePath, Modules, Reference};
 
 /// A crate and the order of its modules.
 struct Layers {
@@ -33,7 +34,7 @@ struct Circle {
     why: &'static str,
 }
 
-const LAYERS: [Layers; 2] = [
+const LAYERS: [Layers; 4] = [
     Layers {
         name: "zonal",
         order: &[
@@ -84,6 +85,30 @@ const LAYERS: [Layers; 2] = [
         order: &["error", "topology", "memory", "threads", "sequences", "pool"],
         circles: &[],
     },
+    Layers {
+        name: "zonal-lab",
+        order: &[
+            "bounds",
+            "sim",
+            "checks",
+            "hands",
+            "outcome",
+            "causes",
+            "page_cache",
+            "workload",
+            "experiment",
+            "report",
+        ],
+        circles: &[Circle { files: &["report/mod.rs", "report/page.rs"], why: "a report and its page" }],
+    },
+    Layers {
+        name: "zonal-verify",
+        order: &["choices", "guest", "history", "stress", "soak", "targets"],
+        circles: &[Circle {
+            files: &["history/platform.rs", "history/reclaimer.rs"],
+            why: "a platform and its reclaimer, which calls the allocator over that platform",
+        }],
+    },
 ];
 
 /// Returns every dependency that is not allowed. Prints the cycles that are allowed.
@@ -91,9 +116,32 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
     LAYERS.iter().flat_map(|layers| layers.violations(root)).collect()
 }
 
+/// Returns each module at the root of a crate and those that it uses, in the order of [`LAYERS`].
+///
+/// # Errors
+/// Returns an error if the crate has no order, or a source cannot be read.
+pub(crate) fn imports(root: &Path, name: &str) -> Result<Vec<(String, BTreeSet<String>)>, String> {
+    let layers = LAYERS.iter().find(|layers| layers.name == name);
+    let layers = layers.ok_or_else(|| format!("{name} has no order in xtask/src/folders.rs"))?;
+    let modules = modules::read(root, &layers.source().join("lib.rs"))?;
+    let mut found: Vec<(String, BTreeSet<String>)> =
+        layers.order.iter().map(|module| ((*module).to_owned(), BTreeSet::new())).collect();
+    layers.uses(&modules, |from, to, _| {
+        if let Some((_, used)) = found.iter_mut().find(|(module, _)| module == from) {
+            used.insert(to.to_owned());
+        }
+    });
+    Ok(found)
+}
+
 impl Layers {
+    /// Returns the folder of the sources, below the root of the workspace.
+    fn source(&self) -> PathBuf {
+        Path::new("crates").join(self.name).join("src")
+    }
+
     fn violations(&self, root: &Path) -> Vec<String> {
-        let source = Path::new("crates").join(self.name).join("src");
+        let source = self.source();
         let modules = match modules::read(root, &source.join("lib.rs")) {
             Ok(modules) => modules,
             Err(problem) => return vec![problem],
@@ -121,10 +169,8 @@ impl Layers {
         unknown.chain(gone).collect()
     }
 
-    /// Returns the paths from a module to a later one.
-    fn upward(&self, modules: &Modules) -> Vec<String> {
-        let place = |module: &str| self.order.iter().position(|known| *known == module);
-        let mut found = Vec::new();
+    /// Calls `sink` for each path from a module to another one: the two modules, and the path.
+    fn uses<'m>(&self, modules: &'m Modules, mut sink: impl FnMut(&'m str, &str, &'m Reference)) {
         for (at, module) in modules {
             let Some(from) = at.first() else { continue }; // the root may re-export from all modules
             for reference in &module.references {
@@ -134,15 +180,26 @@ impl Layers {
                     continue;
                 }
                 let target = resolve::absolute(modules, at, &reference.path);
-                let Some(to) = target.and_then(|target| resolve::top(modules, &target)) else { continue };
-                if let (Some(own), Some(used)) = (place(from), place(&to))
-                    && used > own
-                {
-                    let (file, line) = (reference.file.display(), reference.line);
-                    found.push(format!("{file}:{line}: `{from}` must not use `{to}`, which comes after it in xtask/src/folders.rs"));
+                let to = target.and_then(|target| resolve::top(modules, &target));
+                if let Some(to) = to.filter(|to| to != from && self.order.contains(&to.as_str())) {
+                    sink(from, &to, reference);
                 }
             }
         }
+    }
+
+    /// Returns the paths from a module to a later one.
+    fn upward(&self, modules: &Modules) -> Vec<String> {
+        let place = |module: &str| self.order.iter().position(|known| *known == module);
+        let mut found = Vec::new();
+        self.uses(modules, |from, to, reference| {
+            if place(from).is_some_and(|own| place(to) > Some(own)) {
+                let (file, line) = (reference.file.display(), reference.line);
+                found.push(format!(
+                    "{file}:{line}: `{from}` must not use `{to}`, which comes after it in xtask/src/folders.rs"
+                ));
+            }
+        });
         found
     }
 

@@ -52,12 +52,14 @@ fn compare(listed: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) 
     for (file, places) in counted {
         match listed.get(file) {
             Some(listed) if listed == places => {}
-            Some(listed) => wrong.push(format!("{INVENTORY}: {file} has {places} places, not {listed}")),
-            None => wrong.push(format!("{INVENTORY}: {file} is missing, with {places} places")),
+            Some(listed) => {
+                wrong.push(format!("{INVENTORY}: {file} has {places} unsafe blocks, not {listed}"));
+            }
+            None => wrong.push(format!("{INVENTORY}: {file} is missing; it has {places} unsafe blocks")),
         }
     }
     let gone = listed.keys().filter(|file| !counted.contains_key(*file));
-    wrong.extend(gone.map(|file| format!("{INVENTORY}: {file} has no unsafe code any more")));
+    wrong.extend(gone.map(|file| format!("{INVENTORY}: {file} no longer has unsafe code")));
     wrong
 }
 

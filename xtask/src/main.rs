@@ -6,7 +6,7 @@
 //! runs pools on emulated machines with several nodes, `planted.rs` checks that faults in the core are
 //! detected, `skips.rs` lists what tests left out, `deep.rs` has the long checks, including `mutants.rs`,
 //! `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, `release.rs` for a release;
-//! `style.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources.
+//! `style.rs`, `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources, `layers.rs` draws them.
 
 mod aarch64;
 mod arrows;
@@ -15,10 +15,12 @@ mod bench_guard;
 mod deep;
 mod folders;
 mod inventory;
+mod layers;
 mod mutants;
 mod numa;
 mod plan;
 mod planted;
+mod prose;
 mod quick;
 mod release;
 mod skips;
@@ -37,24 +39,25 @@ const NUMA: &str = "numa";
 /// Name, description, and the steps of a command.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
-const COMMANDS: [Command; 7] = [
-    (
-        "quick",
-        "format, the house rules, lints and unit tests of packages that changed; under a minute",
-        quick::steps,
-    ),
+const COMMANDS: [Command; 8] = [
+    ("quick", "format, house rules, lints and unit tests of changed packages; under a minute", quick::steps),
     (
         "test",
         "every check: format, lints, style, tests, documentation, the bare core, examples, planted faults",
         plan::all,
     ),
-    ("style", "only the house rules that no compiler checks", plan::style),
-    ("bare", "only the proof that the core builds and runs without std and without a heap", plan::bare),
-    ("bench-guard", "instructions of a pair against the golden file; takes minutes", bench_guard::compare),
-    ("bench-guard --bless", "instructions of a pair into the golden file", bench_guard::bless),
+    ("style", "only the house rules", plan::style),
+    ("layers", "draws docs/layers.svg, the picture of the layers, from the imports", layers::write),
+    ("bare", "only the check that the core builds and runs without std and without a heap", plan::bare),
+    (
+        "bench-guard",
+        "compares instructions per pair with the golden file; takes minutes",
+        bench_guard::compare,
+    ),
+    ("bench-guard --bless", "writes instructions per pair to the golden file", bench_guard::bless),
     (
         "release --dry-run",
-        "what must hold before a release: versions, changelog, interface, packages",
+        "checks before a release: versions, changelog, public interface, packages",
         release::steps,
     ),
 ];
@@ -93,7 +96,9 @@ fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> 
     let wanted = arguments.join(" ");
     let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
         let known = COMMANDS.map(|(name, ..)| name).join(", ");
-        return Err(format!("no command `{wanted}`; there are: {known}, {PLANTED}, {SOAK}, {DEEP}, {NUMA}"));
+        return Err(format!(
+            "there is no command `{wanted}`; commands are: {known}, {PLANTED}, {SOAK}, {DEEP}, {NUMA}"
+        ));
     };
     Ok(steps(root))
 }
@@ -103,14 +108,14 @@ fn usage() -> String {
     for (name, does, _) in COMMANDS {
         text.push_str(&format!("  {name:<21}{does}\n"));
     }
-    let does = "only the proof that stress notices faults planted in the core: all, or those named";
+    let does = "only the check that the stress test detects faults planted in the core: all, or those named";
     text.push_str(&format!("  {:<21}{does}\n", format!("{PLANTED} [NAME...]")));
-    let does = "what takes hours: Miri, sanitizers, fuzzing, mutants and more; or steps with these words";
+    let does = "long checks: Miri, sanitizers, fuzzing, mutants and more; takes hours; or only steps with these words";
     text.push_str(&format!("  {:<21}{does}\n", format!("{DEEP} [WORD...]")));
     let does =
         "pools in virtual machines with several nodes; --kernel 6.1|6.12, --short, or --fetch the kernels";
     text.push_str(&format!("  {:<21}{does}\n", format!("{NUMA} [OPTION...]")));
-    let does = "everything at once on pools and simulated machines, for N minutes";
+    let does = "all kinds of load at once on pools and simulated machines, for N minutes";
     text.push_str(&format!("  {:<21}{does}\n", format!("{SOAK} --minutes N")));
     text
 }

@@ -279,12 +279,12 @@ fn judge(counted: Result<Mutants, String>, is_enough: impl Fn(usize, usize) -> b
     };
     let caught = caught.len();
     missed.iter().for_each(|mutant| println!("missed: {mutant}"));
-    not_built.iter().for_each(|mutant| println!("not tested, its build ran out of time: {mutant}"));
-    out_of_time.iter().for_each(|mutant| println!("caught, because its tests ran out of time: {mutant}"));
+    not_built.iter().for_each(|mutant| println!("not tested because its build timed out: {mutant}"));
+    out_of_time.iter().for_each(|mutant| println!("caught because its tests timed out: {mutant}"));
     let judged = caught + missed.len();
     println!("{} of {judged} mutants missed", missed.len());
     if judged == 0 || judged * 2 < wanted {
-        return Outcome::Failed(format!("only {judged} of {wanted} mutants were judged"));
+        return Outcome::Failed(format!("only {judged} of {wanted} mutants were tested"));
     }
     // Untested mutants may be missed.
     if is_enough(missed.len() + not_built.len(), caught) {
@@ -329,7 +329,7 @@ impl Mutants {
         run.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_PROFILE_DEV_OPT_LEVEL", level);
         match run.status().map(|status| status.code()) {
             Ok(Some(0 | MUTANTS_MISSED | MUTANTS_OUT_OF_TIME)) => {}
-            ended => return Err(format!("cargo mutants did not come to its end: {ended:?}")),
+            ended => return Err(format!("cargo mutants did not finish: {ended:?}")),
         }
         let lines = |list: &str| -> Result<Vec<String>, String> {
             let list = output.join("mutants.out").join(list);
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(counted(9, 0, 51), Outcome::Passed);
         assert_eq!(counted(0, 0, 30), Outcome::Passed);
         for judged in [0, 29] {
-            let why = format!("only {judged} of 60 mutants were judged");
+            let why = format!("only {judged} of 60 mutants were tested");
             assert_eq!(counted(0, 0, judged), Outcome::Failed(why));
         }
         assert!(matches!(counted(10, 0, 50), Outcome::Failed(why) if why.contains("10 mutants")));

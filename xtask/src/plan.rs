@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
-use crate::{aarch64, arrows, bare, folders, inventory, numa, planted, style};
+use crate::{aarch64, arrows, bare, folders, inventory, layers, numa, planted, prose, style};
 
 /// Returns all everyday steps.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -29,15 +29,20 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("house rules", |root| report(style::violations(root))),
         Step::new("arrows between crates", |root| report(arrows::violations(root))),
         Step::new("arrows between folders", |root| report(folders::violations(root))),
+        Step::new("picture of the layers", |root| report(layers::violations(root))),
         Step::new("inventory of unsafe code", |root| report(inventory::violations(root))),
+        Step::new("words and summaries", |root| report(prose::violations(root))),
+        prose::subjects(),
     ]
 }
 
 /// Returns the steps for a few of the faults that `planted` plants in the core: a counter that folds with the
 /// wrong sign, a pageset that loses a frame with each drain, a zonelist cache that is never cleared.
+///
+/// That the unchanged core passes is a test of `zonal-verify`.
 fn planted(root: &Path) -> Vec<Step> {
     let few = ["counter-step-adds", "drain-loses-a-frame", "marks-stay"].map(str::to_owned);
-    planted::steps(root, &few)
+    planted::planted(root, &few)
         .unwrap_or_else(|problem| vec![Step::new("planted faults", |_| Outcome::Failed(problem))])
 }
 
@@ -74,9 +79,8 @@ pub(crate) fn documentation(root: &Path) -> Outcome {
 
 /// Returns one step for each example: a file in an `examples` folder, or a folder there with a `main.rs`.
 ///
-/// Each is run with `--short`, which makes an example do the same work on less data. They are built together,
-/// in the same way as the tests, because `cargo run -p` would select other features of dependencies and
-/// rebuild those.
+/// Each is run with `--short`, which makes an example do the same work on less data. They are built as part of the
+/// tests: every other selection of packages has other features of dependencies and rebuilds the workspace.
 fn examples(root: &Path) -> Vec<Step> {
     let mut found = Vec::new();
     for file in style::sources(root) {
@@ -88,7 +92,7 @@ fn examples(root: &Path) -> Vec<Step> {
         };
         let example = example.trim_end_matches(".rs").to_owned();
         found.push(Step::new(format!("example {package}/{example}"), move |root| {
-            match succeeds(&mut cargo(root, ["build", "-q", "--workspace", "--examples"])) {
+            match succeeds(&mut cargo(root, ["test", "-q", "--workspace", "--no-run"])) {
                 Outcome::Passed => {
                     let program = target_folder(root).join("debug/examples").join(&example);
                     succeeds(Command::new(program).arg("--short").current_dir(root))
@@ -107,7 +111,7 @@ fn both(first: impl FnOnce() -> Outcome, second: impl FnOnce() -> Outcome) -> Ou
     }
 }
 
-fn report(violations: Vec<String>) -> Outcome {
+pub(crate) fn report(violations: Vec<String>) -> Outcome {
     for violation in &violations {
         println!("{violation}");
     }

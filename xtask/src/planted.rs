@@ -46,7 +46,7 @@ impl Mutant {
         let table: toml::Table = text.parse().map_err(|error| format!("mutant {name}: {error}"))?;
         let field = |field: &str| {
             let value = table.get(field).and_then(toml::Value::as_str).map(str::to_owned);
-            value.ok_or_else(|| format!("mutant {name}: `{field}` is missing or no text"))
+            value.ok_or_else(|| format!("mutant {name}: `{field}` is missing or not a string"))
         };
         Ok(Self {
             what: field("what")?,
@@ -64,7 +64,7 @@ impl Mutant {
             1 if self.find != self.replace => Ok(source.replacen(&self.find, &self.replace, 1)),
             1 => Err(format!("mutant {}: changes nothing", self.name)),
             found => Err(format!(
-                "mutant {}: what it looks for is {found} times in {}, must be once",
+                "mutant {}: its text occurs {found} times in {}; it must occur once",
                 self.name,
                 self.file.display()
             )),
@@ -77,15 +77,24 @@ impl Mutant {
 /// # Errors
 /// Returns an error for an unknown name, and for files that cannot be read.
 pub(crate) fn steps(root: &Path, names: &[String]) -> Result<Vec<Step>, String> {
+    let unbroken = Step::new("no planted fault", unbroken);
+    Ok(std::iter::once(unbroken).chain(planted(root, names)?).collect())
+}
+
+/// Returns a run for each mutant, or for the named ones.
+///
+/// # Errors
+/// As in [`steps`].
+pub(crate) fn planted(root: &Path, names: &[String]) -> Result<Vec<Step>, String> {
     let mutants = mutants(root)?;
     let known = || mutants.iter().map(|mutant| &*mutant.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
-        return Err(format!("no mutant is called `{name}`; there are: {}", known()));
+        return Err(format!("there is no mutant `{name}`; mutants are: {}", known()));
     }
     let wanted = mutants.into_iter().filter(|mutant| names.is_empty() || names.contains(&mutant.name));
     let planted = wanted
         .map(|mutant| Step::new(format!("planted fault {}", mutant.name), move |root| judge(root, &mutant)));
-    Ok(std::iter::once(Step::new("no planted fault", unbroken)).chain(planted).collect())
+    Ok(planted.collect())
 }
 
 fn mutants(root: &Path) -> Result<Vec<Mutant>, String> {
@@ -107,7 +116,7 @@ fn unbroken(root: &Path) -> Outcome {
 }
 
 fn judge(root: &Path, mutant: &Mutant) -> Outcome {
-    println!("{}\nto be noticed by: {}", mutant.what, mutant.noticed_by);
+    println!("{}\nexpected to be detected by: {}", mutant.what, mutant.noticed_by);
     match copy(root, Some(mutant)).and_then(|copy| stress(root, &copy)) {
         Ok(Ended::Caught(line)) => {
             println!("caught: {line}");
@@ -142,7 +151,7 @@ fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
     while run.try_wait().map_err(|error| error.to_string())?.is_none() {
         if begin.elapsed() > PATIENCE {
             run.kill().map_err(|error| error.to_string())?;
-            return Ok(Ended::Broken(format!("stress was not over after {} s", PATIENCE.as_secs())));
+            return Ok(Ended::Broken(format!("stress did not end within {} s", PATIENCE.as_secs())));
         }
         sleep(Duration::from_millis(20));
     }

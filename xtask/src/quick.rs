@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_tell_their_packages() {
+    fn files_are_mapped_to_packages() {
         let status = " M crates/zonal/src/lib.rs\n?? crates/zonal-cli/tests/new.rs\nA  xtask/src/quick.rs\n M README.md\n\
                       ?? \"crates/zonal/src/a b.rs\"\n?? crates/stray.txt\n";
         let expected = ["xtask", "zonal", "zonal-cli"].map(str::to_owned);

@@ -58,7 +58,7 @@ fn versions_of(manifest: &Table) -> Result<(), String> {
         };
         if named != version {
             return Err(format!(
-                "Cargo.toml: `{name}` is wanted in version {named}; the workspace has {version}"
+                "Cargo.toml: `{name}` is required in version {named}; the workspace has {version}"
             ));
         }
     }
@@ -76,7 +76,7 @@ fn has_section(changelog: &str, version: &str) -> Result<(), String> {
     let mut lines = changelog.lines();
     if !lines.any(|line| line.starts_with(&heading)) {
         return Err(format!(
-            "CHANGELOG.md has no section `{heading} - YYYY-MM-DD`: move what is unreleased there"
+            "CHANGELOG.md has no section `{heading} - YYYY-MM-DD`: move the unreleased entries there"
         ));
     }
     let has_entry = lines.take_while(|line| !line.starts_with("## ")).any(|line| line.starts_with("- "));
@@ -115,12 +115,12 @@ mod tests {
         };
         assert_eq!(versions_of(&manifest("0.2.0")), Ok(()));
         let why = versions_of(&manifest("0.1.0")).unwrap_err();
-        assert_eq!(why, "Cargo.toml: `b` is wanted in version 0.1.0; the workspace has 0.2.0");
+        assert_eq!(why, "Cargo.toml: `b` is required in version 0.1.0; the workspace has 0.2.0");
         assert!(versions_of(&Table::new()).unwrap_err().contains("workspace.package.version"));
     }
 
     #[test]
-    fn the_changelog_tells_of_the_version() {
+    fn the_changelog_has_the_version() {
         let changelog =
             "# Changelog\n\n## [Unreleased]\n\n- new\n\n## [0.1.0] - 2026-01-01\n\n- all\n\n## [0.0.1]\n";
         assert_eq!(has_section(changelog, "0.1.0"), Ok(()));

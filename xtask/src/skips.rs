@@ -44,12 +44,12 @@ pub(crate) fn take(root: &Path) -> Result<BTreeSet<Skip>, String> {
 }
 
 fn take_from(file: &Path) -> Result<BTreeSet<Skip>, String> {
-    let told = |error| format!("what tests left out is not known: {}: {error}", file.display());
+    let unknown = |error| format!("cannot read the list of skipped tests: {}: {error}", file.display());
     match std::fs::read_to_string(file) {
-        Ok(text) => std::fs::remove_file(file).map(|()| parse(&text)).map_err(told),
+        Ok(text) => std::fs::remove_file(file).map(|()| parse(&text)).map_err(unknown),
         // The file exists only if something was left out.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
-        Err(error) => Err(told(error)),
+        Err(error) => Err(unknown(error)),
     }
 }
 
@@ -116,6 +116,6 @@ mod tests {
         let why = take_from(&file).unwrap_err();
         assert!(why.contains("skips") && file.exists(), "{why}");
         let why = take_from(folder.path()).unwrap_err();
-        assert!(why.contains("what tests left out is not known"), "{why}");
+        assert!(why.contains("cannot read the list of skipped tests"), "{why}");
     }
 }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_tells_of_steps_that_were_skipped() {
+    fn the_last_line_counts_skipped_steps() {
         let skipped = || Outcome::Skipped("no tool".into());
         assert_eq!(last_line(&[Outcome::Passed]), "1 passed, 0 failed");
         assert_eq!(last_line(&[Outcome::Passed, skipped()]), "1 passed, 0 failed, 1 step skipped");

@@ -48,28 +48,28 @@ fn frames_of(first: Pfn, order: Order) -> impl Iterator<Item = Pfn> {
 impl PageSource for Watched<'_> {
     type Page = Pfn;
 
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         self.accounting.request();
-        let first = self.source.take(order)?;
+        let first = self.source.alloc(order)?;
         let mut out = self.accounting.out.lock().unwrap();
         for frame in frames_of(first, order) {
             assert_eq!(
                 out.insert(frame, first),
                 None,
-                "frame {frame} of a block of {order} was handed out twice"
+                "frame {frame} of a block of {order} was allocated twice"
             );
         }
         Some(first)
     }
 
-    fn give(&mut self, first: Pfn, order: Order) {
+    fn free(&mut self, first: Pfn, order: Order) {
         self.accounting.request();
         let mut out = self.accounting.out.lock().unwrap();
         for frame in frames_of(first, order) {
             assert_eq!(out.remove(&frame), Some(first));
         }
         drop(out);
-        self.source.give(first, order);
+        self.source.free(first, order);
     }
 }
 
@@ -106,20 +106,20 @@ fn survives(entry: &Entry) {
 }
 
 #[test]
-fn ours_and_the_floors_survive_every_workload() {
+fn zonal_and_the_floors_pass_checks_on_every_workload() {
     survives(&zonal());
     survives(&zonal_locked());
     floors().iter().for_each(survives);
 }
 
 #[test]
-fn peers_survive_every_workload() {
+fn peers_pass_checks_on_every_workload() {
     peers().iter().for_each(survives);
 }
 
 #[test]
-#[should_panic(expected = "was handed out twice")]
-fn the_watch_finds_a_frame_handed_out_twice() {
+#[should_panic(expected = "was allocated twice")]
+fn the_checks_detect_a_frame_allocated_twice() {
     watch(&*harness().make(FRAMES).unwrap(), Workload::Batch, 1);
 }
 

@@ -105,15 +105,15 @@ impl Entry {
     pub fn run_once(&self, plan: &Plan) -> Result<Once, Reason> {
         let ready = self.make_for(plan.workload, plan.pages)?;
         let sample = ready.measure(plan, &Counting::detect(), &AtomicBool::new(false));
-        let sample = sample.map_err(|error| format!("no thread: {error}"))?;
-        let sample = sample.ok_or("it did not do a single pair")?;
+        let sample = sample.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let sample = sample.ok_or("it did not complete a single pair")?;
         Ok(Once { pairs: sample.pairs, instructions: sample.instructions })
     }
 
     /// Creates the contender for `workload`.
     pub(crate) fn make_for(&self, workload: Workload, frames: PageCount) -> Result<Box<dyn Ready>, Reason> {
         if self.lacks_orders && workload == Workload::Orders {
-            return Err("single frames only".into());
+            return Err("it allocates single frames only".into());
         }
         self.make(frames)
     }

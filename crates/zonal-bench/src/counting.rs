@@ -21,7 +21,7 @@ impl Counting {
     /// Checks whether instructions can be counted.
     #[must_use]
     pub fn detect() -> Self {
-        let why = |error| format!("the kernel offers no counter of instructions here ({error})");
+        let why = |error| format!("the kernel provides no instruction counter on this machine ({error})");
         Self { missing: counter().err().map(why) }
     }
 
@@ -77,13 +77,13 @@ impl<S: PageSource<Page = Pfn>> PageSource for Metered<'_, S> {
     type Page = Pfn;
 
     #[inline(always)]
-    fn take(&mut self, order: Order) -> Option<Pfn> {
-        self.source.take(order)
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
+        self.source.alloc(order)
     }
 
     #[inline(always)]
-    fn give(&mut self, page: Pfn, order: Order) {
-        self.source.give(page, order);
+    fn free(&mut self, page: Pfn, order: Order) {
+        self.source.free(page, order);
     }
 
     fn measuring_begins(&mut self) {
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_needs_every_lane() {
+    fn instructions_are_missing_if_one_lane_is_not_counted() {
         let instructions = Instructions::default();
         instructions.add(40);
         assert_eq!(instructions.total(NonZeroUsize::new(2).unwrap()), None);
@@ -127,7 +127,7 @@ mod tests {
             let into = Instructions::default();
             let mut metered = Metered::new(crate::harness::Cell::default(), &counting, &into);
             metered.measuring_begins();
-            (0..work).for_each(|at| metered.give(Pfn::new(at), Order::PAGE));
+            (0..work).for_each(|at| metered.free(Pfn::new(at), Order::PAGE));
             metered.measuring_ends();
             into.total(NonZeroUsize::MIN).unwrap()
         };

@@ -16,14 +16,14 @@ impl PageSource for Cell {
     type Page = Pfn;
 
     #[inline]
-    fn take(&mut self, _order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, _order: Order) -> Option<Pfn> {
         // SAFETY: a reference is valid. Volatile, or the compiler would optimise the whole loop away.
         Some(Pfn::new(unsafe { (&raw const self.0).read_volatile() }))
     }
 
     #[inline]
-    fn give(&mut self, page: Pfn, _order: Order) {
-        // SAFETY: a reference is valid. Volatile as in `take`.
+    fn free(&mut self, page: Pfn, _order: Order) {
+        // SAFETY: a reference is valid. Volatile as in `alloc`.
         unsafe { (&raw mut self.0).write_volatile(page.get()) };
     }
 }

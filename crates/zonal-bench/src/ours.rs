@@ -33,13 +33,13 @@ impl PageSource for Source<'_> {
     type Page = Pfn;
 
     #[inline(always)]
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         self.0.alloc(&PoolRequest::new(order)).ok().map(|block| block.first)
     }
 
     #[inline(always)]
-    fn give(&mut self, page: Pfn, order: Order) {
-        self.0.free(page, order).expect("an allocator takes back what it gave out");
+    fn free(&mut self, page: Pfn, order: Order) {
+        self.0.free(page, order).expect("the block was allocated");
     }
 }
 
@@ -52,7 +52,7 @@ impl Contender for Simulated {
     fn source(&self) -> Source<'_> {
         // SAFETY: the creator of the entry promised one thread in a simulator, where threads do not interrupt
         // each other's sequences; it was checked that the areas are not registered.
-        unsafe { area::stand_in(self.1) };
+        unsafe { area::set_simulated_cpu(self.1) };
         Source::new(&self.0)
     }
 }
@@ -65,7 +65,7 @@ impl Contender for Simulated {
 #[must_use]
 pub unsafe fn zonal_in_simulator() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |frames| {
-        let offset = area::unattended()?;
+        let offset = area::unregistered_offset()?;
         // The pool would do this registration if it knew of the areas.
         membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).map_err(|error| error.to_string())?;
         let builder = Pool::builder().size(bytes(frames));

@@ -90,15 +90,15 @@ impl PageSource for PoolSource<'_> {
     type Page = Pfn;
 
     #[inline]
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         self.pool.alloc_raw(&PoolRequest::new(order).policy(self.policy)).ok().map(|block| block.first)
     }
 
     #[inline]
-    fn give(&mut self, page: Pfn, order: Order) {
-        // SAFETY: raw blocks of `take` are freed once and belong to no `Frames`.
+    fn free(&mut self, page: Pfn, order: Order) {
+        // SAFETY: raw blocks of `alloc` are freed once and belong to no `Frames`.
         let given = unsafe { self.pool.free_raw(page, order) };
-        given.expect("a pool takes back what it gave out");
+        given.expect("the block was allocated");
     }
 
     #[inline]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_still_out_is_found() {
+    fn an_allocated_frame_at_the_end_is_detected() {
         let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
         let kept = pool.alloc(&PoolRequest::page()).unwrap();
         let report = report(&pool, Workload::Pair);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_an_emulated_machine_stand_on_different_nodes() {
+    fn lanes_of_an_emulated_machine_run_on_different_nodes() {
         let pool = Pool::builder().size(POOL_BYTES).topology(Topology::fake(2).unwrap()).build().unwrap();
         let report = report(&pool, Workload::Pair);
         assert_eq!(report.placement, Placement::Emulated);

@@ -95,7 +95,7 @@ impl Report {
             let floor = floor::NAMES[without..].iter().find_map(|name| of(name));
             let figures = |figure: fn(&Sample) -> f64| Spread::of(rounds.iter().flatten().map(figure));
             let (Some(cpu_ns), Some(wall_ns)) = (figures(|s| s.cpu_ns), figures(|s| s.wall_ns)) else {
-                let (contender, reason) = (entry.name().into(), "it did not finish a single pair".into());
+                let (contender, reason) = (entry.name().into(), "it did not complete a single pair".into());
                 self.skipped.push(Skipped { workload, contender, reason });
                 continue;
             };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_taken_round_by_round() {
+    fn ratios_compare_samples_of_the_same_round() {
         // The machine is ten times slower in the second round, and fails in the third.
         let slow = [sample(20.0), sample(200.0), sample(60.0)];
         let fast = [sample(10.0), sample(100.0), sample(9000.0)];
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_floor_stands_in_and_no_floor_is_no_ratio() {
+    fn ratios_use_the_other_floor_if_one_is_missing() {
         let with = report(&[("zonal", &[sample(30.0)]), ("floor-spin", &[sample(10.0)])]);
         assert_eq!(with.rows[0].ratio_to_floor, Some(3.0));
         let without = report(&[("zonal", &[sample(30.0)]), ("other", &[sample(10.0)])]);
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_round_without_a_pair_is_left_out_and_keeps_its_place() {
+    fn a_round_without_pairs_is_skipped_without_shifting_others() {
         let report = report(&[("zonal", &[sample(10.0), sample(50.0)]), ("other", &[None, sample(100.0)])]);
         assert_eq!((report.rows[1].ratio_to_zonal, report.rows[1].rounds), (Some(2.0), 1));
     }
 
     #[test]
-    fn whoever_did_nothing_is_left_out_with_a_reason() {
+    fn contenders_without_pairs_are_skipped_with_a_reason() {
         let report = report(&[("zonal", &[sample(10.0)]), ("other", &[None])]);
         assert_eq!((report.rows.len(), &*report.skipped[0].contender), (1, "other"));
     }

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_one_in_the_middle() {
+    fn median_of_odd_and_even_counts() {
         assert_eq!(Spread::of([3.0, 1.0, 900.0]), Some(Spread { median: 3.0, min: 1.0, max: 900.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 9.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
         assert_eq!(Spread::of([7.0]), Some(Spread { median: 7.0, min: 7.0, max: 7.0 }));

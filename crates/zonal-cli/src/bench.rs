@@ -21,7 +21,8 @@ use zonal_linux::PoolError;
 use zonal_machine::output::{self, Kind};
 
 use crate::interrupt;
-use crate::outcome::{Failure, print, tell};
+use crate::layout::{self, Width};
+use crate::outcome::{Failure, print, print_message};
 use crate::progress;
 use crate::run::refused;
 use crate::values::{self, ForceArg, Size};
@@ -50,7 +51,7 @@ enum Other {
 /// Arguments of the measurement of pairs.
 #[derive(Args, Clone, Debug)]
 struct PairArgs {
-    /// The work of each thread; see below [default: all]
+    /// What each thread does; see below [default: all]
     #[arg(value_name = "WORKLOAD", value_parser = workload)]
     workloads: Vec<Workload>,
 
@@ -88,7 +89,7 @@ struct PairArgs {
     #[arg(long)]
     json: bool,
 
-    /// Draw the result as a bar chart to a file
+    /// Write the result as a bar chart (SVG) to a file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -108,27 +109,27 @@ struct PeerArgs {
 const NO_PEER: &str = "none";
 
 fn examples() -> String {
-    let mut text = String::from("Workloads, for each thread:\n");
-    for workload in workloads() {
-        text.push_str(&format!("  {:<14}{}\n", workload.name(), workload.summary()));
-    }
     let peers = zonal_bench::peers();
     let peers = peers.iter().map(Entry::name).collect::<Vec<_>>().join(", ");
-    text.push_str(&format!("\nPeers: {peers}{}\n", missing_peers()));
-    text.push_str(
-        "\nTimes are CPU time of a pair: one allocation and one free. Every round runs every allocator once,\n\
-         each round beginning with another one. Threads are not pinned. `floor-rseq` and `floor-spin` are what\n\
-         this machine charges for a bare array of frame numbers for each CPU; `model` is the former with small\n\
-         arrays that are refilled in bulk; `harness` is what measuring itself costs.\n\n\
-         Examples:\n  \
-         zonal bench                                 all workloads and peers on one thread, a minute or two\n  \
-         zonal bench pair batch --threads 1,2        two workloads on one and on two threads\n  \
-         zonal bench random --peer frame-alloc --json\n  \
-         zonal bench --svg bench.svg                 a chart beside the table\n  \
-         zonal bench figures                         what is no time of a pair: fragmentation, start-up, ...\n\n\
-         Ctrl-C ends the bench and prints what was finished; a second one ends at once.",
-    );
-    text
+    let about = "Times are CPU time per pair: one allocation and one free. Every round runs every allocator once, and \
+                 starts with a different one. Threads are not pinned. `floor-rseq` and `floor-spin` are the cost of \
+                 a bare per-CPU array of frame numbers on this machine; `model` is the former with small arrays \
+                 that are refilled in bulk; `harness` is the cost of the measurement itself.";
+    let examples = [
+        ("zonal bench", "all workloads and peers on one thread; takes minutes"),
+        ("zonal bench pair batch --threads 1,2", "two workloads on one and on two threads"),
+        ("zonal bench random --peer frame-alloc --json", ""),
+        ("zonal bench --svg bench.svg", "also writes a chart"),
+        ("zonal bench figures", "other figures: fragmentation, start-up, ..."),
+    ];
+    let end = "Ctrl-C ends the bench and prints the finished measurements; a second one ends at once.";
+    format!(
+        "Workloads, for each thread:\n{}\nPeers: {peers}{}\n\n{}\nExamples:\n{}\n{end}",
+        layout::entries(workloads().map(|workload| (workload.name(), workload.summary()))),
+        missing_peers(),
+        Width::of_output().paragraph("", "", about),
+        layout::entries(examples)
+    )
 }
 
 /// Returns the end of a list of peers: those that only other builds have.
@@ -150,7 +151,7 @@ fn workload(name: &str) -> Result<Workload, String> {
     workloads().find(|workload| workload.name() == name).ok_or_else(|| {
         let names = workloads().map(Workload::name).collect::<Vec<_>>().join(", ");
         format!(
-            "there is no such workload to bench; workloads are {names}; `zonal bench figures` has the rest"
+            "`{name}` is not a workload of bench; workloads are {names}; `zonal bench figures` measures the rest"
         )
     })
 }
@@ -161,15 +162,15 @@ fn peer(name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     if zonal_bench::C_PEERS.contains(&name) {
-        return Err(format!("this build is without it; build {HOW_TO_HAVE_C_PEERS}"));
+        return Err(format!("`{name}` is not in this build; build {HOW_TO_HAVE_C_PEERS}"));
     }
     let names = built.iter().map(Entry::name).collect::<Vec<_>>().join(", ");
-    Err(format!("there is no such peer; peers are {names}, or {NO_PEER}{}", missing_peers()))
+    Err(format!("`{name}` is not a peer; peers are {names}, or {NO_PEER}{}", missing_peers()))
 }
 
 fn rounds(text: &str) -> Result<NonZeroUsize, String> {
     let rounds = text.trim().parse().ok().filter(|rounds: &NonZeroUsize| rounds.get() <= ROUNDS_MAX);
-    rounds.ok_or_else(|| format!("`{text}` is not a number of rounds; ask for 1 to {ROUNDS_MAX}"))
+    rounds.ok_or_else(|| format!("`{text}` is not a number of rounds; allowed are 1 to {ROUNDS_MAX}"))
 }
 
 /// Largest number of rounds. More rounds do not improve the result.
@@ -202,9 +203,13 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
     let report = report.map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
     if args.json {
-        text::remarks(&report).iter().for_each(|line| tell(format_args!("note: {line}")));
+        text::remarks(&report).iter().for_each(|line| print_message(format_args!("note: {line}")));
     }
-    print(&if args.json { json::render(&report) } else { text::render(&bench, &report) })?;
+    print(&if args.json {
+        json::render(&report)
+    } else {
+        text::render(&bench, &report, Width::of_output())
+    })?;
     if let Some(file) = &args.svg {
         let chart = zonal_bench::chart(&report);
         output::write(file, &chart, Kind::Drawing, args.force.replace()).map_err(Failure::failed)?;
@@ -213,17 +218,17 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
 }
 
 fn bench(args: &PairArgs) -> Result<Bench, Failure> {
-    let mut asked = Vec::new();
+    let mut requested = Vec::new();
     for &workload in &args.workloads {
-        if !asked.contains(&workload) {
-            asked.push(workload);
+        if !requested.contains(&workload) {
+            requested.push(workload);
         }
     }
     let mut threads = args.threads.clone();
     threads.sort_unstable();
     threads.dedup();
     Ok(Bench {
-        workloads: if asked.is_empty() { workloads().collect() } else { asked },
+        workloads: if requested.is_empty() { workloads().collect() } else { requested },
         threads,
         rounds: args.rounds,
         round_time: args.seconds,
@@ -234,11 +239,11 @@ fn bench(args: &PairArgs) -> Result<Bench, Failure> {
 }
 
 /// Returns the number of frames of a pool that this machine can have.
-fn frames(asked: Option<Size>) -> Result<PageCount, Failure> {
-    let wanted = asked.map_or(FRAMES_DEFAULT, |Size(bytes)| PageCount::new(bytes / PAGE_BYTES));
+fn frames(requested: Option<Size>) -> Result<PageCount, Failure> {
+    let wanted = requested.map_or(FRAMES_DEFAULT, |Size(bytes)| PageCount::new(bytes / PAGE_BYTES));
     match zonal_bench::pool(wanted) {
         Ok(pool) => Ok(pool.frames()),
-        Err(PoolError::TooLarge { available, .. }) if asked.is_none() => {
+        Err(PoolError::TooLarge { available, .. }) if requested.is_none() => {
             let half = PageCount::new(available / 2 / PAGE_BYTES);
             zonal_bench::pool(half).map(|pool| pool.frames()).map_err(refused)
         }
@@ -258,23 +263,22 @@ fn peers(args: &PeerArgs) -> impl Iterator<Item = Entry> {
 }
 
 pub(crate) fn watch_for_interrupt() -> Result<std::sync::Arc<AtomicBool>, Failure> {
-    interrupt::flag_on_interrupt()
-        .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))
+    interrupt::flag_on_interrupt().map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))
 }
 
 pub(crate) fn warn_of_slow_build() {
     if cfg!(debug_assertions) {
-        tell("warning: this is not a release build: its times say nothing");
+        print_message("warning: this is not a release build; its times are meaningless");
     }
 }
 
 fn judge(report: &Report, interrupted: &AtomicBool) -> Result<(), Failure> {
     // Relaxed: only the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
-        return Err(Failure::interrupted("interrupted; what was finished is printed"));
+        return Err(Failure::interrupted("interrupted; the finished measurements are printed"));
     }
     if report.rows.is_empty() {
-        return Err(Failure::failed("nothing was measured; give a larger --pool or fewer --threads"));
+        return Err(Failure::failed("nothing was measured; use a larger --pool or fewer --threads"));
     }
     Ok(())
 }

@@ -24,7 +24,8 @@ use zonal_machine::Escaped;
 use zonal_machine::output;
 
 use crate::interrupt;
-use crate::outcome::{Failure, print, tell};
+use crate::layout::{self, Width};
+use crate::outcome::{Failure, print, print_message};
 use crate::progress;
 use crate::values::{self, ForceArg};
 
@@ -37,9 +38,9 @@ const OUT_DEFAULT: &str = "lab-results";
 /// Host memory for concurrent runs if the host's available memory is not known.
 const MEMORY_DEFAULT: u64 = 4 << 30;
 
-/// Run experiments on simulated machines: published ones, and your own
+/// Run experiments on simulated machines: built-in ones and your own
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples())]
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
@@ -63,9 +64,9 @@ struct ListArgs {
 
 /// Run experiments, write their results, and compare predictions with published figures
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples())]
 struct RunArgs {
-    /// Built-in experiments, files of your own, or `all` for all built-in ones
+    /// Names of built-in experiments, files of your own, or `all` for all built-in experiments
     #[arg(value_name = "NAME|FILE", required = true)]
     experiments: Vec<String>,
 
@@ -98,19 +99,25 @@ struct RunArgs {
     json: bool,
 }
 
-const EXAMPLES: &str = "Examples:
-  zonal lab list                                     what there is
-  zonal lab run zoned-counters-2006 --case cpus=1,4  two of its cases
-  zonal lab run all --out results --jobs 4           everything, four runs at a time
-  zonal lab example > mine.toml                      an experiment of your own ...
-  zonal lab run mine.toml --variant regions --json     ... and one of its variants";
+fn examples() -> String {
+    let examples = [
+        ("zonal lab list", "the built-in experiments"),
+        ("zonal lab run zoned-counters-2006 --case cpus=1,4", "two of its cases"),
+        ("zonal lab run all --out results --jobs 4", "everything, four runs at a time"),
+        ("zonal lab example > mine.toml", "an experiment of your own ..."),
+        ("zonal lab run mine.toml --variant areas --json", "... and one of its variants"),
+    ];
+    format!("Examples:\n{}", layout::entries(examples))
+}
 
 fn case_choice(text: &str) -> Result<(String, Vec<CaseValue>), String> {
     match text.split_once('=') {
         Some((key, values)) if !key.is_empty() && !values.is_empty() => {
             Ok((key.to_owned(), values.split(',').map(CaseValue::of).collect()))
         }
-        _ => Err("write the name of a column and its values, as in cpus=4 or cpus=4,16".to_owned()),
+        _ => Err(format!(
+            "`{text}` is not KEY=VALUE; write the name of a column and its values, as in cpus=4 or cpus=4,16"
+        )),
     }
 }
 
@@ -128,7 +135,7 @@ pub(crate) fn run(args: &LabArgs) -> ExitCode {
 fn list(args: &ListArgs) -> Result<(), Failure> {
     let plans = BUILT_IN.iter().map(|known| load(&Source::BuiltIn(known)));
     let plans = plans.collect::<Result<Vec<_>, _>>()?;
-    print(&if args.json { listing::json(&plans) } else { listing::text(&plans) })
+    print(&if args.json { listing::json(&plans) } else { listing::text(&plans, Width::of_output()) })
 }
 
 fn run_all(args: &RunArgs) -> Result<(), Failure> {
@@ -145,7 +152,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         plan.check_memory(options.memory_bytes).map_err(Failure::failed)?;
     }
     let stop = interrupt::flag_on_interrupt()
-        .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
     experiment::silence_faults();
     let (mut all, mut failed) = (Vec::new(), None);
     for plan in &plans {
@@ -167,12 +174,12 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         let missing = plan.not_simulated(&results);
         if let Some(first) = missing.first() {
             let (name, count) = (&plan.name, missing.len());
-            tell(format_args!(
-                "note: {name}: {count} published figures are not simulated, the first of them in line {first} of their table"
+            print_message(format_args!(
+                "note: {name}: {count} published figures are not simulated; the first is in line {first} of their table"
             ));
         }
         if !args.json {
-            print(&text::render(plan, &results, &files))?;
+            print(&text::render(plan, &results, &files, Width::of_output()))?;
         }
         all.push(results);
         // Relaxed: only the flag itself is read.
@@ -195,8 +202,9 @@ fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
         plan.keep(&args.variants, &CaseFilter(args.cases.clone())).map_err(Failure::bad_input)?;
         if plans.iter().any(|other| other.name == plan.name) {
             let name = &plan.name;
-            let problem =
-                format!("two experiments are called {name}; their results would overwrite each other");
+            let problem = format!(
+                "two experiments have the name {name}; their results would overwrite each other, so rename one"
+            );
             return Err(Failure::bad_input(problem));
         }
         plans.push(plan);
@@ -204,9 +212,9 @@ fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
     Ok(plans)
 }
 
-fn sources(asked: &[String]) -> Result<Vec<Source>, Failure> {
+fn sources(names: &[String]) -> Result<Vec<Source>, Failure> {
     let mut sources = Vec::new();
-    for name in asked {
+    for name in names {
         if name == ALL {
             sources.extend(BUILT_IN.iter().map(Source::BuiltIn));
         } else if name.ends_with(FILE) {
@@ -217,7 +225,7 @@ fn sources(asked: &[String]) -> Result<Vec<Source>, Failure> {
             let known: Vec<&str> = BUILT_IN.iter().map(|known| known.name).collect();
             let known = known.join(", ");
             let problem = format!(
-                "no experiment is called {name:?}; there are {known}, {ALL}, and files of your own: FILE{FILE}"
+                "there is no experiment {name:?}; the experiments are {known}, {ALL}, and your own files FILE{FILE}"
             );
             return Err(Failure::bad_input(problem));
         }
@@ -233,7 +241,7 @@ fn options(args: &RunArgs) -> Result<Options, Failure> {
     let jobs = match args.jobs {
         Some(jobs) => jobs,
         None => available_parallelism()
-            .map_err(|error| Failure::failed(format!("cannot count cores ({error}); give --jobs")))?,
+            .map_err(|error| Failure::failed(format!("cannot count cores: {error}; use --jobs")))?,
     };
     // The rest is left for the programs of the simulated machines and everything else on this one.
     let memory_bytes = zonal_linux::available_bytes().map_or(MEMORY_DEFAULT, |bytes| bytes / 4 * 3);
@@ -272,7 +280,7 @@ fn judge(plans: &[Plan], all: &[Results]) -> Result<(), Failure> {
     let done: usize = all.iter().map(|results| results.runs.len()).sum();
     if done < runs {
         return Err(Failure::interrupted(format!(
-            "interrupted; {done} of {runs} runs were done, and are in the results"
+            "interrupted; {done} of {runs} runs completed, and their results are written"
         )));
     }
     Ok(())

@@ -17,7 +17,8 @@ use zonal_machine::{
     capture, capture_live, explain, preset,
 };
 
-use crate::outcome::{print, tell};
+use crate::layout::{self, Width};
+use crate::outcome::{print, print_message};
 use crate::values::ForceArg;
 use crate::values::rules::NodeLoadArg;
 
@@ -31,7 +32,7 @@ const BAD_INPUT: u8 = 2;
 /// The arguments of `zonal machine`.
 #[derive(Args, Clone, Debug)]
 #[command(
-    about = "Explain a machine: fallback orders, watermarks, pagesets, and what its kernel makes of them",
+    about = "Explain a machine: its fallback orders, watermarks and pagesets, with advice",
     after_help = presets_help()
 )]
 pub(crate) struct MachineArgs {
@@ -97,17 +98,16 @@ fn rules_choice(text: &str) -> Result<RulesChoice, VersionError> {
 }
 
 fn presets_help() -> String {
-    let widest = PRESETS.iter().map(|preset| preset.name.len()).max().unwrap_or(0);
-    let line = |name: &str, description: &str| format!("  {name:widest$}  {description}\n");
-    let presets: String = PRESETS.iter().map(|preset| line(preset.name, preset.description)).collect();
-    format!(
-        "Presets:\n{presets}\nExamples:\n  \
-         zonal machine                                  this machine\n  \
-         zonal machine --check                          ... and whether its kernel agrees\n  \
-         zonal machine --preset quad-10-12-32 --rules 5.10\n  \
-         zonal machine --sysfs captured --export server.json\n  \
-         zonal machine --file server.json --json"
-    )
+    let examples = [
+        ("zonal machine", "this machine"),
+        ("zonal machine --check", "... and whether its kernel agrees"),
+        ("zonal machine --preset quad-10-12-32 --rules 5.10", ""),
+        ("zonal machine --preset quad-10-12-32 --export quad.json", "writes a machine file"),
+        ("zonal machine --file quad.json --json", ""),
+        ("zonal machine --sysfs captured", "a copy of another machine's /sys and /proc"),
+    ];
+    let presets = PRESETS.iter().map(|preset| (preset.name, preset.description));
+    format!("Presets:\n{}\nExamples:\n{}", layout::entries(presets), layout::entries(examples))
 }
 
 /// Explains the selected machine. Exits with 0; with 1 if `--check` finds a value that differs and was not
@@ -116,14 +116,18 @@ fn presets_help() -> String {
 pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     match report(args) {
         Ok((model, rules, report)) => {
-            let output = if args.json { json(&report) } else { text::render(&model, &rules, &report) };
+            let output = if args.json {
+                json(&report)
+            } else {
+                text::render(&model, &rules, &report, Width::of_output())
+            };
             if let Err(failure) = print(&output) {
                 return failure.report();
             }
             if fails(args, &report) { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
         }
         Err((code, message)) => {
-            tell(format_args!("machine: {message}"));
+            print_message(format_args!("machine: {message}"));
             ExitCode::from(code)
         }
     }
@@ -161,15 +165,19 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, Stri
     let report = explain(&model, &rules);
     if args.check && report.checks.is_empty() {
         let name = Excerpt::name(&model.name);
-        let problem = format!("nothing to check: \"{name}\" has no value that its kernel reported");
+        let problem = format!(
+            "nothing to check: \"{name}\" has no values reported by its kernel; use --live, --sysfs, or a file with \"observed\""
+        );
         return Err((BAD_INPUT, problem));
     }
     match &args.export {
         Some(file) if !fails(args, &report) => {
             model.write(file, args.force.replace()).map_err(|error| (code_of(&error), error.to_string()))?;
-            tell(format_args!("wrote {}", file.display()));
+            print_message(format_args!("wrote machine file {}", file.display()));
         }
-        Some(file) => tell(format_args!("did not write {}: a check differs", file.display())),
+        Some(file) => {
+            print_message(format_args!("machine file {} not written: a check differs", file.display()));
+        }
         None => {}
     }
     Ok((model, rules, report))
@@ -197,7 +205,7 @@ fn machine(source: &Source) -> Result<MachineModel, MachineError> {
     }
     let Capture { model, notes } = source.sysfs.as_deref().map_or_else(capture_live, capture)?;
     for note in notes {
-        tell(format_args!("note: {note}"));
+        print_message(format_args!("note: {note}"));
     }
     Ok(model)
 }

@@ -8,6 +8,7 @@
 mod bench;
 mod interrupt;
 mod lab;
+mod layout;
 mod machine;
 mod mechanisms;
 mod outcome;
@@ -17,8 +18,9 @@ mod values;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use layout::Width;
 use outcome::{Failure, one_line};
 
 /// A NUMA-aware page-frame allocator: run it on this machine's memory, and explain machines.
@@ -44,7 +46,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let command = Cli::command().term_width(Width::of_output().of_help());
+    let parsed = command.try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

@@ -14,6 +14,7 @@ use clap::Args;
 use zonal_bench::mechanisms::{Mechanism, Sizes, measure};
 
 use crate::bench::{warn_of_slow_build, watch_for_interrupt};
+use crate::layout::{self, Width};
 use crate::outcome::{Failure, print};
 use crate::progress;
 
@@ -21,7 +22,7 @@ use crate::progress;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct MechanismArgs {
-    /// The mechanisms to measure; see below [default: all]
+    /// Mechanisms to measure; see below [default: all]
     #[arg(value_name = "M", value_parser = mechanism)]
     mechanisms: Vec<Mechanism>,
 
@@ -31,27 +32,29 @@ pub(crate) struct MechanismArgs {
 }
 
 fn examples() -> String {
-    let mut text = String::from("Mechanisms:\n");
-    for mechanism in Mechanism::ALL {
-        text.push_str(&format!("  {}  {} ({})\n", mechanism.name(), mechanism.summary(), mechanism.source()));
-    }
-    text.push_str(
-        "\nThe allocator that ships runs natively on the CPUs of this machine, over nodes that are emulated:\n\
-         there is no memory behind their frames. What needs hundreds of CPUs is simulated, and says so.\n\n\
-         Examples:\n  \
-         zonal mechanisms              all of them, less than a minute\n  \
-         zonal mechanisms M1 M5        two of them, a few seconds\n  \
-         zonal mechanisms M4 --json    for scripts: a row for each figure of each variant\n\n\
-         Ctrl-C ends it and prints the mechanisms that were finished; a second one ends at once.",
-    );
-    text
+    let mechanisms = Mechanism::ALL
+        .map(|mechanism| (mechanism.name(), format!("{} ({})", mechanism.summary(), mechanism.source())));
+    let about = "The shipped allocator runs natively on the CPUs of this machine, over emulated nodes whose frames have \
+                 no memory behind them. Figures that need hundreds of CPUs are simulated and marked as such.";
+    let examples = [
+        ("zonal mechanisms", "all of them, less than a minute"),
+        ("zonal mechanisms M1 M5", "two of them, a few seconds"),
+        ("zonal mechanisms M4 --json", "for scripts: a row for each figure of each variant"),
+    ];
+    let end = "Ctrl-C ends it and prints the finished mechanisms; a second one ends at once.";
+    format!(
+        "Mechanisms:\n{}\n{}\nExamples:\n{}\n{end}",
+        layout::entries(mechanisms),
+        Width::of_output().paragraph("", "", about),
+        layout::entries(examples)
+    )
 }
 
 fn mechanism(name: &str) -> Result<Mechanism, String> {
     let is_it = |mechanism: &Mechanism| mechanism.name().eq_ignore_ascii_case(name);
     Mechanism::ALL.into_iter().find(is_it).ok_or_else(|| {
         let (first, last) = (Mechanism::ALL[0].name(), Mechanism::ALL[Mechanism::ALL.len() - 1].name());
-        format!("there is no such mechanism; mechanisms are {first} to {last}")
+        format!("`{name}` is not a mechanism; mechanisms are {first} to {last}")
     })
 }
 
@@ -74,14 +77,14 @@ fn all(args: &MechanismArgs) -> Result<(), Failure> {
         bar.set_position(now.done as u64);
     });
     bar.finish_and_clear();
-    print(&if args.json { json::render(&findings) } else { text::render(&findings) })?;
+    print(&if args.json { json::render(&findings) } else { text::render(&findings, Width::of_output()) })?;
     judge(&interrupted)
 }
 
 fn judge(interrupted: &AtomicBool) -> Result<(), Failure> {
     // Relaxed: only the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
-        return Err(Failure::interrupted("interrupted; the mechanisms that were finished are printed"));
+        return Err(Failure::interrupted("interrupted; the finished mechanisms are printed"));
     }
     Ok(())
 }

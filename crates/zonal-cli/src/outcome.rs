@@ -32,13 +32,13 @@ impl Failure {
 
     /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        tell(one_line(&self.message));
+        print_message(one_line(&self.message));
         ExitCode::from(self.code)
     }
 }
 
 /// Prints a one-line message to standard error. Escapes and shortens it as needed.
-pub(crate) fn tell(message: impl Display) {
+pub(crate) fn print_message(message: impl Display) {
     // A write error cannot be reported anywhere else.
     let _ = writeln!(io::stderr(), "zonal: {}", Excerpt::line(message));
 }

@@ -30,14 +30,15 @@ use zonal_workload::{Latencies, Plan, Workload};
 use allocator::AllocatorArgs;
 
 use crate::interrupt;
-use crate::outcome::{Failure, print, tell};
+use crate::layout::{self, Width};
+use crate::outcome::{Failure, print, print_message};
 use crate::values::{self, ForceArg, Nodes, PolicyChoice, Size};
 
 /// Run a workload on a pool of this machine's memory, and check the accounting
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct RunArgs {
-    /// The work of each thread; see below
+    /// What each thread does; see below
     #[arg(value_parser = workload, default_value = Workload::default().name())]
     workload: Workload,
 
@@ -81,7 +82,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     force: ForceArg,
 
-    /// Print settings, fallback orders, and thresholds and limits of each zone after the report
+    /// After the report, print the settings, the fallback orders, and each zone's threshold and limits
     #[arg(long, conflicts_with = "json")]
     verbose: bool,
 
@@ -96,26 +97,27 @@ pub(crate) struct RunArgs {
 
 /// Returns the workloads and some examples, for the help.
 pub(crate) fn examples() -> String {
-    let mut text = String::from("Workloads, for each thread:\n");
-    for workload in Workload::ALL {
-        text.push_str(&format!("  {:<14}{}\n", workload.name(), workload.summary()));
-    }
-    text.push_str(
-        "\nExamples:\n  \
-         zonal run                              the default workload on all CPUs for 5 seconds\n  \
-         zonal run batch --threads 1 --json     one thread, the result as JSON\n  \
-         zonal run orders --fake-nodes 4 --policy interleave:0-3\n  \
-         zonal run fill --machine quad.json --node-load assign --verbose\n  \
-         zonal run pair --counters fixed:32,to-zero --high-fraction 8 --invalid-free checked\n\n\
-         Ctrl-C ends the run early and still checks the accounting; a second one ends at once.",
-    );
-    text
+    let workloads = Workload::ALL.map(|workload| (workload.name(), workload.summary()));
+    let examples = [
+        ("zonal run", "the default workload on all CPUs for 5 seconds"),
+        ("zonal run batch --threads 1 --json", "one thread, the result as JSON"),
+        ("zonal run orders --fake-nodes 4 --policy interleave:0-3", ""),
+        ("zonal machine --preset quad-10-12-32 --export quad.json", ""),
+        ("zonal run fill --machine quad.json --node-load assign --verbose", ""),
+        ("zonal run pair --counters fixed:32,to-zero --high-fraction 8 --invalid-free checked", ""),
+    ];
+    let end = "Ctrl-C ends the run early and still checks the accounting; a second one ends at once.";
+    format!(
+        "Workloads, for each thread:\n{}\nExamples:\n{}\n{end}",
+        layout::entries(workloads),
+        layout::entries(examples)
+    )
 }
 
 fn workload(name: &str) -> Result<Workload, String> {
     Workload::from_name(name).ok_or_else(|| {
         let names = Workload::ALL.map(Workload::name).join(", ");
-        format!("there is no such workload or command; workloads are {names}")
+        format!("`{name}` is neither a workload nor a command; workloads are {names}")
     })
 }
 
@@ -142,10 +144,10 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         check_tree(root, args.force.replace()).map_err(Failure::bad_input)?;
     }
     let interrupted = interrupt::flag_on_interrupt()
-        .map_err(|error| Failure::failed(format!("cannot watch for Ctrl-C: {error}")))?;
+        .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
     let pool = build(args, &options, &interrupted)?;
     for warning in pool.warnings() {
-        tell(format_args!("warning: {warning}"));
+        print_message(format_args!("warning: {warning}"));
     }
     let plan = Plan {
         workload: args.workload,
@@ -164,11 +166,11 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     bar.clear();
     if let Some(root) = &args.export_tree {
         write_tree(pool.snapshot(), root, args.force.replace()).map_err(Failure::failed)?;
-        tell(format_args!("wrote {}", root.display()));
+        print_message(format_args!("wrote {}", root.display()));
         for path in zonal_machine::output::left_over(root).unwrap_or_default() {
             let path = zonal_machine::Excerpt::name(path.display());
-            tell(format_args!(
-                "warning: {path} is left of a run that was killed; look what is in it, and remove it"
+            print_message(format_args!(
+                "warning: {path} was left by a run that was killed; check its contents and remove it"
             ));
         }
     }
@@ -180,8 +182,9 @@ fn rendered(args: &RunArgs, pool: &Pool, report: &PoolReport) -> String {
     if args.json {
         return json::render(pool, report);
     }
-    let details = if args.verbose { verbose::render(pool) } else { String::new() };
-    text::render(pool, report) + &details
+    let width = Width::of_output();
+    let details = if args.verbose { verbose::render(pool, width) } else { String::new() };
+    text::render(pool, report, width) + &details
 }
 
 fn resolve(args: &RunArgs) -> Result<Options, Failure> {
@@ -198,7 +201,7 @@ fn resolve(args: &RunArgs) -> Result<Options, Failure> {
     for node in args.policy.nodes() {
         if !topology.nodes().iter().any(|one| one.id == node) {
             let existing = Nodes(topology.nodes().iter().map(|one| one.id).collect());
-            let message = format!("--policy: node {node} does not exist; this machine has {existing}");
+            let message = format!("--policy: node {node} does not exist; the machine has {existing}");
             return Err(Failure::bad_input(message));
         }
     }
@@ -277,7 +280,7 @@ fn judge(report: &PoolReport, interrupted: &AtomicBool) -> Result<(), Failure> {
     }
     if report.measured.pairs == 0 {
         return Err(Failure::failed(format!(
-            "nothing was done, {} requests failed; give a larger --pool or fewer --threads",
+            "no pair completed and {} requests failed; use a larger --pool or fewer --threads",
             report.measured.failed
         )));
     }

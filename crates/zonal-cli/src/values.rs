@@ -62,15 +62,21 @@ impl FromStr for Size {
         let (number, unit) = (&text[..digits], text[digits..].trim().to_lowercase());
         let unknown =
             || format!("`{text}` is not a size; write a whole number and a unit, as in 64MiB, 1GiB or 2M");
-        let (_, shift) = SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(unknown)?;
         if number.is_empty() {
             return Err(unknown());
         }
-        let too_large = || format!("`{text}` is more than any machine has");
+        if let Some(letter @ ("k" | "m" | "g" | "t")) = unit.strip_suffix('b') {
+            let letter = letter.to_uppercase();
+            let right = format!("{number}{letter}iB or {number}{letter}");
+            return Err(format!("`{text}` is not a size: sizes are binary; write {right}"));
+        }
+        let (_, shift) = SIZE_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(unknown)?;
+        let too_large =
+            || format!("`{text}` is more memory than any machine has; sizes are below 16777216TiB");
         let number: u64 = number.parse().map_err(|_| too_large())?;
         let bytes = number.checked_mul(1 << shift).ok_or_else(too_large)?;
         if bytes == 0 {
-            return Err("a pool of 0 bytes holds nothing; ask for 64MiB or more".into());
+            return Err("a pool of 0 bytes is empty; use 64MiB or more".into());
         }
         Ok(Self(bytes))
     }
@@ -78,13 +84,13 @@ impl FromStr for Size {
 
 /// Parses the duration of a run: greater than zero, at most a year.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is not a time to run; write seconds above 0, as in 5 or 0.5");
+    let wrong = || format!("`{text}` is not a duration; write seconds above 0, as in 5 or 0.5");
     let seconds: f64 = text.trim().parse().map_err(|_| wrong())?;
     if !(seconds > 0.0 && seconds.is_finite()) {
         return Err(wrong());
     }
     if seconds > SECONDS_MAX {
-        return Err(format!("{text} seconds are more than a year"));
+        return Err(format!("{text} seconds are more than a year, the longest run"));
     }
     Ok(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)))
 }
@@ -95,7 +101,9 @@ pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
         "on" => Ok(NodeReclaim::ON),
         "off" => Ok(NodeReclaim::OFF),
         number => {
-            let mode = number.parse().map_err(|_| format!("`{text}` is no mode; write on, off or 0 to 7"))?;
+            let mode = number
+                .parse()
+                .map_err(|_| format!("`{text}` is not a mode; modes are on, off and 0 to 7"))?;
             NodeReclaim::from_mode(mode).map_err(|error| error.to_string())
         }
     }
@@ -138,7 +146,7 @@ impl FromStr for Nodes {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let (first, last) = (node(first)?, node(last)?);
             if first > last {
-                return Err(format!("`{part}` runs backwards; write {last}-{first}"));
+                return Err(format!("`{part}` is a descending range; write {last}-{first}"));
             }
             nodes.extend((first.get()..=last.get()).filter_map(NodeId::new));
         }
@@ -202,7 +210,7 @@ impl FromStr for PolicyChoice {
             ("interleave", list) if !list.is_empty() => list.parse().map(Self::Interleave),
             ("weighted", list) if !list.is_empty() => weights(list).map(Self::Weighted),
             _ => Err(format!(
-                "`{text}` is not a policy; there are local, preferred:1, bind:0,2-3, interleave:0-3 and weighted:0=3,1=1"
+                "`{text}` is not a policy; policies look like local, preferred:1, bind:0,2-3, interleave:0-3 and weighted:0=3,1=1"
             )),
         }
     }
@@ -217,19 +225,19 @@ fn weights(list: &str) -> Result<Vec<(NodeId, u8)>, String> {
         let weight = weight.trim().parse();
         let weight = weight.map_err(|_| format!("`{part}`: a weight is a number from 0 to {}", u8::MAX))?;
         if weights.iter().any(|(other, _)| *other == id) {
-            return Err(format!("node {id} has two weights; give it one"));
+            return Err(format!("node {id} has two weights; it must have one"));
         }
         weights.push((id, weight));
     }
     if weights.iter().all(|(_, weight)| *weight == 0) {
-        return Err("all weights are 0; give at least one node more".into());
+        return Err("all weights are 0; at least one must be larger".into());
     }
     Ok(weights)
 }
 
 /// Parses a number of threads, at least one.
 pub(crate) fn threads(text: &str) -> Result<std::num::NonZeroUsize, String> {
-    let wrong = || format!("`{text}` is not a number of threads; ask for 1 to {THREADS_MAX}");
+    let wrong = || format!("`{text}` is not a number of threads; allowed are 1 to {THREADS_MAX}");
     let threads: usize = text.trim().parse().map_err(|_| wrong())?;
     std::num::NonZeroUsize::new(threads).filter(|threads| threads.get() <= THREADS_MAX).ok_or_else(wrong)
 }
@@ -240,7 +248,7 @@ const THREADS_MAX: usize = 8192;
 /// Parses a number of emulated nodes.
 pub(crate) fn fake_nodes(text: &str) -> Result<usize, String> {
     let count = text.trim().parse().ok().filter(|count| (1..=MAX_NODES).contains(count));
-    count.ok_or_else(|| format!("`{text}` emulated nodes cannot be; ask for 1 to {MAX_NODES}"))
+    count.ok_or_else(|| format!("`{text}` is not a number of emulated nodes; allowed are 1 to {MAX_NODES}"))
 }
 
 #[cfg(test)]
@@ -311,6 +319,12 @@ mod tests {
         ] {
             let error = text.parse::<Size>().unwrap_err();
             assert!(!error.contains('\n') && error.len() < 120, "{error}");
+        }
+        for (text, right) in
+            [("128MB", "write 128MiB or 128M"), ("1 gb", "write 1GiB or 1G"), ("4kB", "write 4KiB or 4K")]
+        {
+            let error = text.parse::<Size>().unwrap_err();
+            assert!(error.contains("sizes are binary") && error.ends_with(right), "{error}");
         }
     }
 

@@ -37,24 +37,24 @@ fn number(row: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn bad_input_is_one_line_that_says_what_would_be_right() {
+fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     let cases: [(&[&str], &str); 16] = [
         (&["paint"], "workloads are pair, batch, batch-random, repeat"),
         (&["touch"], "workloads are pair, batch, batch-random, repeat"),
-        (&["pair", "figures"], "`zonal bench figures` has the rest"),
+        (&["pair", "figures"], "`zonal bench figures` measures the rest"),
         (&["--peer", "dlmalloc"], "peers are frame-alloc, buddy_system_allocator, bitmap-allocator, "),
-        (&["--threads", "0"], "ask for 1 to"),
-        (&["--threads", "1,x"], "ask for 1 to"),
-        (&["--rounds", "0"], "ask for 1 to"),
-        (&["--rounds", "-1"], "ask for 1 to"),
+        (&["--threads", "0"], "allowed are 1 to"),
+        (&["--threads", "1,x"], "allowed are 1 to"),
+        (&["--rounds", "0"], "allowed are 1 to"),
+        (&["--rounds", "-1"], "allowed are 1 to"),
         (&["--seconds", "0"], "seconds above 0"),
-        (&["--pool", "1GB"], "as in 64MiB, 1GiB or 2M"),
+        (&["--pool", "1GB"], "write 1GiB or 1G"),
         (&["--pool", "1000TiB"], "or less"),
         (&["--pool", "4K"], "or more"),
         (&["--speed", "5"], "--speed"),
-        (&["figures", "pair"], "there are fragmentation, scans, starts, metadata"),
+        (&["figures", "pair"], "groups are fragmentation, scans, starts, metadata"),
         (&["figures", "--peer", "dlmalloc"], "peers are frame-alloc"),
-        (&["figures", "--pool", "0"], "ask for"),
+        (&["figures", "--pool", "0"], "use 64MiB or more"),
     ];
     for (arguments, right) in cases {
         let output = zonal(arguments);
@@ -70,7 +70,7 @@ fn bad_input_is_one_line_that_says_what_would_be_right() {
 
 #[cfg(not(feature = "c-peers"))]
 #[test]
-fn a_peer_of_other_builds_is_an_error_that_says_how_to_have_it() {
+fn a_peer_missing_from_the_build_is_an_error_that_says_how_to_build_it() {
     for peer in ["mimalloc", "jemalloc"] {
         let output = zonal(&["--peer", peer]);
         assert_eq!(output.status.code(), Some(2));
@@ -124,7 +124,7 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
 }
 
 #[test]
-fn one_is_the_ratio_of_zonal_to_itself_and_of_the_floor_to_itself() {
+fn ratios_of_zonal_and_floor_to_themselves_are_one() {
     let rows = json(&[&["pair", "--peer", "none"], &SHORT[..]].concat());
     let of = |name: &str| rows.iter().find(|row| row["allocator"] == name).unwrap();
     assert_eq!(number(of("zonal"), "ratio_to_zonal"), 1.0);
@@ -148,20 +148,20 @@ fn workloads_threads_and_peers_can_be_chosen() {
 }
 
 #[test]
-fn people_get_a_table_what_it_means_and_who_is_missing() {
+fn text_report_has_a_table_a_legend_and_skipped_peers() {
     let folder = tempfile::tempdir().unwrap();
     let chart = folder.path().join("bench.svg");
     let output = zonal(&[&["pair", "orders", "--svg", chart.to_str().unwrap()], &SHORT[..]].concat());
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
     let parts = [
-        "Pools of 64 MiB, 2 rounds of 0.001 s after 0.001 s of others to warm up, seed 1, threads not pinned",
-        "CPU time of a pair",
+        "Pools of 64 MiB, 2 rounds of 0.001 s after a warm-up of 0.001 s, seed 1, threads not pinned",
+        "CPU time per pair",
         "pair, 1 thread: one frame out, one back",
         "x floor",
         "frame-alloc             0.1.0",
         "skipped on orders: ",
-        "single frames only",
+        "allocates single frames only",
     ];
     for part in parts {
         assert!(text.contains(part), "{part}: {text}");
@@ -173,7 +173,7 @@ fn people_get_a_table_what_it_means_and_who_is_missing() {
 }
 
 #[test]
-fn what_is_not_counted_is_said() {
+fn uncounted_instructions_are_reported() {
     let output = zonal(&[&["pair", "--peer", "none", "--json"], &SHORT[..]].concat());
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -182,7 +182,7 @@ fn what_is_not_counted_is_said() {
 }
 
 #[test]
-fn ctrl_c_ends_the_bench_with_what_was_finished() {
+fn ctrl_c_ends_the_bench_and_prints_finished_measurements() {
     let arguments =
         ["bench", "pair", "--pool", "64MiB", "--seconds", "0.001", "--rounds", "100000", "--json"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
@@ -198,7 +198,7 @@ fn ctrl_c_ends_the_bench_with_what_was_finished() {
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert!(rows.iter().all(|row| number(row, "rounds") < 100_000.0));
     let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(errors.ends_with("zonal: interrupted; what was finished is printed\n"), "{errors}");
+    assert!(errors.ends_with("zonal: interrupted; the finished measurements are printed\n"), "{errors}");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn figures_have_units_and_goals() {
 }
 
 #[test]
-fn fragmentation_is_measured_of_peers_and_beside_the_ideal() {
+fn fragmentation_is_measured_for_peers_and_the_ideal() {
     let rows = json(&["figures", "fragmentation", "--pool", "64MiB", "--peer", PEERS[2]]);
     for figure in ["free_after_orders", "taken_after_orders", "recovered"] {
         let of = |name: &str| {

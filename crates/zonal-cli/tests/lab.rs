@@ -34,7 +34,7 @@ fn small_with(old: &str, new: &str) -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn bad_input_is_one_line_that_says_what_would_be_right() {
+fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     let small = &*small();
     let cases: [(&[&str], &str); 12] = [
         (&["run"], "were not provided"),
@@ -44,8 +44,8 @@ fn bad_input_is_one_line_that_says_what_would_be_right() {
         (&["run", small, "--case", "cpus"], "as in cpus=4 or cpus=4,16"),
         (&["run", small, "--case", "cpus=3"], "cpus is one of 1, 8"),
         (&["run", small, "--case", "colour=8"], "small has no such case"),
-        (&["run", small, small], "two experiments are called small"),
-        (&["run", small, "--jobs", "0"], "ask for 1 to"),
+        (&["run", small, small], "two experiments have the name small"),
+        (&["run", small, "--jobs", "0"], "allowed are 1 to"),
         (&["run", small, "--seed", "x"], "--seed"),
         (&["paint"], "paint"),
         (&["list", "--speed"], "--speed"),
@@ -73,7 +73,7 @@ fn a_bad_file_is_named_with_its_line_before_anything_runs() {
 }
 
 #[test]
-fn the_list_names_what_can_be_run() {
+fn list_names_every_experiment() {
     let output = zonal(&["list", "--json"]);
     assert_eq!(output.status.code(), Some(0));
     let list: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -89,7 +89,7 @@ fn the_list_names_what_can_be_run() {
 }
 
 #[test]
-fn a_run_writes_what_it_prints_and_the_same_again() {
+fn runs_write_what_they_print_and_are_reproducible() {
     let directory = tempfile::tempdir().unwrap();
     let run = |jobs: &str, out: &str| {
         let out = directory.path().join(out);
@@ -119,12 +119,15 @@ fn a_run_writes_what_it_prints_and_the_same_again() {
 }
 
 #[test]
-fn the_table_has_predictions_beside_what_was_published() {
+fn table_compares_predictions_with_published_figures() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
     let output = zonal(&["run", &small(), "--out", out, "--variant", "before", "--case", "cpus=1,8"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.starts_with("small: A small machine\nmade up; on small; seed 1; 4 of 4 runs\n"), "{text}");
+    assert!(
+        text.starts_with("small: A small machine\nmade up\nmachine small; seed 1; 4 of 4 runs completed\n"),
+        "{text}"
+    );
     let header = text.lines().find(|line| line.contains("figure")).unwrap();
     let words: Vec<&str> = header.split_whitespace().collect();
     let expected =
@@ -133,15 +136,15 @@ fn the_table_has_predictions_beside_what_was_published() {
     let rows = |figure: &str| text.lines().filter(|line| line.contains(figure)).count();
     assert_eq!((rows(" wall  "), rows(" min_wall ")), (4, 4), "{text}");
     assert!(text.contains("\ncalibrated on wall of one process\n"), "{text}");
-    assert!(text.contains("\nworst error on figures calibrated on: "), "{text}");
-    assert!(text.contains("\nworst error on figures not calibrated on: "), "{text}");
+    assert!(text.contains("\nlargest error of figures used for calibration: "), "{text}");
+    assert!(text.contains("\nlargest error of all other figures: "), "{text}");
     let written =
         format!("written to {}: result.json, report.html, ", directory.path().join("small").display());
     assert!(text.contains(&written), "{text}");
 }
 
 #[test]
-fn a_failed_run_is_one_line_that_names_it() {
+fn a_failed_run_is_an_error_on_one_line_that_names_the_run() {
     let (directory, file) = small_with("gib_each = 0.004", "gib_each = 0.25");
     let out = directory.path().join("out");
     let output = zonal(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap(), "--seed", "7"]);
@@ -154,7 +157,7 @@ fn a_failed_run_is_one_line_that_names_it() {
 }
 
 #[test]
-fn a_failed_experiment_leaves_those_before_it() {
+fn a_failed_experiment_keeps_the_results_of_earlier_ones() {
     let (directory, file) = small_with("gib_each = 0.004", "gib_each = 0.25");
     let text = std::fs::read_to_string(&file).unwrap().replacen("name = \"small\"", "name = \"fails\"", 1);
     std::fs::write(&file, text).unwrap();
@@ -168,7 +171,7 @@ fn a_failed_experiment_leaves_those_before_it() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_done() {
+fn ctrl_c_keeps_the_results_of_completed_runs() {
     // Two more runs, which take hours.
     let endless = "[[part]]\nname = \"endless\"\nmachine = \"small.json\"\n[part.workload]\nkind = \"page-faults\"\n\
         processes = 8\nmib_each = 1.0\nseconds = 3e3\nwarm_up = 1.0\nfault_ns = 100.0\nunmap_ns = 100.0\n\
@@ -192,7 +195,7 @@ fn ctrl_c_keeps_what_was_done() {
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     let errors = stderr(&output);
     let last = errors.lines().last().unwrap();
-    assert!(last.starts_with("zonal: interrupted; ") && last.contains(" of 14 runs were done"), "{errors}");
+    assert!(last.starts_with("zonal: interrupted; ") && last.contains(" of 14 runs completed"), "{errors}");
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     for document in printed.as_array().unwrap() {
         assert!(document["missing_runs"].as_u64().unwrap() >= 2, "{document}");
@@ -200,7 +203,7 @@ fn ctrl_c_keeps_what_was_done() {
 }
 
 #[test]
-fn the_example_is_an_experiment() {
+fn the_example_file_runs() {
     let example = zonal(&["example"]);
     assert_eq!(example.status.code(), Some(0));
     let directory = tempfile::tempdir().unwrap();
@@ -224,7 +227,7 @@ fn zonal_within(limits: &str, arguments: &[&str]) -> Output {
 
 /// Machines on which programs hold lists of gigabytes, and ten million files.
 #[test]
-fn a_program_that_holds_too_much_ends_with_an_error() {
+fn a_program_that_exhausts_host_memory_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let machine = |frames: u64| {
         format!(
@@ -261,7 +264,7 @@ fn a_program_that_holds_too_much_ends_with_an_error() {
 
 /// Files of no byte at all can be made, as on a full disk.
 #[test]
-fn results_that_cannot_be_written_are_printed() {
+fn results_are_printed_even_if_they_cannot_be_written() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
     let full = "trap '' XFSZ; ulimit -f 0";
@@ -278,8 +281,8 @@ fn results_that_cannot_be_written_are_printed() {
 
 /// By another user where this one may write into every folder.
 #[test]
-fn nothing_runs_whose_results_no_folder_takes() {
-    const NOBODY: u32 = 65_534;
+fn unwritable_result_directories_are_refused_before_any_run() {
+    const UNPRIVILEGED: u32 = 65_534;
     let (directory, file) = small_with("", "");
     let out = directory.path().join("closed");
     std::fs::create_dir(&out).unwrap();
@@ -291,7 +294,7 @@ fn nothing_runs_whose_results_no_folder_takes() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
         command.args(["lab", "run"]).args([&*file, Path::new("--out"), &place]);
         if is_superuser {
-            command.uid(NOBODY);
+            command.uid(UNPRIVILEGED);
         }
         let output = match command.output() {
             Err(error) if is_superuser => {
@@ -306,7 +309,7 @@ fn nothing_runs_whose_results_no_folder_takes() {
 }
 
 #[test]
-fn figures_that_no_run_gives_are_one_note() {
+fn published_figures_that_are_not_simulated_give_one_note() {
     let (directory, file) = small_with("", "");
     let table = file.with_file_name("small.csv");
     let more: String = (0..1000).map(|at| format!("touch,1,off,,after,hunter{at},s,1\n")).collect();
@@ -316,7 +319,7 @@ fn figures_that_no_run_gives_are_one_note() {
     let output = zonal(&["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
     let first = before.lines().count() + 1;
     let note = format!(
-        "zonal: note: small: 1000 published figures are not simulated, the first of them in line {first} of their table"
+        "zonal: note: small: 1000 published figures are not simulated; the first is in line {first} of their table"
     );
     assert_eq!((stderr(&output).trim_end(), output.status.code()), (&*note, Some(0)));
 }

@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_machine_as_its_kernel_saw_it() {
+fn text_report_of_a_captured_machine_in_full() {
     let file = oracle("linux-7.2-quad-movable.json");
     let output = machine(&["--file", &file, "--check"]);
     let shown = text(&output.stdout);
@@ -30,7 +30,7 @@ fn a_machine_as_its_kernel_saw_it() {
 }
 
 #[test]
-fn differences_are_shown_and_told_by_the_exit_code() {
+fn a_check_prints_differences_and_exits_with_1() {
     let file = oracle("linux-6.1-quad-low.json");
     let output = machine(&["--file", &file, "--check", "--rules", "5.10"]);
     assert_eq!(output.status.code(), Some(1));
@@ -42,13 +42,13 @@ fn differences_are_shown_and_told_by_the_exit_code() {
 }
 
 #[test]
-fn values_computed_at_boot_are_no_difference() {
+fn a_check_accepts_values_computed_at_boot() {
     let file = oracle("../boot_memory/linux-6.12-quad-initrd.json");
     let output = machine(&["--file", &file, "--check"]);
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{shown}");
     for line in [
-        "Checks: 18 of 34 values that its kernel reported are as predicted\n",
+        "Checks: 18 of 34 values that its kernel reported are predicted exactly\n",
         "        16 as computed at boot, 0 differ\n",
         "  as at boot             computed now       observed\n",
         "  min node 3 DMA32       6231               5829\n",
@@ -59,8 +59,8 @@ fn values_computed_at_boot_are_no_difference() {
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     for sentence in [
         "when it had at least 13286 frames (51.9 MiB) fewer (at most 13941; watermarks are rounded): 1842 frames",
-        "such as the initial file system, was given to these zones later.",
-        "writing vm.watermark_scale_factor (the same value will do) recomputes the watermarks",
+        "such as the initial file system, was released to these zones later.",
+        "writing vm.watermark_scale_factor (even the same value) recomputes the watermarks",
     ] {
         assert!(words.contains(sentence), "{sentence:?} is not in:\n{shown}");
     }
@@ -101,7 +101,11 @@ fn a_machine_whose_check_fails_is_not_exported() {
     {
         let output = machine(&[source, &["--check", "--export", out]].concat());
         assert_eq!((output.status.code(), path.exists()), (Some(code), false), "{}", text(&output.stderr));
-        assert!(code == 2 || text(&output.stderr).contains("did not write"), "{}", text(&output.stderr));
+        assert!(
+            code == 2 || text(&output.stderr).contains("not written: a check differs"),
+            "{}",
+            text(&output.stderr)
+        );
         assert_eq!(machine(&[source, &["--export", out]].concat()).status.code(), Some(0));
         std::fs::remove_file(&path).unwrap();
     }
@@ -110,7 +114,7 @@ fn a_machine_whose_check_fails_is_not_exported() {
 }
 
 #[test]
-fn a_machine_without_zones_is_refused() {
+fn machine_file_without_zones_is_bad_input() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("empty.json");
     let empty = r#"{"name": "e", "page_bytes": 4096, "nodes": [{"id": 0, "cpus": [0], "distances": {"0": 10}}], "zones": []}"#;
@@ -135,14 +139,14 @@ fn json_is_one_document_in_the_agreed_shape() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_of_one_line() {
+fn impossible_machines_are_errors_on_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let empty = directory.path().display().to_string();
     for (args, expected) in [
         (vec!["--file", "/no/such.json"], "cannot read /no/such.json"),
-        (vec!["--preset", "nosuch"], "there are: desktop, quad-10-12-32"),
+        (vec!["--preset", "nosuch"], "presets are: desktop, quad-10-12-32"),
         (vec!["--preset", "desktop", "--check"], "nothing to check"),
-        (vec!["--sysfs", &empty], "give the directory that holds the machine's proc and sys"),
+        (vec!["--sysfs", &empty], "name the directory with the machine's proc and sys"),
         (vec!["--preset", "desktop", "--export", "/no/such/file"], "cannot write /no/such/file"),
     ] {
         let output = machine(&args);
@@ -158,7 +162,7 @@ fn what_cannot_be_is_an_error_of_one_line() {
 }
 
 #[test]
-fn exports_read_back_to_the_same_report() {
+fn exported_machine_files_give_the_same_report() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("out.json").display().to_string();
     for source in [["--file", &oracle("linux-6.12-sgi28-fattree.json")], ["--preset", "cxl4"]] {
@@ -170,16 +174,16 @@ fn exports_read_back_to_the_same_report() {
 }
 
 #[test]
-fn this_machine_is_the_default() {
+fn machine_without_arguments_explains_this_machine() {
     let (silent, live) = (machine(&["--json"]), machine(&["--live", "--json"]));
     assert_eq!(silent.status.code(), Some(0), "{}", text(&silent.stderr));
     let nodes = |output: &Output| serde_json::from_slice::<Value>(&output.stdout).unwrap()["nodes"].clone();
     assert_eq!(nodes(&silent), nodes(&live));
 }
 
-/// Files of no byte at all can be made, as on a full disk: no fault of whoever named the file.
+/// No byte can be written, as on a full disk: the arguments are not wrong.
 #[test]
-fn a_disk_that_refuses_an_export_is_no_bad_input() {
+fn a_failed_write_of_an_export_exits_with_1() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("machine.json");
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" machine --preset desktop --export \"$1\"";

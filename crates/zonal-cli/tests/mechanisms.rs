@@ -9,7 +9,7 @@ fn zonal(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn bad_input_is_one_line_that_says_what_would_be_right() {
+fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     for (arguments, right) in [
         (&["M6"][..], "mechanisms are M1 to M5"),
         (&["M1", "cache"], "mechanisms are M1 to M5"),
@@ -48,7 +48,7 @@ fn the_json_document_has_a_row_for_each_figure_of_each_variant() {
 }
 
 #[test]
-fn the_table_fits_a_page_and_says_when_a_mechanism_matters() {
+fn text_report_fits_100_columns_and_says_when_a_mechanism_matters() {
     // In any order, and in lower case too.
     let output = zonal(&["m5"]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -69,7 +69,7 @@ fn the_table_fits_a_page_and_says_when_a_mechanism_matters() {
 }
 
 #[test]
-fn ctrl_c_ends_it_with_what_was_finished() {
+fn ctrl_c_ends_the_measurement_and_prints_finished_mechanisms() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let arguments = ["mechanisms", "M2", "M4", "--json"];
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -86,7 +86,7 @@ fn ctrl_c_ends_it_with_what_was_finished() {
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert!(rows.iter().all(|row| row["mechanism"] != "M4"), "{rows:?}");
     let last = errors.lines().last().unwrap();
-    assert_eq!(last, "zonal: interrupted; the mechanisms that were finished are printed");
+    assert_eq!(last, "zonal: interrupted; the finished mechanisms are printed");
 }
 
 #[test]

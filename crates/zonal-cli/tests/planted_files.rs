@@ -18,7 +18,7 @@ fn zonal(arguments: &[&str]) -> Output {
 /// Something that writes a file or a tree below a folder.
 struct Writer {
     name: &'static str,
-    /// Where it is told to write, relative to the folder.
+    /// The path to write to, relative to the directory.
     to: &'static str,
     /// A file that it writes there.
     file: &'static str,
@@ -123,7 +123,7 @@ fn left_over(folder: &Path) -> bool {
 }
 
 #[test]
-fn files_of_others_are_replaced_on_request_alone() {
+fn foreign_files_are_replaced_only_with_force() {
     for writer in &WRITERS {
         let folder = writer.folder();
         fs::write(writer.path(&folder), PRECIOUS).unwrap();
@@ -163,7 +163,7 @@ fn links_are_never_followed() {
 }
 
 #[test]
-fn nor_is_a_link_in_the_place_of_a_folder() {
+fn links_in_place_of_directories_are_not_followed() {
     for (writer, link) in
         [(&WRITERS[1], "out/small"), (&WRITERS[5], "tree/proc"), (&WRITERS[5], "tree/sys/devices")]
     {
@@ -182,13 +182,13 @@ fn nor_is_a_link_in_the_place_of_a_folder() {
 }
 
 #[test]
-fn zonal_replaces_its_own_files_as_a_whole() {
+fn zonal_replaces_its_own_files_completely() {
     for writer in &WRITERS {
         let folder = tempfile::tempdir().unwrap();
         let (code, errors) = writer.write(&folder, &[]);
         assert_eq!(code, 0, "{}: {errors}", writer.name);
         let first = fs::metadata(writer.path(&folder)).unwrap();
-        // Whoever reads the old file goes on reading it: another link to it shows that it was not written over.
+        // Readers of the old file are not disturbed: another link to it shows that it was not overwritten.
         let kept = folder.path().join("kept");
         fs::hard_link(writer.path(&folder), &kept).unwrap();
         let before = fs::read_to_string(&kept).unwrap();
@@ -203,7 +203,7 @@ fn zonal_replaces_its_own_files_as_a_whole() {
     }
 }
 
-/// A superuser who replaces a file of somebody else leaves it theirs.
+/// A superuser who replaces a file of another user keeps its owner.
 #[test]
 fn replaced_files_keep_their_owner() {
     for writer in &WRITERS {
@@ -231,7 +231,7 @@ fn a_file_of_one_kind_is_not_replaced_by_one_of_another() {
 }
 
 #[test]
-fn what_is_no_file_is_left_alone() {
+fn non_regular_files_are_never_replaced() {
     for writer in &WRITERS {
         let folder = writer.folder();
         fs::create_dir(writer.path(&folder)).unwrap();
@@ -246,13 +246,13 @@ fn what_is_no_file_is_left_alone() {
 
 /// A superuser who forces it would otherwise lose the system's own links, such as `/dev/stdout`.
 #[test]
-fn devices_are_no_place_for_files() {
+fn files_are_not_written_to_device_or_kernel_directories() {
     for to in ["/dev/zonal-planted.json", "/proc/self/fd/1"] {
         let output = zonal(&["machine", "--preset", "desktop", "--export", to, "--force"]);
         let errors = String::from_utf8_lossy(&output.stderr);
         let made = fs::remove_file("/dev/zonal-planted.json").is_ok();
         assert_eq!((output.status.code(), made), (Some(2), false), "{errors}");
-        assert!(errors.contains(to) && errors.contains("no place for files"), "{errors}");
+        assert!(errors.contains(to) && errors.contains("files cannot be written there"), "{errors}");
     }
 }
 
@@ -267,7 +267,7 @@ fn written_tree() -> TempDir {
 }
 
 #[test]
-fn one_file_of_zonal_vouches_for_no_other_of_a_tree() {
+fn every_file_of_a_tree_is_checked_before_it_is_replaced() {
     for changed in
         ["proc/zoneinfo", "proc/sys/kernel/osrelease", "dmesg", "zonal-tree.txt", "notes", "proc/notes"]
     {
@@ -291,7 +291,7 @@ fn one_file_of_zonal_vouches_for_no_other_of_a_tree() {
 }
 
 #[test]
-fn what_is_no_file_of_a_tree_is_left_alone() {
+fn foreign_files_within_a_tree_are_kept() {
     for (name, is_in_the_way) in
         [("dmesg", true), ("proc/zoneinfo", true), ("proc/queue", false), ("queue", false)]
     {
@@ -318,20 +318,20 @@ fn what_is_no_file_of_a_tree_is_left_alone() {
 
 /// What a run that was killed left may be wanted: it is named and stays.
 #[test]
-fn what_a_killed_run_left_of_a_tree_is_named() {
+fn leftovers_of_a_killed_run_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     // No process has this number: kernels give none above 2^22.
     let left = folder.path().join(".zonal-4194305-0.new");
     fs::create_dir(&left).unwrap();
     let (code, errors) = TREE.write(&folder, &[]);
     assert_eq!(code, 0, "{errors}");
-    assert!(errors.contains(".zonal-4194305-0.new is left of a run that was killed"), "{errors}");
+    assert!(errors.contains(".zonal-4194305-0.new was left by a run that was killed"), "{errors}");
     assert!(left.exists());
 }
 
-/// Whoever is in the old folder goes on seeing the old tree or nothing, never a part of the new one.
+/// A process in the old directory sees the old tree or nothing, never a part of the new one.
 #[test]
-fn a_tree_is_replaced_as_a_whole() {
+fn a_tree_is_replaced_completely() {
     let folder = written_tree();
     let tree = folder.path().join("tree");
     let old = fs::File::open(tree.join("proc")).unwrap();
@@ -345,19 +345,19 @@ fn a_tree_is_replaced_as_a_whole() {
 }
 
 #[test]
-fn the_folder_of_a_tree_is_no_link() {
+fn a_link_is_refused_as_the_directory_of_a_tree() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("elsewhere")).unwrap();
     symlink("elsewhere", folder.path().join("tree")).unwrap();
     for more in [&[][..], &["--force"]] {
-        assert!(TREE.is_refused(&folder, more).contains("a symbolic link is there"));
+        assert!(TREE.is_refused(&folder, more).contains("it is a symbolic link"));
         assert_eq!(fs::read_dir(folder.path().join("elsewhere")).unwrap().count(), 0);
     }
 }
 
-/// A folder that the user named may be reached by a link, one that nobody named may not.
+/// A directory that the user named may be a link; the default one must not.
 #[test]
-fn results_go_through_no_link_that_nobody_named() {
+fn default_result_directory_must_not_be_a_link() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("elsewhere")).unwrap();
     let run = |arguments: &[&str]| {
@@ -373,7 +373,7 @@ fn results_go_through_no_link_that_nobody_named() {
         let output = run(&[without_out, more].concat());
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{errors}");
-        assert!(errors.contains("lab-results: a symbolic link is there"), "{errors}");
+        assert!(errors.contains("lab-results: it is a symbolic link"), "{errors}");
         assert_eq!(fs::read_dir(folder.path().join("elsewhere")).unwrap().count(), 0);
     }
     assert_eq!(run(&[LAB, &["lab-results"]].concat()).status.code(), Some(0));

@@ -18,40 +18,40 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn bad_input_is_one_line_that_says_what_would_be_right() {
+fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     let cases: [(&[&str], &str); 32] = [
         (&["run", "paint"], "workloads are touch, pair, batch, batch-random, repeat"),
-        (&["paint"], "no such workload or command"),
-        (&["run", "--threads", "0"], "ask for 1 to"),
-        (&["run", "--threads", "-2"], "ask for 1 to"),
-        (&["run", "--threads", "1000000"], "ask for 1 to"),
+        (&["paint"], "neither a workload nor a command"),
+        (&["run", "--threads", "0"], "allowed are 1 to"),
+        (&["run", "--threads", "-2"], "allowed are 1 to"),
+        (&["run", "--threads", "1000000"], "allowed are 1 to"),
         (&["run", "--seconds", "0"], "seconds above 0"),
         (&["run", "--seconds", "-1"], "seconds above 0"),
         (&["run", "--seconds", "NaN"], "seconds above 0"),
         (&["run", "--seconds", "1e10"], "more than a year"),
-        (&["run", "--pool", "0"], "ask for"),
-        (&["run", "--pool", "1GB"], "as in 64MiB, 1GiB or 2M"),
+        (&["run", "--pool", "0"], "use 64MiB or more"),
+        (&["run", "--pool", "1GB"], "sizes are binary; write 1GiB or 1G"),
         (&["run", "--pool", "-1G"], "as in 64MiB, 1GiB or 2M"),
-        (&["run", "--pool", "99999999T"], "more than any machine has"),
+        (&["run", "--pool", "99999999T"], "more memory than any machine has"),
         (&["run", "--pool", "1000TiB"], "or less"),
         (&["run", "--pool", "4K"], "or more"),
-        (&["run", "--node", "77"], "node 77 does not exist; this machine has"),
+        (&["run", "--node", "77"], "node 77 does not exist; "),
         (&["run", "--node", "x"], "is not a node"),
-        (&["run", "--node", "3-1"], "runs backwards"),
-        (&["run", "--policy", "random"], "there are local, preferred:1"),
-        (&["run", "--policy", "preferred:77"], "node 77 does not exist; this machine has"),
-        (&["run", "--policy", "bind:0,77"], "node 77 does not exist; this machine has"),
+        (&["run", "--node", "3-1"], "is a descending range; write 1-3"),
+        (&["run", "--policy", "random"], "policies look like local, preferred:1"),
+        (&["run", "--policy", "preferred:77"], "node 77 does not exist; the machine has"),
+        (&["run", "--policy", "bind:0,77"], "node 77 does not exist; the machine has"),
         (
             &["run", "--policy", "interleave:0-9", "--fake-nodes", "4"],
-            "node 4 does not exist; this machine has nodes 0-3",
+            "node 4 does not exist; the machine has nodes 0-3",
         ),
-        (&["run", "--policy", "weighted:0=1,77=1"], "node 77 does not exist; this machine has"),
+        (&["run", "--policy", "weighted:0=1,77=1"], "node 77 does not exist; the machine has"),
         (&["run", "--policy", "weighted:0=0"], "all weights are 0"),
         (&["run", "--policy", "weighted:0=300"], "a weight is a number from 0 to 255"),
         (&["run", "--tuning", "deep"], "depth, depth-published, stepwise, fixed"),
         (&["run", "--zonelist-cache", "yes"], "on, published, cache-first, original, off"),
-        (&["run", "--fake-nodes", "0"], "ask for 1 to 1024"),
-        (&["run", "--fake-nodes", "1025"], "ask for 1 to 1024"),
+        (&["run", "--fake-nodes", "0"], "allowed are 1 to 1024"),
+        (&["run", "--fake-nodes", "1025"], "allowed are 1 to 1024"),
         (&["run", "--fake-nodes", "2", "--machine", "m.json"], "cannot be used with '--machine"),
         (&["run", "--machine", "/no/such/machine.json"], "/no/such/machine.json"),
         (&["run", "--speed", "5"], "--speed"),
@@ -82,7 +82,7 @@ fn keys(value: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_json_document_has_the_promised_keys() {
+fn json_document_has_the_documented_keys() {
     let mut promised = [
         "workload",
         "threads",
@@ -137,7 +137,7 @@ fn the_json_document_has_the_promised_keys() {
 }
 
 #[test]
-fn figures_agree_with_each_other() {
+fn figures_of_a_report_are_consistent() {
     let result = json(&["run", "batch", "--threads", "3", "--fake-nodes", "2", "--policy", "interleave:0-1"]);
     let number =
         |path: &str| result.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}"));
@@ -194,11 +194,11 @@ fn a_machine_file_is_emulated() {
     let result = json(&["run", "pair", "--machine", file, "--policy", "preferred:3", "--threads", "1"]);
     assert_eq!(result["accounting"]["balanced"], true);
     let output = zonal(&["run", "--machine", file, "--policy", "bind:1"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("this machine has nodes 0,3"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the machine has nodes 0,3"));
 }
 
 #[test]
-fn people_get_units_and_the_accounting() {
+fn text_report_has_units_and_the_accounting() {
     let output = zonal(&["run", "pair", "--pool", "64MiB", "--seconds", "0.05", "--threads", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
     // Progress is for terminals; warnings may be due on this machine.
@@ -218,7 +218,7 @@ fn people_get_units_and_the_accounting() {
 }
 
 #[test]
-fn ctrl_c_ends_the_run_with_its_accounting() {
+fn ctrl_c_ends_the_run_and_prints_the_accounting() {
     let arguments = ["run", "pair", "--pool", "64MiB", "--seconds", "3600", "--threads", "2", "--json"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -249,7 +249,7 @@ fn help_lists_workloads_and_examples() {
 }
 
 #[test]
-fn the_pools_state_is_written_as_a_tree_that_is_read_back() {
+fn exported_pool_state_reads_back_as_a_machine() {
     let directory = tempfile::tempdir().unwrap();
     let tree = directory.path().join("tree").display().to_string();
     json(&["pair", "--fake-nodes", "2", "--threads", "1", "--export-tree", &tree]);

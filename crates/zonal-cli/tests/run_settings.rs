@@ -66,7 +66,7 @@ fn values_out_of_range_are_refused_with_the_option_and_the_range() {
 }
 
 #[test]
-fn settings_are_those_of_the_pool() {
+fn options_set_the_settings_of_the_pool() {
     let settings = &run(&[])["settings"];
     let defaults = json!({
         "tuning": "depth", "percpu_pagelist_high_fraction": 0, "zonelist_cache": "on", "zone_reclaim_mode": 0,
@@ -94,7 +94,7 @@ fn settings_are_those_of_the_pool() {
 }
 
 #[test]
-fn node_load_changes_fallback_orders_as_machine_says() {
+fn node_load_option_changes_fallback_orders_as_machine_predicts() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("quad.json").display().to_string();
     output(&["machine", "--preset", "quad-10-12-32", "--export", &file]);
@@ -114,7 +114,7 @@ fn node_load_changes_fallback_orders_as_machine_says() {
 }
 
 #[test]
-fn thresholds_are_those_of_the_rule() {
+fn counters_option_sets_the_thresholds_of_zones() {
     let thresholds = |rule: &str| -> Vec<u64> {
         let result = run(&["--fake-nodes", "3", "--counters", rule]);
         let zones = result["zones"].as_array().unwrap().iter();

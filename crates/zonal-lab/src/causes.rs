@@ -16,8 +16,8 @@ impl Simulation<'_, '_> {
         for (kind, (address, waits)) in
             waits.chain(self.world.line_waits().into_iter().map(|wait| ("line", wait)))
         {
-            let what =
-                address.map_or_else(|| "the program's own".to_owned(), |address| self.part_name(address));
+            let what = address
+                .map_or_else(|| "the program's own data".to_owned(), |address| self.part_name(address));
             let sum = sums.entry((kind, what)).or_default();
             sum.0 += waits.handed_over;
             sum.1 += waits.waited.seconds();

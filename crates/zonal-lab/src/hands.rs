@@ -66,7 +66,7 @@ impl<'s, 'm> Hands<'s, 'm> {
         self.operations.set(self.operations.get() + 1);
         let block = self.sim.allocator.alloc(request)?;
         if let Err(frame) = self.owners.take(&block) {
-            self.fault(format!("frame {frame} was handed out while somebody has it"));
+            self.fault(format!("frame {frame} was allocated, but it is allocated already"));
         }
         Ok(block)
     }
@@ -79,7 +79,7 @@ impl<'s, 'm> Hands<'s, 'm> {
     pub fn free(&self, block: &Block) {
         self.operations.set(self.operations.get() + 1);
         if let Err(frame) = self.owners.give(block) {
-            self.fault(format!("frame {frame} was given back although nobody has it"));
+            self.fault(format!("frame {frame} was freed, but it is not allocated"));
         }
         if let Err(error) = self.sim.allocator.free(block.first, block.order) {
             self.fault(error.to_string());
@@ -117,7 +117,7 @@ impl<'s, 'm> Hands<'s, 'm> {
                 self.fault(format!("the accounting does not balance: {accounting:?}"))
             }
             Ok(accounting) if accounting.allocated.get() != self.owners.held() => self.fault(format!(
-                "programs have {} frames, but the allocator says {}",
+                "programs hold {} frames, but the allocator counts {}",
                 self.owners.held(),
                 accounting.allocated
             )),

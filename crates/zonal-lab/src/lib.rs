@@ -10,10 +10,14 @@ mod bounds;
 mod causes;
 pub mod checks;
 pub mod experiment;
-pub mod figures;
 pub mod hands;
 pub mod outcome;
 pub mod page_cache;
 pub mod report;
 pub mod sim;
 pub mod workload;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+pub use zonal_page::figures;

@@ -41,7 +41,7 @@ fn line_of(text: &str, needle: &str) -> usize {
 }
 
 #[test]
-fn a_file_means_its_runs() {
+fn a_file_defines_its_runs() {
     let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
     assert_eq!((plan.name.as_str(), plan.cases(), plan.runs.len()), ("small", 6, 12));
     assert_eq!(plan.machines, ["small"]);
@@ -61,7 +61,7 @@ fn a_file_means_its_runs() {
 }
 
 #[test]
-fn a_seed_belongs_to_a_case_and_is_the_same_for_its_variants() {
+fn variants_of_a_case_share_its_seed() {
     let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
     let seeds: Vec<u64> = plan.runs.iter().map(|run| run.seed(7)).collect();
     assert!(seeds.chunks(2).all(|pair| pair[0] == pair[1]));
@@ -73,7 +73,7 @@ fn a_seed_belongs_to_a_case_and_is_the_same_for_its_variants() {
 }
 
 #[test]
-fn variants_lie_over_cases_and_cases_over_parts_and_all_over_the_machines_settings() {
+fn variants_override_cases_which_override_parts_and_machine_settings() {
     let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
     let [before, after] = [&plan.runs[2], &plan.runs[3]];
     assert_eq!((&*before.variant, &*after.variant), ("before", "after"));
@@ -92,10 +92,10 @@ fn variants_lie_over_cases_and_cases_over_parts_and_all_over_the_machines_settin
     assert_eq!(before.config.min_unmapped_percent, 3);
     assert_eq!(before.config.watermarks.min_free, Some(PageCount::new(512)));
     assert_eq!((before.hardware.transfer_ns, plan.runs[8].hardware.transfer_ns), (145.0, 60.0));
-    let own = changed(SMALL, "node_load = \"assign\"", "min_free_kbytes = 4096\nregions = \"one\"");
+    let own = changed(SMALL, "node_load = \"assign\"", "min_free_kbytes = 4096\nfree_areas = \"one\"");
     let config = load_files(&own, FIGURES, MACHINE).unwrap().runs[0].config;
     assert_eq!(config.watermarks.min_free, Some(PageCount::new(1024)));
-    assert_eq!(config.region_min, PageCount::new(32768));
+    assert_eq!(config.free_area_min, PageCount::new(32768));
 }
 
 /// Returns the machine of the small experiment, to be simulated.
@@ -155,18 +155,18 @@ fn thresholds_of_the_first_posting_reach_the_simulated_allocator() {
 }
 
 #[test]
-fn parameters_have_the_values_of_the_file() {
+fn parameters_report_the_values_of_the_file() {
     let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
     let found: Vec<_> = plan.parameters.iter().map(|p| (&*p.name, p.value, p.calibrated)).collect();
     assert_eq!(found, [("hardware.memory_ns", 90.0, false), ("touch.workload.fault_ns", 1000.0, true)]);
     let wrong = [
-        ("hardware.cpu_gb_s", "differs among parts; write PART.hardware.cpu_gb_s"),
+        ("hardware.cpu_gb_s", "differs between parts; write PART.hardware.cpu_gb_s"),
         ("hardware.memory", "unknown field; hardware has arbitration, atomic_transactions"),
         ("hardware.lock", "is not a number"),
         ("touch.workload.cpus", "not set in the part's workload, which has gib_each, fault_ns"),
-        ("touching.workload.fault_ns", "is no parameter; write hardware.FIELD"),
-        ("fault_ns", "is no parameter"),
-        ("touch.workload.fault_ns", "is there twice"),
+        ("touching.workload.fault_ns", "is not a parameter; write hardware.FIELD"),
+        ("fault_ns", "is not a parameter"),
+        ("touch.workload.fault_ns", "is defined twice"),
     ];
     for (name, reason) in wrong {
         let text = changed(SMALL, "hardware.memory_ns", name);
@@ -180,7 +180,7 @@ fn parameters_have_the_values_of_the_file() {
 }
 
 #[test]
-fn a_calibration_holds_no_figure_of_another_variant() {
+fn calibration_uses_only_figures_of_its_variant() {
     let plan = load_files(SMALL, FIGURES, MACHINE).unwrap();
     let calibration = plan.calibration.unwrap();
     assert_eq!(calibration.about, "wall of one process");
@@ -199,11 +199,11 @@ fn a_calibration_holds_no_figure_of_another_variant() {
     };
     assert_eq!((of_part("touch.wall"), of_part("hog.real")), (Ok(vec![0.02, 0.025]), Ok(vec![0.5])));
     let missing: Result<_, String> = of_part("hog.wall");
-    assert_eq!(missing, Err("no figure `hog.wall` of variant `before` is published here".to_owned()));
+    assert_eq!(missing, Err("there is no published figure `hog.wall` of variant `before`".to_owned()));
 }
 
 #[test]
-fn built_in_experiments_and_the_example_are_fit_to_run() {
+fn built_in_experiments_and_the_example_load() {
     for known in BUILT_IN {
         let plan = load(&Source::BuiltIn(known)).unwrap();
         assert_eq!(plan.name, known.name);
@@ -216,7 +216,7 @@ fn built_in_experiments_and_the_example_are_fit_to_run() {
 }
 
 #[test]
-fn published_tables_are_of_the_one_form() {
+fn published_tables_have_the_same_format() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/published");
     let mut figures = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -238,7 +238,7 @@ fn published_tables_are_of_the_one_form() {
 const BAD: [(&str, &str, &str, &str); 41] = [
     ("title = \"A", "title \"A", "title \"A", "expected"),
     ("title = \"A small machine\"", "", "name = \"small\"", "`title` is missing"),
-    ("source = ", "origin = ", "origin = ", "unknown key `origin`; known here: name, title, source"),
+    ("source = ", "origin = ", "origin = ", "unknown key `origin`; keys here are name, title, source"),
     (
         "source = \"made up\"",
         "source = 7",
@@ -247,7 +247,7 @@ const BAD: [(&str, &str, &str, &str); 41] = [
     ),
     ("name = \"small\"", "name = \"../small\"", "../small", "letters, digits"),
     ("name = \"small\"", "name = \"small\"\nname = \"again\"", "again", "duplicate key"),
-    ("machine = \"small.json\"", "machine = \"sun\"", "\"sun\"", "there are: desktop, quad-10-12-32"),
+    ("machine = \"small.json\"", "machine = \"sun\"", "\"sun\"", "presets are: desktop, quad-10-12-32"),
     (
         "machine = \"small.json\"",
         "machine = \"sun.json\"",
@@ -256,7 +256,7 @@ const BAD: [(&str, &str, &str, &str); 41] = [
     ),
     ("machine = \"small.json\"", "machine = 4", "machine = 4", "expected a string"),
     ("name = \"touch\"\n", "", "[[part]]", "no `name`"),
-    ("name = \"hog\"\n", "name = \"touch\" # again\n", "# again", "part `touch` is there twice"),
+    ("name = \"hog\"\n", "name = \"touch\" # again\n", "# again", "part `touch` is defined twice"),
     (
         "transfer_ns = 145.0",
         "transfer_us = 145.0",
@@ -283,7 +283,7 @@ const BAD: [(&str, &str, &str, &str); 41] = [
         "\"more\"",
         "node_load: unknown variant `more`, expected one of `accumulate`",
     ),
-    ("node_load = \"assign\"", "min_free_kbytes = 99999999", "9999", "min_free_kbytes: min_free of"),
+    ("node_load = \"assign\"", "min_free_kbytes = 99999999", "9999", "min_free_kbytes: min_free is"),
     ("node_load = \"assign\"", "min_unmapped_ratio = 101", "ratio = 101", "101"),
     (
         "node_load = \"assign\"",
@@ -291,7 +291,12 @@ const BAD: [(&str, &str, &str, &str); 41] = [
         "val = 0",
         "0 seconds; allowed values are 1 to 4294967295",
     ),
-    ("threshold = 32", "threshold = 126", "= 126", "126 is outside 1..=125"),
+    (
+        "threshold = 32",
+        "threshold = 126",
+        "= 126",
+        "the counter threshold is 126; allowed values are 1 to 125",
+    ),
     (
         "threshold = 32",
         "threshold = \"deep\"",
@@ -321,8 +326,8 @@ const BAD: [(&str, &str, &str, &str); 41] = [
     ("cpus = [1, 8]", "cpus = [[1, 2]]", "[[1, 2]]", "list [[part.case]] with `case = ...`"),
     ("cpus = [1, 8]", "cpu = [1, 8]", "cpu = [", "unknown field `cpu`"),
     ("cpus = [1, 8]", "unit = [1, 8]", "unit = [", "column of that name"),
-    ("case = \"all\"", "case = \"one\" # again", "# again", "workload = hog, case = one is there twice"),
-    ("name = \"after\"", "name = \"before\" # again", "# again", "variant `before` is there twice"),
+    ("case = \"all\"", "case = \"one\" # again", "# again", "workload = hog, case = one is listed twice"),
+    ("name = \"after\"", "name = \"before\" # again", "# again", "variant `before` is defined twice"),
     (
         "role = \"ours\"",
         "role = \"theirs\"",
@@ -335,12 +340,17 @@ const BAD: [(&str, &str, &str, &str); 41] = [
         "variant = \"before\"",
         "no variant has `role = \"baseline\"`",
     ),
-    ("metrics = [\"wall\"]", "metrics = [\"speed\"]", "speed", "no figure `speed` of variant `before`"),
+    (
+        "metrics = [\"wall\"]",
+        "metrics = [\"speed\"]",
+        "speed",
+        "no published figure `speed` of variant `before`",
+    ),
     ("only = { cpus = 1 }", "only = { cpu = 1 }", "cpu = 1 ", "unknown column `cpu`"),
 ];
 
 #[test]
-fn a_bad_file_is_refused_with_its_line() {
+fn errors_in_experiment_files_name_the_line() {
     for (old, new, at_fault, reason) in BAD {
         let text = changed(SMALL, old, new);
         let error = load_files(&text, FIGURES, MACHINE).err().unwrap_or_else(|| panic!("{new} is taken"));
@@ -353,13 +363,13 @@ fn a_bad_file_is_refused_with_its_line() {
 }
 
 #[test]
-fn an_experiment_has_a_bounded_number_of_runs() {
+fn experiments_have_a_limit_of_runs() {
     let values = |count: usize| (1..=count).map(|value| format!("{value}.0")).collect::<Vec<_>>().join(", ");
     let axis = |key: &str, count| format!("{key} = [{}]\n", values(count));
     let with = |axes: &str| changed(SMALL, "cpus = [1, 8]\nconfig.node_reclaim = [\"on\", \"off\"]\n", axes);
     let product = format!("cpus = 1\n{}{}", axis("fault_ns", 64), axis("user_ns", 65));
     let error = load_files(&with(&product), FIGURES, MACHINE).unwrap_err();
-    assert!(error.problem.contains("`user_ns` makes more than 4096 cases"), "{error}");
+    assert!(error.problem.contains("`user_ns` raises the product of all axes above 4096 cases"), "{error}");
     assert_eq!(error.line, Some(line_of(&with(&product), "user_ns = [")));
     // Each case runs in both variants.
     let product = format!("cpus = 1\n{}{}", axis("fault_ns", 64), axis("user_ns", 33));
@@ -369,27 +379,27 @@ fn an_experiment_has_a_bounded_number_of_runs() {
 }
 
 #[test]
-fn a_file_without_end_is_refused() {
+fn endless_files_are_refused() {
     let endless = changed(SMALL, "file = \"small.csv\"", "file = \"/dev/zero\"");
     let error = load_files(&endless, FIGURES, MACHINE).unwrap_err().to_string();
     assert!(error.contains("/dev/zero") && error.contains("a relative path"), "{error}");
 }
 
 #[test]
-fn bad_figures_are_refused_with_their_line() {
+fn errors_in_tables_name_the_line() {
     let bad = [
         ("unit,value", "unit", "workload", "the header must be the columns of cases"),
         (
             "touch,1,on,,before,wall",
             "touch,1,on,,never,wall",
             "never",
-            "the variant is none of small, which has before, after",
+            "the variant is not one of small, which has before, after",
         ),
         (
             "workload,cpus",
             "workload,threads",
             "touch,1",
-            "in a column that cases do not have; in small, workload is one of touch, hog",
+            "in a column that the case does not have; in small, workload is one of touch, hog",
         ),
         (
             "touch,8,on,,after",
@@ -399,7 +409,7 @@ fn bad_figures_are_refused_with_their_line() {
         ),
         ("wall,s,0.024", "wall,s,nan", "nan", "the value must be a finite number"),
         ("wall,s,0.024", "wall,s,", "after", "the value must be a finite number"),
-        ("wall,s,0.024", "wall,s,1,2", "1,2", "9 cells; the header has 8"),
+        ("wall,s,0.024", "wall,s,1,2", "1,2", "9 cells; there must be 8"),
         ("wall,s,0.024", ",s,1", "after", "the metric is missing"),
         ("touch,8,on,,after", "touch,8,on,,before", "0.024", "the same figure as in line 4"),
     ];
@@ -417,15 +427,15 @@ fn bad_figures_are_refused_with_their_line() {
 }
 
 #[test]
-fn a_bad_machine_file_names_its_own_field() {
+fn errors_in_machine_files_name_the_field() {
     let machine = changed(MACHINE, "\"3\": 32}},", "\"9\": 32}},");
     let error = load_files(SMALL, FIGURES, &machine).unwrap_err();
     assert_eq!(error.line, Some(line_of(SMALL, "machine = ")));
-    assert!(error.problem.contains("small.json: nodes[0].distances: no machine"), "{error}");
+    assert!(error.problem.contains("small.json: nodes[0].distances: this value is impossible"), "{error}");
     let machine = changed(MACHINE, ", \"distances\": {\"0\": 10, \"1\": 12, \"2\": 32, \"3\": 32}", "");
     let error = load_files(SMALL, FIGURES, &machine).unwrap_err();
     assert!(
-        error.problem.contains("small.json:3:") && error.problem.contains("not as in a machine"),
+        error.problem.contains("small.json:3:") && error.problem.contains("not valid in a machine"),
         "{error}"
     );
     let missing = load(&Source::File("no/such.toml".into())).unwrap_err().to_string();

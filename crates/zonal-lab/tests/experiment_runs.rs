@@ -109,7 +109,7 @@ fn rows_are_in_the_order_of_the_file_and_hold_published_figures() {
 }
 
 #[test]
-fn floats_have_nine_digits_at_most() {
+fn floats_have_at_most_nine_digits() {
     let mut results = run_all(&kept(&["after"], "cpus", 1.0), &options(1, 1));
     results.rows.truncate(1);
     results.rows[0].predicted = 1.0 / 3.0;
@@ -131,7 +131,7 @@ fn kept(variants: &[&str], column: &str, value: f64) -> Plan {
 }
 
 #[test]
-fn a_part_of_the_runs_gives_what_they_give_among_all() {
+fn a_subset_of_runs_gives_the_same_results() {
     let all = run_all(&small(), &options(5, 2));
     let some = run_all(&kept(&["after"], "cpus", 8.0), &options(5, 2));
     assert_eq!(some.variants.len(), 1);
@@ -145,7 +145,7 @@ fn a_part_of_the_runs_gives_what_they_give_among_all() {
 }
 
 #[test]
-fn progress_tells_what_runs_and_ends_at_all() {
+fn progress_names_current_runs_and_reaches_the_total() {
     let mut seen: Vec<Progress> = Vec::new();
     run(&small(), &options(1, 2), |now| seen.push(now.clone()), &AtomicBool::new(false)).unwrap();
     assert!(seen.iter().all(|now| now.total == 12 && now.running.len() <= 2));
@@ -157,7 +157,7 @@ fn progress_tells_what_runs_and_ends_at_all() {
 }
 
 #[test]
-fn stopped_runs_are_missing_and_the_others_are_kept() {
+fn stopping_keeps_completed_runs_and_drops_the_rest() {
     let stop = AtomicBool::new(true);
     let results = run(&small(), &options(1, 2), |_| (), &stop).unwrap();
     assert!(results.missing > 0 && results.missing + results.runs.len() == 12);
@@ -173,7 +173,7 @@ fn stopped_runs_are_missing_and_the_others_are_kept() {
 }
 
 #[test]
-fn a_fault_ends_the_experiment_and_names_its_run() {
+fn a_fault_ends_the_experiment_with_an_error_that_names_the_run() {
     silence_faults();
     let plan = small_with(("gib_each = 0.004", "gib_each = 0.25"), ("", ""));
     for jobs in [1, 3] {
@@ -186,7 +186,7 @@ fn a_fault_ends_the_experiment_and_names_its_run() {
         assert!(run.starts_with("workload = touch, cpus = 8, config.node_reclaim = "), "{run}");
         assert!(run.ends_with(", before") || run.ends_with(", after"), "{run}");
         assert!(
-            reason.starts_with("operation ") && reason.contains("no memory for the processes"),
+            reason.starts_with("operation ") && reason.contains("too little memory for the processes"),
             "{reason}"
         );
         let text = failure.to_string();
@@ -205,13 +205,13 @@ fn figures_of_another_unit_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn figures_that_no_run_gives_are_known() {
+fn figures_without_a_run_are_reported() {
     let plan = small_with(("", ""), ("after,wall,s,", "after,wally,s,"));
     assert_eq!(plan.not_simulated(&run_all(&plan, &options(1, 2))), [5]);
 }
 
 #[test]
-fn results_are_written_whole() {
+fn results_are_written_completely() {
     let directory = tempfile::tempdir().unwrap();
     let results = run_all(&kept(&["after"], "cpus", 1.0), &options(1, 1));
     for _ in 0..2 {

@@ -70,7 +70,7 @@ fn check_each(table: &str, load: impl Fn(&str) -> Result<Plan, FileError>) {
 }
 
 #[test]
-fn no_figure_is_taken_that_nothing_bounds() {
+fn every_figure_has_bounds() {
     check_each(HARDWARE, |hardware| load_tables(hardware, WORKLOADS[0]));
     for workload in WORKLOADS {
         check_each(workload, |workload| load_tables(HARDWARE, workload));
@@ -88,12 +88,12 @@ fn errors_name_value_and_bounds() {
     let many =
         WORKLOADS[7].replace("files = 1\n", "files = 1000000\n").replace("loops = 1\n", "loops = 11\n");
     let error = load_tables(HARDWARE, &many).unwrap_err();
-    assert_eq!(error.problem, "files: makes 11000000 files in all; at most 1e7 can be simulated");
+    assert_eq!(error.problem, "files: makes 11000000 files in all; the maximum is 1e7");
 }
 
 /// Checks that the allocator works with all of its settings that are accepted.
 #[test]
-fn settings_of_the_allocator_are_refused_or_work() {
+fn allocator_settings_are_refused_or_run() {
     let keys = [
         "min_free_kbytes",
         "watermark_scale_factor",
@@ -122,7 +122,7 @@ fn settings_of_the_allocator_are_refused_or_work() {
                 // A machine whose whole memory is reserved cannot serve any request.
                 let is_done = match &results {
                     Ok(results) => results.missing == 0,
-                    Err(failure) => failure.to_string().contains("has no memory for the processes"),
+                    Err(failure) => failure.to_string().contains("has too little memory for the processes"),
                 };
                 assert!(is_done, "{key} = {value}: {results:?}");
             }
@@ -131,10 +131,10 @@ fn settings_of_the_allocator_are_refused_or_work() {
 }
 
 #[test]
-fn a_run_has_a_most_of_operations_and_memory() {
+fn runs_have_limits_of_operations_and_memory() {
     let long = WORKLOADS[2].replace("seconds = 0.1", "seconds = 1e6");
     let error = load_tables(HARDWARE, &long).unwrap_err();
-    assert_eq!(error.problem, "workload: about 5e11 page operations; at most 1e11 can be simulated");
+    assert_eq!(error.problem, "workload: about 5e11 page operations; the maximum is 1e11");
     let directory = tempfile::tempdir().unwrap();
     let load_machine = |machine: &str, workload: &str| {
         std::fs::write(directory.path().join("m.json"), machine).unwrap();
@@ -157,16 +157,12 @@ fn a_run_has_a_most_of_operations_and_memory() {
     };
     assert_eq!(
         load_machine(&zone(1 << 36, 32768), &touch).unwrap_err(),
-        "machine: small has frame 68719509503; the lab has frames below 68719476736"
+        "machine: small has frame 68719509503; frames must be below 68719476736"
     );
     let large = load_machine(&zone(1 << 20, (1 << 36) - (1 << 20)), &touch).unwrap_err();
-    assert!(large.starts_with("machine: needs ") && large.ends_with("at most 64 GiB can be"), "{large}");
+    assert!(large.starts_with("machine: needs ") && large.ends_with("the maximum is 64 GiB"), "{large}");
     let files = load_machine(&zone(1 << 30, 32768), WORKLOADS[8]).unwrap_err();
-    assert_eq!(
-        files,
-        "the page cache: of machine small is for 1073774592 frames from the first to the last; \
-         at most 268435456 can be"
-    );
+    assert_eq!(files, "the page cache: of machine small spans 1073774592 frames; the maximum is 268435456");
 }
 
 /// Checks a run with one second per page, 9 hours in total: a word for each bandwidth slice of that time would
@@ -203,7 +199,7 @@ fn load_on(frames: u64, workload: &str) -> Result<Plan, FileError> {
 /// Checks programs that hold nearly all of a machine, each with the host memory that it adds to its run: 16 bytes
 /// for each block.
 #[test]
-fn what_programs_hold_counts_as_memory_of_the_host() {
+fn blocks_held_by_programs_count_as_host_memory() {
     const MOST: u64 = 1 << 20;
     let gib = |workload: usize, old: &str, new: &str| {
         assert!(WORKLOADS[workload].contains(old), "{old}");
@@ -233,11 +229,11 @@ fn what_programs_hold_counts_as_memory_of_the_host() {
     let vast = gib(1, "mem_gb = 0.1", "mem_gb = 16000");
     let error = load_on(1 << 32, &vast).unwrap_err();
     assert!(error.problem.starts_with("workload: needs "), "{error}");
-    assert!(error.problem.ends_with("GiB of the host's memory; at most 64 GiB can be"), "{error}");
+    assert!(error.problem.ends_with("GiB of the host's memory; the maximum is 64 GiB"), "{error}");
 }
 
 #[test]
-fn a_run_that_the_host_has_no_memory_for_is_not_started() {
+fn runs_that_exceed_host_memory_are_not_started() {
     let plan = load_on(1 << 20, &WORKLOADS[1].replace("mem_gb = 0.1", "mem_gb = 0.5")).unwrap();
     let needed = plan.runs[0].host_bytes;
     let run_within = |memory_bytes| {
@@ -246,8 +242,10 @@ fn a_run_that_the_host_has_no_memory_for_is_not_started() {
     };
     assert_eq!(run_within(needed).unwrap().missing, 0);
     let failure = run_within(needed - 1).unwrap_err();
-    let Failure::Memory { experiment, run, needed: told, available } = &failure else { panic!("{failure}") };
-    assert_eq!((&**experiment, &**run, *told, *available), ("bounds", "ours", needed, needed - 1));
+    let Failure::Memory { experiment, run, needed: reported, available } = &failure else {
+        panic!("{failure}")
+    };
+    assert_eq!((&**experiment, &**run, *reported, *available), ("bounds", "ours", needed, needed - 1));
     assert!(failure.to_string().contains("of this host's memory"), "{failure}");
 }
 

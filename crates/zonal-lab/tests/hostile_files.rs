@@ -64,11 +64,11 @@ fn published_figures_lie_beside_the_experiment() {
 
 /// Checks an experiment that is stored among private files.
 #[test]
-fn secrets_beside_an_experiment_are_not_shown() {
+fn errors_do_not_show_contents_of_nearby_files() {
     let secret = "https://alice:token@example.org";
-    for (file, told) in [
-        (".secret.csv", "no hidden files"),
-        (".ssh/id.csv", "no hidden files"),
+    for (file, problem) in [
+        (".secret.csv", "hidden files are not read"),
+        (".ssh/id.csv", "hidden files are not read"),
         ("notes.csv", "header must be"),
     ] {
         let root = planted(file, "quad-10-12-32");
@@ -76,13 +76,13 @@ fn secrets_beside_an_experiment_are_not_shown() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, secret).unwrap();
         let error = error(&root);
-        assert!(error.contains(told) && !error.contains("alice"), "{error}");
+        assert!(error.contains(problem) && !error.contains("alice"), "{error}");
     }
 }
 
 /// Checks contents that are valid except for one cell of a table of figures, or one value of a machine file.
 #[test]
-fn nor_are_cells_of_tables() {
+fn errors_do_not_show_cells_of_tables() {
     let columns = "workload,variant,metric,unit,value";
     for rows in [
         "a,baseline,wall,s,hunter2".to_owned(),
@@ -106,7 +106,7 @@ fn nor_are_cells_of_tables() {
 }
 
 #[test]
-fn nor_are_values_of_machine_files() {
+fn errors_do_not_show_values_of_machine_files() {
     let good = MachineModel::read(&small("small.json")).unwrap().to_json();
     let observed = r#","observed":{"kernel":"hunter2"}}"#;
     for text in [
@@ -134,10 +134,10 @@ fn nor_are_values_of_machine_files() {
 }
 
 #[test]
-fn files_have_the_ending_of_their_kind() {
+fn tables_must_end_in_csv() {
     let root = planted("notes.txt", "quad-10-12-32");
     fs::write(root.path().join("mine/notes.txt"), format!("{TABLE}\n")).unwrap();
-    assert!(error(&root).contains("notes.txt: such files end in .csv"), "{}", error(&root));
+    assert!(error(&root).contains("notes.txt: the name of such a file must end in .csv"), "{}", error(&root));
 }
 
 fn small(file: &str) -> PathBuf {
@@ -145,7 +145,7 @@ fn small(file: &str) -> PathBuf {
 }
 
 #[test]
-fn so_does_a_machine_file() {
+fn machine_files_must_end_in_json() {
     let root = planted("figures.csv", "../secret.json");
     assert!(error(&root).contains("a relative path without `..`"), "{}", error(&root));
     let root = planted("figures.csv", "link.json");
@@ -154,7 +154,7 @@ fn so_does_a_machine_file() {
 }
 
 #[test]
-fn nothing_waits_for_a_fifo() {
+fn fifos_are_refused_without_blocking() {
     let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let root = planted("figures.csv", "quad-10-12-32");
     fifo(&root.path().join("mine/figures.csv"));
@@ -168,7 +168,7 @@ fn nothing_waits_for_a_fifo() {
 }
 
 #[test]
-fn a_file_has_an_end() {
+fn experiment_files_have_a_size_limit() {
     let root = planted("figures.csv", "quad-10-12-32");
     let table = fs::File::create(root.path().join("mine/figures.csv")).unwrap();
     table.set_len((4 << 20) + 1).unwrap();
@@ -176,7 +176,7 @@ fn a_file_has_an_end() {
 }
 
 #[test]
-fn a_table_has_an_end_too() {
+fn tables_have_a_size_limit() {
     let root = planted("figures.csv", "quad-10-12-32");
     let row = |metric: usize| format!("1,one-lock,m{metric},s,1\n");
     let table = |rows: usize| TABLE.to_owned() + &(0..rows).map(row).collect::<String>();

@@ -49,16 +49,16 @@ fn lists_have_limits() {
 fn try_lists_have_limits() {
     let values = many(100_000, |at| format!("{at}.5, "));
     let axis = changed("cpus = [1, 8]", &format!("fault_ns = [{values}]"));
-    assert_eq!(refused(&axis), "`fault_ns` has 100000 entries; at most 4096 can be");
+    assert_eq!(refused(&axis), "`fault_ns` has 100000 entries; the maximum is 4096");
     let axes = changed("cpus = [1, 8]", &many(5000, |at| format!("a{at} = 1\n")));
-    assert_eq!(refused(&axes), "`cases` has 5001 entries; at most 256 can be");
+    assert_eq!(refused(&axes), "`cases` has 5001 entries; the maximum is 256");
     let only = changed("only = { cpus = 1 }", &format!("only = {{ cpus = [{values}] }}"));
-    assert_eq!(refused(&only), "`cpus` has 100000 entries; at most 4096 can be");
+    assert_eq!(refused(&only), "`cpus` has 100000 entries; the maximum is 4096");
     let fields = changed("gib_each = 0.004", &many(5000, |at| format!("a{at} = 1\n")));
-    assert_eq!(refused(&fields), "`workload` has 5002 entries; at most 256 can be");
+    assert_eq!(refused(&fields), "`workload` has 5002 entries; the maximum is 256");
     let metrics =
         changed("metrics = [\"wall\"]", &format!("metrics = [{}]", many(300, |at| format!("'{at}',"))));
-    assert_eq!(refused(&metrics), "`metrics` has 300 entries; at most 256 can be");
+    assert_eq!(refused(&metrics), "`metrics` has 300 entries; the maximum is 256");
     // List, number of entries added, text of an entry, resulting number of entries, and maximum.
     let lists: [(&str, usize, &str, usize, usize); 4] = [
         ("variant", 100_000, "name = 'v'\nrole = 'ours'", 100_002, 256),
@@ -72,7 +72,7 @@ fn try_lists_have_limits() {
         // Cases belong to the preceding part.
         let text = changed("[[variant]]", &format!("{entries}[[variant]]"));
         let key = list.rsplit('.').next().unwrap();
-        assert_eq!(refused(&text), format!("`{key}` has {all} entries; at most {most} can be"));
+        assert_eq!(refused(&text), format!("`{key}` has {all} entries; the maximum is {most}"));
     }
 }
 
@@ -94,7 +94,7 @@ fn try_names_have_a_limit() {
     ] {
         assert_eq!(
             refused(&changed(old, &new)),
-            format!("{field} has 201 bytes; at most 200 can be"),
+            format!("{field} has 201 bytes; the maximum is 200"),
             "{old}"
         );
     }
@@ -115,7 +115,7 @@ fn try_a_table_of_figures_is_read_once() {
     assert!(plan.has_published());
     let twice = format!("{figures}touch,1,on,,before,metric7,s,1\n");
     let error = load_files(SMALL, &twice).unwrap_err();
-    assert_eq!(error.problem, format!("the same figure as in line {}; each must be there once", lines + 8));
+    assert_eq!(error.problem, format!("the same figure as in line {}; figures must be unique", lines + 8));
     assert_eq!(error.line, Some(lines + 60_001));
     for at in 0..6000 {
         writeln!(figures, "touch,1,on,,before,more{at},s,1").unwrap();
@@ -124,7 +124,7 @@ fn try_a_table_of_figures_is_read_once() {
     assert_eq!(error.problem, "more than 65536 figures; split the experiment");
     let columns = many(5000, |at| format!("column{at},")) + FIGURES.split_once('\n').unwrap().1;
     let error = load_files(SMALL, &columns).unwrap_err();
-    assert_eq!(error.problem, "5004 columns of cases; at most 256 can be");
+    assert_eq!(error.problem, "5004 columns of cases; the maximum is 256");
 }
 
 /// Returns a machine file of `bytes` bytes, nearly all of which are blanks.
@@ -165,14 +165,16 @@ fn a_machine_file_is_read_once_however_it_is_spelled() {
     write("small.toml", &parts(["m.json", "n.json"].map(str::to_owned)));
     let error = load_file().unwrap_err();
     assert!(
-        error.problem.ends_with("n.json: with it the machine files of the experiment have more than 64 MiB"),
+        error
+            .problem
+            .ends_with("n.json: with this file the machine files of the experiment exceed 64 MiB, the limit"),
         "{error}"
     );
     assert_eq!(error.line, Some(18));
 }
 
 #[test]
-fn a_filter_is_held_against_a_table_in_one_pass() {
+fn filters_match_a_table_in_one_pass() {
     let columns = 24;
     let names = many(columns, |at| format!("c{at},"));
     let row = format!("{}before,m,s,1\n", "0,".repeat(columns));
@@ -184,11 +186,11 @@ fn a_filter_is_held_against_a_table_in_one_pass() {
     let filter = changed("only = { workload = [\"touch\", \"hog\"] }", &only(&zeros(169)));
     let figures = table.clone();
     let error = in_time(move || load_files(&filter, &figures)).unwrap_err();
-    assert!(error.problem.starts_with("it has a value in a column that cases do not have"), "{error}");
+    assert!(error.problem.starts_with("it has a value in a column that the case does not have"), "{error}");
     let filter = changed("only = { workload = [\"touch\", \"hog\"] }", &only(&zeros(170)));
     assert_eq!(
         load_files(&filter, &table).unwrap_err().problem,
-        "`only` has 4104 entries; at most 4096 can be"
+        "`only` has 4104 entries; the maximum is 4096"
     );
 }
 
@@ -200,15 +202,15 @@ fn names_in_tables_have_a_limit() {
         cells[at] = &long;
         let table = format!("{FIGURES}touch,1,off,,{},0.02\n", cells.join(","));
         let error = load_files(SMALL, &table).unwrap_err();
-        assert_eq!(error.problem, format!("the {name} has 201 bytes; at most 200 can be"));
+        assert_eq!(error.problem, format!("the {name} has 201 bytes; the maximum is 200"));
     }
     let metrics = changed("metrics = [\"wall\"]", &format!("metrics = [\"{long}\"]"));
-    assert_eq!(refused(&metrics), "a name in `metrics` has 201 bytes; at most 200 can be");
+    assert_eq!(refused(&metrics), "a name in `metrics` has 201 bytes; the maximum is 200");
 }
 
 /// Checks names that differ only in their last letters, so that the time is that of comparing them.
 #[test]
-fn metrics_are_held_against_a_table_in_one_pass() {
+fn metrics_match_a_table_in_one_pass() {
     let name = |at: usize| format!("{}{at:05}", "m".repeat(40));
     let rows = many(60_000, |at| format!("touch,1,on,,before,{},s,1\n", name(at)));
     let table = FIGURES.replace("touch,1,on,,before,wall,s,0.02\n", "") + &rows;
@@ -245,13 +247,13 @@ fn wide_machine(nodes: usize) -> String {
 /// Checks as many runs as allowed on a machine with many nodes; the memory of a run still depends on its own
 /// settings.
 #[test]
-fn a_machine_is_made_ready_once_for_all_runs() {
+fn machines_are_prepared_once_for_all_runs() {
     let directory = tempfile::tempdir().unwrap();
     let axes = format!(
         "[part.cases]\nfault_ns = [{}]\nhardware.cache_lines = [64, 128]\n",
         many(1024, |at| format!("{at}.5,"))
     );
-    let other = "[[variant]]\nname = 'w'\nrole = 'ours'\n[variant.config]\ntuning = 'depth-published'\nregions = 'one'\n";
+    let other = "[[variant]]\nname = 'w'\nrole = 'ours'\n[variant.config]\ntuning = 'depth-published'\nfree_areas = 'one'\n";
     let text = parts(["w.json".to_owned()]).replace("[[variant]]", &format!("{axes}{other}[[variant]]"));
     std::fs::write(directory.path().join("w.json"), wide_machine(1024)).unwrap();
     std::fs::write(directory.path().join("small.toml"), text).unwrap();

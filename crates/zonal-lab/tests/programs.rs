@@ -33,7 +33,7 @@ fn near(outcome: &Outcome, metric: &str, expected: f64, percent: f64) {
 
 /// Returns a configuration with one lock per zone and frames in linked lists.
 fn lists(tuning: PagesetTuning) -> Config {
-    Config { tuning, region_min: PageCount::new(1 << 30), ..Config::default() }
+    Config { tuning, free_area_min: PageCount::new(1 << 30), ..Config::default() }
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_page_costs_fault_zeroing_and_program() {
 }
 
 #[test]
-fn full_nodes_are_passed_by_scans_unless_they_are_remembered() {
+fn scans_probe_full_nodes_unless_the_cache_remembers_them() {
     let program = Hog {
         threads: 2,
         mem_gb: 20.0,
@@ -71,7 +71,7 @@ fn full_nodes_are_passed_by_scans_unless_they_are_remembered() {
 }
 
 #[test]
-fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_swing() {
+fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_load() {
     let program = PageFaults {
         processes: 8,
         mib_each: 64.0,
@@ -95,7 +95,7 @@ fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_swing() {
 }
 
 #[test]
-fn a_build_takes_what_its_pages_take() {
+fn build_time_follows_from_its_pages() {
     let program = Build {
         jobs: 4,
         job_mib: 4.0,
@@ -116,7 +116,7 @@ fn a_build_takes_what_its_pages_take() {
 }
 
 #[test]
-fn pairs_are_as_fast_as_one_after_the_other() {
+fn pairs_reach_the_sequential_rate() {
     let program = Exchange {
         pairs: 4,
         burst: 10,
@@ -149,7 +149,7 @@ fn stream_has_the_bandwidth_of_the_nodes_that_hold_its_arrays() {
 }
 
 #[test]
-fn places_of_fallback_lists() {
+fn positions_in_fallback_lists() {
     let order = |node_load, node| -> Vec<f64> {
         let config = Config { node_load, ..Config::default() };
         let place = |position| {
@@ -163,7 +163,7 @@ fn places_of_fallback_lists() {
 }
 
 #[test]
-fn programs_refuse_machines_that_they_do_not_fit() {
+fn programs_refuse_unsuitable_machines() {
     let machine = SimulatedMachine { model: preset("desktop").unwrap(), hardware: Hardware::default() };
     let refused = |program: &dyn Program| program.check(&machine).unwrap_err();
     let touch = |cpus| FirstTouch { cpus, gib_each: 0.1, fault_ns: 1.0, user_ns: 1.0 };
@@ -177,7 +177,7 @@ fn programs_refuse_machines_that_they_do_not_fit() {
 }
 
 #[test]
-fn a_mapped_writer_bound_to_a_time_tells_of_what_it_did_only() {
+fn a_time_limited_mapped_writer_reports_only_completed_work() {
     let writer = |mapping_gib, simulated_gib, seconds| MappedWriter {
         mapping_gib,
         simulated_gib,

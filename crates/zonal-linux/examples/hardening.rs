@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use clap::Parser;
 use comfy_table::Table;
-use zonal::config::{Faults, Hardening, InvalidFree, ZeroOn};
-use zonal::units::PageCount;
-use zonal::{Allocator, Config};
-use zonal_linux::{LinuxPlatform, Pool, PoolError, PoolRequest};
+use zonal_linux::{
+    Allocator, Config, Faults, Hardening, InvalidFree, LinuxPlatform, PageCount, Pool, PoolError,
+    PoolRequest, ZeroOn,
+};
 
 /// Measures the costs of the options against invalid frees.
 #[derive(Parser)]

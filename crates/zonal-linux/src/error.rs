@@ -17,8 +17,8 @@ use zonal::units::{NodeId, ZoneKind};
 pub enum PoolError {
     /// A request for more memory than is available.
     #[error(
-        "a pool of {} was asked for, {limited_by} has {} available; ask for {} or less",
-        Bytes(*asked), Bytes(*available), Bytes(sensible(*available))
+        "a pool of {} was requested, but {limited_by} has {} available; request {} or less",
+        Bytes(*asked), Bytes(*available), Bytes(suggested_size(*available))
     )]
     TooLarge {
         /// Bytes requested.
@@ -30,7 +30,7 @@ pub enum PoolError {
     },
     /// A pool too small to have memory on every node.
     #[error(
-        "a pool of {} is too small for {nodes} nodes with memory; ask for {} or more",
+        "a pool of {} is too small for {nodes} nodes with memory; request {} or more",
         Bytes(*asked), Bytes(*needed)
     )]
     TooSmall {
@@ -58,7 +58,7 @@ pub enum PoolError {
         existing: String,
     },
     /// No emulated nodes, or too many.
-    #[error("{asked} emulated nodes were asked for; 1 to {most} are possible")]
+    #[error("{asked} emulated nodes were requested; allowed values are 1 to {most}")]
     FakeNodes {
         /// Number of nodes requested.
         asked: usize,
@@ -70,7 +70,7 @@ pub enum PoolError {
     NoCpu,
     /// A page size that this kernel does not support.
     #[error(
-        "pages of {asked} bytes cannot be pooled here; a power of two of at least {smallest} bytes is needed"
+        "the page size is {asked} bytes; on this kernel it must be a power of two of at least {smallest}"
     )]
     PageBytes {
         /// Bytes requested.
@@ -97,7 +97,7 @@ pub enum PoolError {
         source: io::Error,
     },
     /// Memory that the kernel could not provide ahead of use.
-    #[error("node {node} could not be backed with memory: {source}; leave prefault off or ask for less")]
+    #[error("node {node} could not be backed with memory: {source}; leave prefault off or request less")]
     Prefault {
         /// Node of the memory.
         node: NodeId,
@@ -105,7 +105,7 @@ pub enum PoolError {
         source: io::Error,
     },
     /// A stop requested by the progress callback.
-    #[error("building the pool was interrupted")]
+    #[error("the progress callback stopped the build")]
     Interrupted,
     /// A background thread that could not be started, or not with the program's signals blocked. On Linux a
     /// `SCHED_DEADLINE` thread cannot start threads: build the pool from another one.
@@ -172,7 +172,7 @@ pub enum Warning {
     /// All pools of this process together may use more memory than is available.
     Overcommitted {
         /// Bytes of all pools, not counting explicit huge pages.
-        promised: u64,
+        committed: u64,
         /// Bytes that this process can have in total, including what it already uses.
         available: u64,
         /// What sets the limit.
@@ -190,28 +190,31 @@ impl fmt::Display for Warning {
         match self {
             Self::NotBound { nodes, reason } => write!(
                 f,
-                "memory of {} is not bound to its node, so frames may lie elsewhere: {reason}",
+                "memory of {} is not bound to its node, so frames may be on other nodes: {reason}",
                 node_list(nodes.iter().copied())
             ),
             Self::NoExplicitHugePages { node, kind, needed, free, reason } => {
-                write!(f, "node {node} {kind}: {needed} huge pages of 2 MiB asked for")?;
+                write!(f, "node {node} {kind}: {needed} huge pages of 2 MiB requested")?;
                 if let Some(free) = free {
                     write!(f, ", {free} free")?;
                 }
-                write!(f, " ({reason}); using transparent huge pages. The reserve is vm.nr_hugepages")
+                write!(
+                    f,
+                    " ({reason}); transparent huge pages are used instead; raise vm.nr_hugepages to {needed} or more"
+                )
             }
             Self::NoTransparentHugePages { reason } => {
-                write!(f, "no transparent huge pages, ordinary pages are used: {reason}")
+                write!(f, "transparent huge pages are not available, so ordinary pages are used: {reason}")
             }
-            Self::Overcommitted { promised, available, limited_by } => write!(
+            Self::Overcommitted { committed, available, limited_by } => write!(
                 f,
-                "the pools of this process may come to use {} together, but {limited_by} has {} for them: memory can \
-                 run out when frames are used; make pools smaller, or prefault them to find out at once",
-                Bytes(*promised),
+                "the pools of this process may use {} in total, but {limited_by} has {} for them, so memory can run \
+                 out when frames are first used; make pools smaller, or prefault them to find out at once",
+                Bytes(*committed),
                 Bytes(*available)
             ),
             Self::NoTopology { reason } => {
-                write!(f, "the topology cannot be read, the machine is taken as one node: {reason}")
+                write!(f, "the topology cannot be read, so the machine is treated as one node: {reason}")
             }
         }
     }
@@ -246,7 +249,7 @@ impl Warnings {
 
 /// A length to print: binary units, at most two decimals.
 #[derive(Clone, Copy)]
-struct Bytes(u64);
+pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -267,7 +270,7 @@ impl fmt::Display for Bytes {
 
 /// Returns the size to suggest when `available` is the limit: seven eighths, in whole MiB, so that the rest of the
 /// process and metadata fit too.
-const fn sensible(available: u64) -> u64 {
+const fn suggested_size(available: u64) -> u64 {
     let share = available / 8 * 7;
     share - share % (1 << 20)
 }
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_read_well() {
+    fn lengths_have_binary_units() {
         let text = |bytes| Bytes(bytes).to_string();
         assert_eq!(text(1000), "1000 bytes");
         assert_eq!(text(1 << 30), "1 GiB");
@@ -312,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn node_lists_read_well() {
+    fn node_lists_combine_ranges() {
         let text = |ids: &[u16]| node_list(nodes(ids).into_iter());
         assert_eq!(text(&[]), "no node");
         assert_eq!(text(&[3]), "node 3");
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_says_what_would_be_right() {
+    fn too_large_error_names_a_size_that_fits() {
         let error = PoolError::TooLarge { asked: 64 << 30, available: 16 << 30, limited_by: Limit::Machine };
         let text = error.to_string();
         assert!(
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn like_warnings_become_one() {
+    fn equal_warnings_of_several_nodes_are_merged() {
         let mut warnings = Warnings::default();
         for id in [0, 1, 2] {
             warnings.add(Warning::NotBound { nodes: nodes(&[id]), reason: "no".into() });

@@ -9,7 +9,7 @@ use std::process::Command;
 use zonal_linux::{Pool, PoolError, PoolRequest};
 use zonal_testing::eventually;
 
-/// Environment variable that tells the test that it is the child.
+/// Environment variable that is set only in the child.
 const CHILD: &str = "ZONAL_TEST_LIMITED_CHILD";
 const POOL_BYTES: u64 = 60 << 20;
 /// Enough nodes that the threads' stacks exceed what is mapped for a moment to align a zone.
@@ -79,12 +79,12 @@ fn be_the_child() {
 }
 
 #[test]
-fn every_lack_of_addresses_is_told_and_leaves_nothing() {
+fn every_lack_of_addresses_is_an_error_and_leaks_nothing() {
     if std::env::var_os(CHILD).is_some() {
         return be_the_child();
     }
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "every_lack_of_addresses_is_told_and_leaves_nothing", "--nocapture"])
+        .args(["--exact", "every_lack_of_addresses_is_an_error_and_leaks_nothing", "--nocapture"])
         .env(CHILD, "1")
         .output()
         .unwrap();

@@ -54,7 +54,7 @@ impl Reclaimer for Cache {
 }
 
 #[test]
-fn the_last_handle_goes_under_a_lock_that_the_reclaimer_takes() {
+fn last_handle_can_be_dropped_under_the_reclaimers_lock() {
     within_patience("dropping a pool under the lock of its cache", || {
         let (pool, cache) = (pool(), Arc::new(Cache::default()));
         let registration = pool.register_reclaimer(&cache);
@@ -73,24 +73,24 @@ fn the_last_handle_goes_under_a_lock_that_the_reclaimer_takes() {
 }
 
 #[test]
-fn a_pool_rests_under_a_lock_that_the_reclaimer_takes() {
+fn pool_can_be_paused_under_the_reclaimers_lock() {
     within_patience("resting under the lock of a cache", || {
         let (pool, cache) = (pool(), Arc::new(Cache::default()));
         let _registration = pool.register_reclaimer(&cache);
         let mut frames = cache.frames.lock().unwrap();
         *frames = exhaust(&pool);
         cache.wait_until_asked();
-        let in_reclaimers = pool.while_still(|in_reclaimers| {
+        let in_reclaimers = pool.with_threads_paused(|in_reclaimers| {
             // The pool may be used, and stopped twice.
             let kept = frames.len() - 100;
             frames.truncate(kept);
             drop(pool.alloc(&PoolRequest::page()).unwrap());
-            assert_eq!(pool.while_still(|in_reclaimers| in_reclaimers), in_reclaimers);
+            assert_eq!(pool.with_threads_paused(|in_reclaimers| in_reclaimers), in_reclaimers);
             in_reclaimers
         });
         assert_eq!(in_reclaimers, 1);
         drop(frames);
-        eventually("the end of reclaim", || pool.while_still(|in_reclaimers| in_reclaimers) == 0);
+        eventually("the end of reclaim", || pool.with_threads_paused(|in_reclaimers| in_reclaimers) == 0);
         pool.verify().unwrap();
     });
 }
@@ -125,7 +125,7 @@ impl Reclaimer for Leaves {
 }
 
 #[test]
-fn nobody_waits_for_the_destructors_of_a_reclaimers_thread() {
+fn drop_does_not_wait_for_destructors_of_a_reclaimer_thread() {
     within_patience("dropping a pool under a lock that a thread's end takes", || {
         let (pool, cache) = (pool(), Arc::new(Cache::default()));
         let _registration = pool.register_reclaimer(&Arc::new(Leaves(Arc::clone(&cache))));
@@ -177,7 +177,7 @@ impl Drop for EndsBadly {
 }
 
 #[test]
-fn reclaimers_that_end_badly_end_nothing_else() {
+fn reclaimers_whose_destructors_panic_stop_nothing_else() {
     within_patience("reclaim after reclaimers that ended badly", || {
         let (pool, ended) = (pool(), Arc::new(AtomicU32::new(0)));
         for _ in 0..3 {

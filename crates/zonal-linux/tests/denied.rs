@@ -239,7 +239,7 @@ fn threads_refused() {
 }
 
 #[test]
-fn names_of_mappings_refused() {
+fn mapping_names_refused() {
     let _alone = ALONE.lock();
     if !can_filter() {
         return;

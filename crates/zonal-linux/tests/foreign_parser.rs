@@ -116,7 +116,7 @@ fn check_buddies(pool: &Pool, found: &Value) {
 }
 
 #[test]
-fn figures_as_another_parser_reads_them() {
+fn foreign_parser_reads_the_same_figures() {
     let python = match python() {
         Ok(python) => python,
         Err(why) => return skipped!("{PACKAGE} cannot be installed: {why}"),

@@ -55,7 +55,7 @@ fn ended(id: libc::pid_t) -> Result<(), String> {
 /// Returns how a child ended whose parent ran `before` right before the fork, while the pool's own threads were
 /// stopped.
 fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Result<(), String> {
-    ended(pool.while_still(|in_reclaimers| {
+    ended(pool.with_threads_paused(|in_reclaimers| {
         assert_eq!(in_reclaimers, 0);
         before();
         start_child(child)
@@ -125,7 +125,7 @@ fn a_child_goes_on_with_a_quiet_pool() {
 }
 
 /// Other threads are in the pool at the fork: the child reads its own frames, drops everything and exits.
-fn a_child_reads_and_lets_go_whatever_others_did() {
+fn a_child_reads_and_drops_its_frames_whatever_other_threads_did() {
     let pool = Pool::builder().size(64 << 20).build().unwrap();
     let mut held = pages(&pool, 50);
     let stop = AtomicBool::new(false);
@@ -192,12 +192,12 @@ unsafe fn own_both<A, B>(first: &A, second: &B) -> (A, B) {
 
 /// A child's copies are unmapped once it has dropped its handles and frames, even though threads of its parent held
 /// the pool.
-fn a_child_lets_go(builder: impl Fn() -> PoolBuilder<'static>) {
+fn a_child_unmaps_its_copies(builder: impl Fn() -> PoolBuilder<'static>) {
     let pool = builder().build().unwrap();
     let mut held = pages(&pool, 100);
     stamp(&mut held, 3);
     let address = held[0].as_ptr() as usize;
-    let let_go = || {
+    let drops_all = || {
         let before = addresses();
         // SAFETY: the child uses only these.
         let (pool, held) = unsafe { own_both(&pool, &held) };
@@ -208,9 +208,9 @@ fn a_child_lets_go(builder: impl Fn() -> PoolBuilder<'static>) {
         let (now, of_pool) = (addresses(), 32 << 10);
         assert!(now + of_pool < before, "{before} kB before, {now} kB after: metadata goes, too");
     };
-    in_a_child(&pool, || (), let_go).unwrap();
+    in_a_child(&pool, || (), drops_all).unwrap();
     // A grandchild has copies of the same.
-    in_a_child(&pool, || (), || in_a_child(&pool, || (), let_go).unwrap()).unwrap();
+    in_a_child(&pool, || (), || in_a_child(&pool, || (), drops_all).unwrap()).unwrap();
     assert!(is_stamped(&held, 3) && is_mapped(address));
 }
 
@@ -235,7 +235,7 @@ fn a_reclaimer_makes_a_child() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let last = Arc::new(Mutex::new(Some(pool.clone())));
     let outcome = Arc::new(Mutex::new(None));
-    let (of_cache, told) = (Arc::clone(&last), Arc::clone(&outcome));
+    let (of_cache, result) = (Arc::clone(&last), Arc::clone(&outcome));
     let forks = move || {
         // SAFETY: the child continues on the pool's thread, which ends there.
         let id = unsafe { libc::fork() };
@@ -244,7 +244,7 @@ fn a_reclaimer_makes_a_child() {
             unsafe { libc::alarm(PATIENCE) };
             drop(of_cache.lock().unwrap().take());
         } else {
-            *told.lock().unwrap() = Some(ended(id));
+            *result.lock().unwrap() = Some(ended(id));
         }
     };
     let cache = Arc::new(Asked(forks, AtomicBool::new(false)));
@@ -271,8 +271,8 @@ fn a_child_drops_a_registration() {
             });
         }
         // SAFETY: the child uses only this.
-        let lets_go = || drop(unsafe { own(&registration) });
-        let all: Vec<_> = (0..30).map(|_| ended(start_child(lets_go))).collect();
+        let drops_it = || drop(unsafe { own(&registration) });
+        let all: Vec<_> = (0..30).map(|_| ended(start_child(drops_it))).collect();
         stop.store(true, Ordering::Relaxed);
         assert!(all.iter().all(Result::is_ok), "{all:?}");
     });
@@ -316,7 +316,7 @@ fn ordinary_memory_is_copied() {
             held.push(pool.alloc(&PoolRequest::new(Order::new(9).unwrap())).unwrap());
             stamp(&mut held, 5);
             let (mut of_parent, mut to_child) = std::io::pipe().unwrap();
-            let child = pool.while_still(|_| {
+            let child = pool.with_threads_paused(|_| {
                 start_child(|| {
                     of_parent.read_exact(&mut [0]).unwrap();
                     assert!(is_stamped(&held, 5), "the parent's later stores are in the copy");
@@ -331,7 +331,7 @@ fn ordinary_memory_is_copied() {
             ended(child).unwrap();
             assert!(is_stamped(&held, 7), "a child wrote into its parent's frames");
             drop((held, pool));
-            a_child_lets_go(builder);
+            a_child_unmaps_its_copies(builder);
         }
     }
 }
@@ -349,7 +349,7 @@ fn explicit_huge_pages_are_not_copied() {
     let mut held = pages(&pool, 8000);
     stamp(&mut held, 8);
     let (mut of_parent, mut to_child) = std::io::pipe().unwrap();
-    let child = pool.while_still(|_| {
+    let child = pool.with_threads_paused(|_| {
         start_child(|| {
             of_parent.read_exact(&mut [0]).unwrap();
             assert_eq!(pool.ptr_of(held[0].first()), None);
@@ -428,7 +428,7 @@ fn an_earlier_handler_builds_a_pool() {
 }
 
 #[test]
-fn children() {
+fn forked_children_use_pools() {
     // SAFETY: the handler does only what children of this test may do.
     assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(build_in_child)) }, 0);
     an_earlier_handler_builds_a_pool();
@@ -438,5 +438,5 @@ fn children() {
     ordinary_memory_is_copied();
     explicit_huge_pages_are_not_copied();
     a_child_goes_on_with_a_quiet_pool();
-    a_child_reads_and_lets_go_whatever_others_did();
+    a_child_reads_and_drops_its_frames_whatever_other_threads_did();
 }

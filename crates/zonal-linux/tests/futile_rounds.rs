@@ -32,7 +32,7 @@ impl Reclaimer for Empty {
 
 /// The pause is a minimum, so a slow machine does not make the test fail.
 #[test]
-fn futile_rounds_are_no_busy_loop() {
+fn futile_reclaim_does_not_busy_loop() {
     let pool = Pool::builder().topology(Topology::fake(1).unwrap()).size(16 << 20).build().unwrap();
     let empty = Arc::new(Empty::default());
     let _registered = pool.register_reclaimer(&empty);

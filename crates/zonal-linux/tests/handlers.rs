@@ -226,7 +226,7 @@ fn handlers_call_no_reclaimer() {
 }
 
 #[test]
-fn handlers_wait_for_nobody() {
+fn signal_handlers_never_wait() {
     within_patience("handlers beside a reclaimer", handlers_call_no_reclaimer);
     within_patience("handlers that take and give frames", || {
         let pool = |pool: Pool| {

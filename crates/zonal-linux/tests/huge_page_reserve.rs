@@ -72,7 +72,7 @@ fn warning_of(pool: &Pool) -> Option<(u64, Option<u64>)> {
 }
 
 #[test]
-fn a_pool_lies_on_the_reserve_and_gives_it_back() {
+fn pool_uses_and_returns_the_huge_page_reserve() {
     let _alone = alone();
     let pages = 64 * MIB / HUGE_PAGE_BYTES;
     let _reserve = match Reserve::with_free(pages) {
@@ -101,7 +101,7 @@ fn a_pool_lies_on_the_reserve_and_gives_it_back() {
 /// Each pool first looks for a free address range and then maps it: if another thread maps something there in
 /// between, that is no reason to fall back.
 #[test]
-fn pools_that_are_built_at_once_all_lie_on_the_reserve() {
+fn pools_built_concurrently_all_use_the_reserve() {
     const THREADS: u64 = 4;
     const PAGES: u64 = 4;
     let _alone = alone();
@@ -122,7 +122,7 @@ fn pools_that_are_built_at_once_all_lie_on_the_reserve() {
 }
 
 #[test]
-fn a_pool_beyond_the_reserve_says_so_and_works() {
+fn pool_larger_than_the_reserve_warns_and_works() {
     let _alone = alone();
     let _reserve = Reserve::locked(Files::of_the_machine()).unwrap();
     let free = free_huge_pages();
@@ -131,15 +131,15 @@ fn a_pool_beyond_the_reserve_says_so_and_works() {
         return skipped!("the reserve of {free} huge pages is more than half of what is available");
     }
     let pool = pool(wanted * HUGE_PAGE_BYTES);
-    let (needed, told) = warning_of(&pool).expect("the reserve does not suffice");
-    assert_eq!((needed, told.unwrap_or(0)), (wanted, free));
+    let (needed, available) = warning_of(&pool).expect("the reserve does not suffice");
+    assert_eq!((needed, available.unwrap_or(0)), (wanted, free));
     let held = use_all(&pool);
     assert!(held.len() as u64 + BELOW_MIN >= wanted, "{}", held.len());
     assert_eq!(of_mapping(held[0].as_ptr() as usize, "KernelPageSize"), 4);
     assert_eq!(free_huge_pages(), free, "nothing of the reserve is kept");
 }
 
-/// Environment variable with the folder in which [`a_holder_that_waits_to_be_killed`] has its reserve.
+/// Environment variable with the folder in which [`reserve_holder_process`] has its reserve.
 const HELD: &str = "ZONAL_TEST_RESERVE";
 
 /// Makes a reserve that only a test uses; all of its pages are free.
@@ -150,7 +150,7 @@ fn in_folder(folder: &Path) -> Files {
 
 /// Does nothing unless the test below starts it in a separate process.
 #[test]
-fn a_holder_that_waits_to_be_killed() {
+fn reserve_holder_process() {
     let Some(folder) = std::env::var_os(HELD) else { return };
     let mut reserve = Reserve::locked(in_folder(folder.as_ref())).unwrap();
     reserve.raise(9).unwrap();
@@ -158,13 +158,13 @@ fn a_holder_that_waits_to_be_killed() {
 }
 
 #[test]
-fn one_process_at_a_time_raises_the_reserve_and_the_next_one_lowers_it_for_the_dead() {
+fn reserve_of_a_killed_process_is_restored_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let files = in_folder(folder.path());
     let pages = || fs::read_to_string(&files.pages).unwrap();
     fs::write(&files.pages, "3\n").unwrap();
     let mut holder = Command::new(std::env::current_exe().unwrap());
-    holder.args(["--exact", "a_holder_that_waits_to_be_killed"]).env(HELD, folder.path());
+    holder.args(["--exact", "reserve_holder_process"]).env(HELD, folder.path());
     let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     eventually("the reserve is raised", || pages() == "9");
     assert!(Reserve::try_locked(files.clone()).unwrap().is_none(), "two have the reserve");

@@ -19,7 +19,7 @@ fn kept(offline: Result<(), OfflineError>) -> u64 {
     match offline {
         Ok(()) => 0,
         Err(OfflineError::NotReturned { kept, why }) => {
-            assert!(why.to_string().contains("in huge pages with others that are online"), "{why}");
+            assert!(why.to_string().contains("they share huge pages with frames that are online"), "{why}");
             kept.get()
         }
         Err(error) => panic!("{error}"),
@@ -50,7 +50,7 @@ impl Frames<'_> {
 }
 
 #[test]
-fn huge_pages_leave_whole_and_say_what_stays() {
+fn huge_pages_go_offline_as_a_whole() {
     let mut reserve = match Reserve::with_free(8) {
         Ok(reserve) => reserve,
         Err(why) => return skipped!("memory in explicit huge pages that leaves: {why}"),

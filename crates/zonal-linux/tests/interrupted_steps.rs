@@ -21,7 +21,7 @@ use zonal::units::{Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
 use zonal_testing::{Ledger, skipped};
 
-/// Environment variable that tells the test that it is the child.
+/// Environment variable that is set only in the child.
 const CHILD: &str = "ZONAL_TEST_TRACED_CHILD";
 /// Marks the child's messages in the output of its test harness.
 const MARK: &str = "@traced";
@@ -226,13 +226,13 @@ fn start(child: &mut std::process::Child) -> Option<Trace> {
 }
 
 #[test]
-fn every_instruction_of_every_sequence_can_be_the_last() {
+fn every_sequence_can_be_interrupted_at_every_instruction() {
     if std::env::var_os(CHILD).is_some() {
         return be_the_child();
     }
     assert_eq!(size_of::<Sequence>(), 32);
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "every_instruction_of_every_sequence_can_be_the_last", "--nocapture"])
+        .args(["--exact", "every_sequence_can_be_interrupted_at_every_instruction", "--nocapture"])
         .env(CHILD, "1")
         .stdout(Stdio::piped())
         .spawn()

@@ -32,9 +32,9 @@ fn pool() -> Pool {
 }
 
 /// A reclaimer that drops the last handle of its pool, on whatever thread calls it.
-struct LetsGo(Mutex<Option<(Pool, Frames)>>);
+struct DropsLastHandle(Mutex<Option<(Pool, Frames)>>);
 
-impl Reclaimer for LetsGo {
+impl Reclaimer for DropsLastHandle {
     fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::new(1)
     }
@@ -93,7 +93,7 @@ fn threads_that_use_it_keep_it() {
 
 fn a_reclaimer_may_drop_the_last_handle() {
     let pool = pool();
-    let cache = Arc::new(LetsGo(Mutex::new(None)));
+    let cache = Arc::new(DropsLastHandle(Mutex::new(None)));
     let _registered = pool.register_reclaimer(&cache);
     let mut held = Vec::new();
     while let Ok(frames) = pool.alloc(&PoolRequest::page().no_wait()) {
@@ -114,7 +114,7 @@ fn a_reclaimer_may_drop_the_last_handle() {
 }
 
 #[test]
-fn nothing_stays_behind() {
+fn dropped_pools_leave_no_mappings_or_threads() {
     // These would hang if a thread that they wait for did not end.
     within_patience("ends_with_its_last_handle", ends_with_its_last_handle);
     within_patience("frames_outlive_their_pool", frames_outlive_their_pool);

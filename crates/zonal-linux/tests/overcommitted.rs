@@ -6,15 +6,15 @@ use zonal_testing::skipped;
 fn is_overcommitted(pool: &Pool) -> bool {
     let warned = pool.warnings().iter().find(|one| matches!(one, Warning::Overcommitted { .. }));
     warned.inspect(|warning| {
-        let Warning::Overcommitted { promised, available, .. } = warning else { unreachable!() };
-        assert!(promised > available, "{warning}");
-        assert!(warning.to_string().starts_with("the pools of this process may come to use "), "{warning}");
+        let Warning::Overcommitted { committed, available, .. } = warning else { unreachable!() };
+        assert!(committed > available, "{warning}");
+        assert!(warning.to_string().starts_with("the pools of this process may use "), "{warning}");
     });
     warned.is_some()
 }
 
 #[test]
-fn pools_that_fit_only_alone_say_so() {
+fn overcommitted_pools_warn() {
     let most = available_bytes().unwrap() / 10 * 6;
     let pool = || Pool::builder().size(most).build().unwrap();
     let first = pool();

@@ -36,7 +36,7 @@ fn assert_all_free(pool: &Pool) {
 }
 
 #[test]
-fn eight_threads_find_what_they_wrote() {
+fn eight_threads_read_back_what_they_wrote() {
     let pool = pool(64 * MIB);
     thread::scope(|scope| {
         for thread in 0..8_u8 {
@@ -68,7 +68,7 @@ fn eight_threads_find_what_they_wrote() {
 }
 
 #[test]
-fn sizes_that_cannot_be_are_refused_with_advice() {
+fn impossible_sizes_are_refused_with_a_valid_one() {
     let build = |bytes| Pool::builder().size(bytes).build();
     let error = build(u64::MAX).unwrap_err();
     assert!(matches!(
@@ -95,13 +95,13 @@ fn cpu_ids_beyond_all_machines_are_refused_at_once() {
 }
 
 #[test]
-fn nodes_that_do_not_exist_are_named() {
+fn errors_name_unknown_nodes() {
     let error = Pool::builder().size(8 * MIB).nodes([node(77)]).build().unwrap_err();
     assert!(error.to_string().starts_with("node 77 does not exist; this machine has node"), "{error}");
 }
 
 #[test]
-fn large_pools_cost_nothing_until_used() {
+fn large_pools_use_no_memory_until_touched() {
     match Pool::builder().size(8 << 30).build() {
         Ok(pool) => {
             assert_eq!(pool.frames(), PageCount::new(8 << 18));
@@ -115,7 +115,7 @@ fn large_pools_cost_nothing_until_used() {
 }
 
 #[test]
-fn frames_and_pointers_both_ways() {
+fn frames_convert_to_pointers_and_back() {
     let pool = pool(16 * MIB);
     let frames = pool.alloc(&PoolRequest::new(order(3))).unwrap();
     assert_eq!(frames.len(), 8 * 4096);
@@ -145,7 +145,7 @@ fn raw_blocks_and_invalid_frees() {
 }
 
 #[test]
-fn zeroed_means_zeroed() {
+fn zeroed_requests_return_zeros() {
     let pool = pool(8 * MIB);
     let mut dirty = pool.lease(&PoolRequest::new(order(4))).unwrap();
     dirty.fill(0xee);
@@ -246,7 +246,7 @@ impl Reclaimer for Panics {
 }
 
 #[test]
-fn reclaimers_are_asked_until_unregistered() {
+fn reclaimers_are_called_until_unregistered() {
     let pool = pool(16 * MIB);
     let cache = Cache::full(&pool);
     let request = PoolRequest::page();
@@ -280,7 +280,7 @@ impl Reclaimer for Asked {
 
 /// Here only the registration keeps the reclaimer alive.
 #[test]
-fn a_reclaimer_that_nobody_else_keeps_is_asked() {
+fn registration_alone_keeps_a_reclaimer_alive() {
     let pool = pool(16 * MIB);
     let cache = Cache::full(&pool);
     let asked = Arc::new(AtomicU64::new(0));
@@ -307,7 +307,7 @@ fn background_reclaim_lifts_a_node_above_its_low_watermark() {
 }
 
 #[test]
-fn a_panicking_reclaimer_harms_nobody() {
+fn panicking_reclaimer_does_not_stop_others() {
     let pool = pool(16 * MIB);
     let cache = Cache::full(&pool);
     let bad = Arc::new(Panics(AtomicU64::new(0)));
@@ -346,7 +346,7 @@ impl Drop for Leaves {
 }
 
 #[test]
-fn a_reclaimer_may_end_in_its_own_call_even_by_a_panic() {
+fn reclaimer_may_be_dropped_during_its_own_call_even_with_a_panic() {
     let pool = pool(32 * MIB);
     for panics in [false, true] {
         let before = pool.reclaimer_panics();
@@ -376,10 +376,10 @@ fn threads_act_as_cpus_of_emulated_nodes() {
     let topology = Topology::emulated(nodes).unwrap();
     let pool = Pool::builder().size(64 * MIB).topology(topology).build().unwrap();
     assert_eq!(pool.ranges().count(), 4);
-    for (cpu, home) in [(10, 0), (11, 4)] {
+    for (cpu, nearest) in [(10, 0), (11, 4)] {
         let _acting = pool.act_as(CpuId::new(cpu)).unwrap();
         let frames = pool.alloc(&PoolRequest::page()).unwrap();
-        assert_eq!(frames.node(), node(home));
+        assert_eq!(frames.node(), node(nearest));
     }
     assert!(pool.act_as(CpuId::new(0)).is_err());
     assert!(self::pool(8 * MIB).act_as(CpuId::new(0)).is_err());
@@ -411,7 +411,7 @@ fn presets_can_be_emulated() {
 }
 
 #[test]
-fn only_the_nodes_asked_for_lend_memory() {
+fn memory_comes_only_from_requested_nodes() {
     let topology = Topology::fake(3).unwrap();
     let pool = Pool::builder().size(8 * MIB).topology(topology).nodes([node(2)]).build().unwrap();
     assert!(pool.ranges().all(|zone| zone.node == node(2)));
@@ -420,7 +420,7 @@ fn only_the_nodes_asked_for_lend_memory() {
 }
 
 #[test]
-fn memory_leaves_and_comes_back_empty() {
+fn memory_goes_offline_and_returns_zeroed() {
     let pool = pool(32 * MIB);
     let mut range = pool.ranges().next().unwrap().frames;
     range.count = PageCount::new(1024);
@@ -447,7 +447,7 @@ fn resident(pool: &Pool, range: FrameRange) -> usize {
 }
 
 #[test]
-fn memory_of_a_prefaulted_pool_comes_back_with_memory() {
+fn prefaulted_pool_backs_memory_before_it_comes_online() {
     let builder = Pool::builder().size(32 * MIB).huge_pages(HugePages::Never);
     let pool = builder.prefault(Prefault::AtOnce).build().unwrap();
     let mut range = pool.ranges().next().unwrap().frames;
@@ -460,7 +460,7 @@ fn memory_of_a_prefaulted_pool_comes_back_with_memory() {
 }
 
 #[test]
-fn caches_give_up_a_range_that_is_to_leave() {
+fn reclaimers_free_a_range_that_goes_offline() {
     // One node, because the cache frees frames of any node.
     let pool = Pool::builder().size(32 * MIB).nodes([node(0)]).build().unwrap();
     let cache = Cache::full(&pool);
@@ -491,14 +491,14 @@ fn caches_give_up_a_range_that_is_to_leave() {
 }
 
 #[test]
-fn prefault_tells_and_stops() {
+fn prefault_reports_progress_and_stops() {
     let most = AtomicU64::new(0);
-    let told = |progress: zonal_linux::Progress| {
+    let on_progress = |progress: zonal_linux::Progress| {
         most.fetch_max(progress.done, Ordering::Relaxed); // // relaxed: one number
         ControlFlow::Continue(())
     };
     let builder = || Pool::builder().size(96 * MIB).prefault(Prefault::AtOnce);
-    builder().on_progress(&told).build().unwrap();
+    builder().on_progress(&on_progress).build().unwrap();
     assert_eq!(most.into_inner(), 96 * MIB);
     let stopped = builder().on_progress(&|_| ControlFlow::Break(())).build();
     assert!(matches!(stopped, Err(PoolError::Interrupted)));

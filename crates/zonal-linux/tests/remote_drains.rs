@@ -23,7 +23,7 @@ const FRAMES: usize = 1_000_000;
 
 /// What another CPU does to the owner's pagesets.
 #[derive(Clone, Copy, Debug)]
-enum Visit {
+enum RemoteCall {
     Drain,
     Tick,
 }
@@ -102,33 +102,33 @@ fn check(pool: &Pool, what: &str) {
     assert_eq!(pool.events().retired, 0, "{what}: frames were on two stacks");
 }
 
-fn visit(pool: &Pool, visit: Visit, owner: CpuId) {
-    match visit {
-        Visit::Drain => pool.drain_pagesets(),
+fn call_remotely(pool: &Pool, call: RemoteCall, owner: CpuId) {
+    match call {
+        RemoteCall::Drain => pool.drain_pagesets(),
         // SAFETY: ticks free nothing.
-        Visit::Tick => unsafe { pool.allocator() }.tick_cpu(owner),
+        RemoteCall::Tick => unsafe { pool.allocator() }.tick_cpu(owner),
     }
 }
 
 /// Runs an owner on one CPU, and a thread that drains or ticks on another.
-fn race(what: Visit, held: usize, [own, other]: [usize; 2]) {
+fn race(what: RemoteCall, held: usize, [own, other]: [usize; 2]) {
     let pool = &pool();
     let over = &AtomicBool::new(false);
-    let visits = std::thread::scope(|scope| {
+    let calls = std::thread::scope(|scope| {
         scope.spawn(move || {
             let _ends = when_dropped(|| over.store(true, Relaxed));
             pin_to(own);
             use_frames(pool, held, FRAMES, &mut Interrupts::new());
         });
-        let visitor = scope.spawn(move || {
+        let drainer = scope.spawn(move || {
             pin_to(other);
             // Relaxed: only a flag that ends the race.
             let going_on = |_: &u64| !over.load(Relaxed);
-            (0..).take_while(going_on).inspect(|_| visit(pool, what, CpuId::new(own as u32))).count()
+            (0..).take_while(going_on).inspect(|_| call_remotely(pool, what, CpuId::new(own as u32))).count()
         });
-        visitor.join().unwrap()
+        drainer.join().unwrap()
     });
-    eprintln!("{what:?}, {held} held: {visits} visits");
+    eprintln!("{what:?}, {held} held: {calls} calls");
     check(pool, &format!("{what:?}, {held} held"));
 }
 
@@ -137,7 +137,7 @@ fn remote_drains_and_ticks_keep_the_accounting_exact() {
     let Some(cpus) = two_cpus() else { return };
     let _alone = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in stress_rounds() {
-        for what in [Visit::Drain, Visit::Tick] {
+        for what in [RemoteCall::Drain, RemoteCall::Tick] {
             HELD.into_iter().for_each(|held| race(what, held, cpus));
         }
     }

@@ -87,7 +87,7 @@ impl Stress {
 extern "C" fn on_signal(_: libc::c_int) {}
 
 #[test]
-fn no_frame_has_two_owners_however_sequences_are_disturbed() {
+fn disturbed_sequences_never_give_a_frame_two_owners() {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let pool = Pool::builder().size(POOL_BYTES).build().unwrap();
     if !pool.uses_sequences() {
@@ -173,7 +173,7 @@ mod without_an_area {
     }
 
     #[test]
-    fn threads_without_an_area_are_served_past_the_pagesets() {
+    fn threads_without_rseq_area_bypass_pagesets() {
         let pool = &Pool::builder().size(POOL_BYTES).build().unwrap();
         if !pool.uses_sequences() {
             return zonal_testing::skipped!("no restartable sequences here");

@@ -198,7 +198,7 @@ impl Storm {
 }
 
 #[test]
-fn signals_and_moves_cost_no_frame() {
+fn signals_and_migrations_lose_no_frame() {
     handle_timers();
     let locked = Pool::builder().size(POOL_BYTES).without_sequences().build().unwrap();
     let pool = Pool::builder().size(POOL_BYTES).build().unwrap();

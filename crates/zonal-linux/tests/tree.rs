@@ -73,7 +73,7 @@ fn check_rules(model: &MachineModel) {
 }
 
 #[test]
-fn pools_of_emulated_machines_read_back() {
+fn files_of_emulated_machines_are_read_back() {
     for name in ["desktop", "quad-10-12-32", "cxl4", "epyc8-nps4"] {
         let model = preset(name).unwrap();
         let size = 64 * MIB * model.nodes.len() as u64;
@@ -89,7 +89,7 @@ fn pools_of_emulated_machines_read_back() {
 }
 
 #[test]
-fn settings_read_back() {
+fn files_with_changed_settings_are_read_back() {
     let config = Config {
         tuning: PagesetTuning::Fixed,
         high_fraction: 100,
@@ -122,7 +122,7 @@ fn settings_read_back() {
 }
 
 #[test]
-fn a_pool_of_this_machine_reads_back() {
+fn files_of_this_machine_are_read_back() {
     let pool = Pool::builder().size(64 * MIB).build().unwrap();
     let held = use_it(&pool);
     let directory = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn a_pool_of_this_machine_reads_back() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_named() {
+fn error_names_a_folder_that_cannot_be_written() {
     let pool = Pool::builder().size(16 * MIB).build().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");

@@ -31,7 +31,7 @@ unsafe fn symbol<T: Copy>(library: *mut c_void, name: &CStr) -> T {
 /// The kernel reads the descriptor that a thread used last at every preemption of the thread: it must still be
 /// mapped when a library that used sequences has been closed.
 #[test]
-fn a_library_that_used_sequences_stays_and_its_threads_live_on() {
+fn library_that_used_sequences_stays_loaded_for_its_threads() {
     let path = library();
     if !path.exists() {
         return skipped!("{} is built when all tests of the package are", path.display());

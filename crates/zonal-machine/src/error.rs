@@ -41,7 +41,7 @@ pub enum MachineError {
         problem: Problem,
     },
     /// A directory to capture from that contains neither `proc` nor `sys`.
-    #[error("{}: neither proc/zoneinfo nor sys/devices/system/node is there; give the directory that holds the machine's proc and sys", Excerpt::name(.0.display()))]
+    #[error("{}: it contains neither proc/zoneinfo nor sys/devices/system/node; name the directory with the machine's proc and sys", Excerpt::name(.0.display()))]
     NoTree(PathBuf),
     /// A captured tree without any memory figures.
     #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", Excerpt::name(.0.display()))]
@@ -55,7 +55,7 @@ pub enum MachineError {
         problem: String,
     },
     /// An unknown preset name.
-    #[error("no preset is called \"{}\"; there are: {known}", Excerpt::name(name))]
+    #[error("there is no preset \"{}\"; presets are: {known}", Excerpt::name(name))]
     UnknownPreset {
         /// The name that was given.
         name: String,
@@ -70,16 +70,19 @@ impl MachineError {
     /// For a file that another user named, who may not be allowed to read it.
     #[must_use]
     pub fn without_contents(&self) -> String {
-        const MORE: &str = "`zonal machine --file` says what is wrong with it";
+        const MORE: &str = "`zonal machine --file` shows what is wrong";
         match self {
             Self::Shape { origin, place: (line, column), .. } => {
-                format!("{}:{line}:{column}: this is not as in a machine file; {MORE}", Excerpt::name(origin))
+                format!(
+                    "{}:{line}:{column}: this is not valid in a machine file; {MORE}",
+                    Excerpt::name(origin)
+                )
             }
             Self::Invalid { origin, field, .. } => {
                 // Positions in lists are not contents; keys of maps are.
                 let known = field.find(FALLBACK_ORDER).map_or(field.len(), |at| at + FALLBACK_ORDER.len());
                 format!(
-                    "{}: {}: no machine can have this; {MORE}",
+                    "{}: {}: this value is impossible; {MORE}",
                     Excerpt::name(origin),
                     Excerpt::name(&field[..known])
                 )
@@ -96,23 +99,23 @@ pub(crate) const FALLBACK_ORDER: &str = "observed.fallback_order";
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs)] // each message explains its fields
 pub enum Problem {
-    #[error("{0} is no page size; it must be a power of two, 4096..=1073741824")]
+    #[error("{0} is not a page size; it must be a power of two from 4096 to 1073741824")]
     PageBytes(u64),
     #[error("there is no node; at least one is needed")]
     NoNodes,
-    #[error("there is no zone; at least one is needed, though it need not have frames yet")]
+    #[error("there is no zone; at least one is needed, though it may be without managed frames")]
     NoZones,
-    #[error("{0} nodes, possible ones included; at most {MAX_NODES} can be told apart")]
+    #[error("{0} nodes, including possible ones; the maximum is {MAX_NODES}")]
     TooManyNodes(usize),
-    #[error("{0} is no node id; ids are 0..={max}", max = MAX_NODES - 1)]
+    #[error("{0} is not a node id; ids are 0 to {max}", max = MAX_NODES - 1)]
     NodeId(u64),
-    #[error("node {0} is listed twice; each id must be there once")]
+    #[error("node {0} is listed twice; each id must occur once")]
     NodeTwice(u64),
-    #[error("node {0} is online and possible_offline at once; it must be one of the two")]
+    #[error("node {0} is both online and possible_offline; it must be one of the two")]
     OnlineAndOffline(u64),
-    #[error("CPU {cpu} is on node {first} and again on node {second}; a CPU is on one node, once")]
+    #[error("CPU {cpu} is on node {first} and again on node {second}; a CPU must be on one node, once")]
     CpuTwice { cpu: u32, first: u16, second: u16 },
-    #[error("{0} is no CPU id; ids are 0..=1048575")]
+    #[error("{0} is not a CPU id; ids are 0 to 1048575")]
     CpuId(u64),
     #[error("node {from} has no distance to node {to}; it needs one to each node")]
     DistanceMissing { from: u16, to: u16 },
@@ -122,7 +125,7 @@ pub enum Problem {
     DistanceTwice { from: u16, to: u64 },
     #[error("the distance of node {node} to itself is {distance}; it must be 10")]
     Diagonal { node: u16, distance: i64 },
-    #[error("the distance from node {from} to node {to} is {distance}; it must be 10..=255")]
+    #[error("the distance from node {from} to node {to} is {distance}; it must be 10 to 255")]
     Distance { from: u16, to: u16, distance: i64 },
     #[error("node {0} is not a node of the machine")]
     UnknownNode(u64),
@@ -133,18 +136,16 @@ pub enum Problem {
     )]
     Counts { node: u16, kind: ZoneKind, spanned: u64, present: u64, managed: u64 },
     #[error(
-        "node {node} {kind} spans {spanned} frames from frame {start}; with pages of this size zones end at frame {most}"
+        "node {node} {kind} spans {spanned} frames from frame {start}; with this page size, zones must end by frame {most}"
     )]
     ZoneTooLarge { node: u16, kind: ZoneKind, start: u64, spanned: u64, most: u64 },
-    #[error("node {node} {kind} spans no frame; leave it out, or give all frames that it could ever hold")]
+    #[error("node {node} {kind} spans no frames; omit it, or include all frames that it could ever hold")]
     ZoneEmpty { node: u16, kind: ZoneKind },
     #[error(
         "node {node} {kind} overlaps node {other_node} {other_kind} at frame {frame}; zones must be disjoint"
     )]
     ZonesOverlap { node: u16, kind: ZoneKind, other_node: u16, other_kind: ZoneKind, frame: u64 },
-    #[error(
-        "{0} ratios given; it must be one for each of DMA, DMA32, Normal, Movable and, if wanted, Device"
-    )]
+    #[error("{0} ratios; there must be one for each of DMA, DMA32, Normal, Movable and, optionally, Device")]
     Ratios(usize),
     #[error("{value} is too large; it must be at most {most}")]
     TooLarge { value: u64, most: u64 },
@@ -152,8 +153,6 @@ pub enum Problem {
     Kernel(#[from] VersionError),
     #[error("node {node} has no {kind} zone; observed zones must be zones of the machine")]
     UnknownZone { node: u16, kind: ZoneKind },
-    #[error(
-        "node {node} {kind}: {columns} columns given; it must be five: DMA, DMA32, Normal, Movable, Device"
-    )]
+    #[error("node {node} {kind}: {columns} columns; there must be five: DMA, DMA32, Normal, Movable, Device")]
     Protection { node: u16, kind: ZoneKind, columns: usize },
 }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_acts_is_escaped() {
+    fn control_characters_are_escaped() {
         for letter in (0..0x20).chain(0x7f..0xa0).filter_map(char::from_u32) {
             let text = Escaped(letter).to_string();
             assert!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_seen_stays() {
+    fn visible_characters_are_kept() {
         let text = "C:\\n \"größe\" 'naïve' a\u{301} 日本\u{3000}語 −20 % … <b>&\u{a0}🙂";
         assert_eq!(Escaped(text).to_string(), text);
         let once = Escaped("a\u{1b}\n\u{e0041}").to_string();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_json_is_the_same_json() {
+    fn escaped_json_parses_to_the_same_value() {
         let text = "a\u{1b}\u{9b}\u{202e}\u{e0041}\u{2028}\"\\";
         let json = serde_json::to_string(text).unwrap();
         let escaped = Escaped(&json).to_string();

@@ -1,7 +1,13 @@
 //! Writes machine files that read back as the same machine.
+//!
+//! A file has a line for each top-level key, node and zone, so that people can read and compare it.
 
+use std::io::{self, Write};
 use std::path::Path;
 
+use serde::Serialize;
+use serde_json::Serializer;
+use serde_json::ser::Formatter;
 use zonal::rules::fallback_order::CpuPenalty;
 use zonal::units::PageCount;
 
@@ -16,9 +22,11 @@ impl MachineModel {
     /// Returns the machine as the text of a machine file.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let mut text = serde_json::to_string(&self.exported()).expect("numbers and names are always JSON");
-        text.push('\n');
-        text
+        let mut text = Vec::new();
+        let mut serializer = Serializer::with_formatter(&mut text, LineFormatter::default());
+        self.exported().serialize(&mut serializer).expect("numbers and names are always JSON");
+        text.push(b'\n');
+        String::from_utf8(text).expect("JSON is UTF-8")
     }
 
     /// Writes a complete machine file, or nothing.
@@ -55,6 +63,70 @@ impl MachineModel {
             cpus: node.cpus.iter().map(|cpu| u64::from(cpu.get())).collect(),
             distances: FileRow(row.map(|(to, &d)| (u64::from(to.id.get()), i64::from(d))).collect()),
         }
+    }
+}
+
+/// Formats JSON with a line for each key of the outermost object and for each object in an array.
+#[derive(Default)]
+struct LineFormatter {
+    /// Number of arrays and objects that are open.
+    depth: usize,
+    /// Whether the value that follows is an element of an array.
+    is_element: bool,
+}
+
+impl LineFormatter {
+    fn line<W: ?Sized + Write>(&self, to: &mut W) -> io::Result<()> {
+        write!(to, "\n{:indent$}", "", indent = 2 * self.depth)
+    }
+}
+
+impl Formatter for LineFormatter {
+    fn begin_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        to.write_all(b"[")
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        to.write_all(b"]")
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        self.is_element = true;
+        if first { Ok(()) } else { to.write_all(b",") }
+    }
+
+    fn begin_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        if std::mem::take(&mut self.is_element) {
+            self.line(to)?;
+        }
+        self.depth += 1;
+        to.write_all(b"{")
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        if self.depth == 0 {
+            self.line(to)?;
+        }
+        to.write_all(b"}")
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            to.write_all(b",")?;
+        }
+        match self.depth {
+            1 => self.line(to),
+            _ if first => Ok(()),
+            _ => to.write_all(b" "),
+        }
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
+        self.is_element = false;
+        to.write_all(b": ")
     }
 }
 
@@ -108,5 +180,21 @@ fn file_observed_zone(zone: &ObservedZone) -> FileObservedZone {
         pageset_high_min: count(zone.pageset_high_min),
         pageset_high_max: count(zone.pageset_high_max),
         stat_threshold: zone.stat_threshold,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_machine_file_has_a_line_for_each_key_node_and_zone() {
+        let machine = crate::preset("quad-10-12-32").unwrap();
+        let text = machine.to_json();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..2], ["{", "  \"schema\": \"zonal.machine-file.v1\","]);
+        assert_eq!(lines[lines.len() - 1], "}");
+        let starting = |with: &str| lines.iter().filter(|line| line.starts_with(with)).count();
+        assert_eq!(starting("    {\"id\": "), 4, "{text}");
+        assert_eq!(starting("    {\"node\": "), machine.zones.len(), "{text}");
+        assert!(lines.iter().all(|line| line.len() < 180), "{text}");
     }
 }

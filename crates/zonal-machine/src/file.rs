@@ -164,7 +164,7 @@ impl MachineModel {
 }
 
 fn shape(origin: &str, path: String, error: &serde_json::Error) -> MachineError {
-    let field = if path == "." { "the whole file".to_owned() } else { path };
+    let field = if path == "." { "the file".to_owned() } else { path };
     let place = (error.line(), error.column());
     MachineError::Shape { origin: origin.to_owned(), field, place, problem: error.to_string() }
 }

@@ -87,18 +87,18 @@ impl Budget {
         Self { all: bytes, left: Cell::new(bytes) }
     }
 
+    /// Takes bytes from the budget.
+    ///
     /// # Errors
     /// [`ErrorKind::FileTooLarge`] if fewer bytes are left.
     fn spend(&self, bytes: u64) -> io::Result<()> {
-        self.left.set(self.left.get().checked_sub(bytes).ok_or_else(|| self.spent())?);
+        self.left.set(self.left.get().checked_sub(bytes).ok_or_else(|| self.exceeded())?);
         Ok(())
     }
 
-    fn spent(&self) -> io::Error {
+    fn exceeded(&self) -> io::Error {
         let all = self.all >> 20;
-        let problem = format!(
-            "with it, what is read of this folder is more than {all} MiB, which is the limit for all of it"
-        );
+        let problem = format!("it exceeds the limit of {all} MiB for all files read from this directory");
         io::Error::new(ErrorKind::FileTooLarge, problem)
     }
 }
@@ -139,7 +139,7 @@ impl Folder {
     pub(crate) fn read_within(&self, relative: &Path, limit: Limit, budget: &Budget) -> io::Result<Vec<u8>> {
         let file = self.open(relative)?;
         let left = budget.left.get();
-        let refused = || if left < limit.bytes() { budget.spent() } else { too_large(limit) };
+        let refused = || if left < limit.bytes() { budget.exceeded() } else { too_large(limit) };
         let bytes = read_opened(file, limit.bytes().min(left), refused)?;
         budget.spend(bytes.len() as u64)?;
         Ok(bytes)
@@ -177,12 +177,12 @@ impl Folder {
     fn resolve(&self, relative: &Path) -> io::Result<PathBuf> {
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         if !relative.components().all(is_plain) {
-            return Err(refused("it must lie in this folder: a relative path without `..`"));
+            return Err(refused("it must be inside this directory: a relative path without `..`"));
         }
         let (folder, path) = (fs::canonicalize(&self.0)?, fs::canonicalize(self.0.join(relative))?);
         if !path.starts_with(folder) {
             return Err(refused(
-                "it is a symbolic link that leads out of this folder; put the file itself there",
+                "it is a symbolic link that leads out of this directory; replace it with the file itself",
             ));
         }
         Ok(path)
@@ -198,7 +198,7 @@ const ENTRY_BYTES: u64 = 24;
 fn at_most<T>(entries: impl Iterator<Item = io::Result<T>>, most: usize) -> io::Result<Vec<T>> {
     let entries: Vec<T> = entries.take(most + 1).collect::<io::Result<_>>()?;
     if entries.len() > most {
-        return Err(refused(&format!("it is a folder of more than {most} names")));
+        return Err(refused(&format!("this directory has more than {most} entries, the limit")));
     }
     Ok(entries)
 }
@@ -231,7 +231,7 @@ fn too_large(limit: Limit) -> io::Error {
     };
     io::Error::new(
         ErrorKind::FileTooLarge,
-        format!("it is larger than {size} {unit}, which is all that is read of such a file"),
+        format!("it is larger than {size} {unit}, the limit for such a file"),
     )
 }
 
@@ -249,7 +249,7 @@ fn check_regular(kind: FileType) -> io::Result<()> {
     } else if kind.is_block_device() {
         "a block device"
     } else {
-        "of a kind of its own"
+        "a special file"
     };
     Err(refused(&format!("it is {found}; it must be a regular file")))
 }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_limit_is_read_whole() {
+    fn a_file_of_exactly_the_limit_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let (file, limit) = (directory.path().join("name"), Limit::Setting);
         let most = vec![b'x'; limit.bytes() as usize];
@@ -289,10 +289,10 @@ mod tests {
     }
 
     #[test]
-    fn folders_have_an_end() {
+    fn directories_have_a_limit_of_entries() {
         assert_eq!(at_most((0..3).map(Ok), 3).unwrap(), [0, 1, 2]);
         let error = at_most((0..).map(Ok), 3).unwrap_err();
-        assert_eq!(error.to_string(), "it is a folder of more than 3 names");
+        assert_eq!(error.to_string(), "this directory has more than 3 entries, the limit");
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl KernelVersion {
 
 /// A text that is not a kernel version.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("\"{}\" is no kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Excerpt::name(.0))]
+#[error("\"{}\" is not a kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Excerpt::name(.0))]
 pub struct VersionError(String);
 
 impl FromStr for KernelVersion {

@@ -42,3 +42,7 @@ pub use report::{
     Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain, readable_size,
 };
 pub use tree_writer::{check_tree, write_tree};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -79,7 +79,7 @@ impl OldTree {
             Err(error) => return Err(error),
         };
         if found.is_symlink() {
-            return Err(exists("a symbolic link is there, which is not followed; name the folder itself"));
+            return Err(exists("it is a symbolic link, which is not followed; name the directory itself"));
         }
         if !found.is_dir() {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
@@ -164,14 +164,14 @@ impl Look<'_> {
         let refused =
             |problem: &str| Err(exists(&format!("{} in it {problem}", Excerpt::name(path.display()))));
         if self.replace == Replace::Own {
-            return refused("is not as zonal wrote it; choose another folder, or --force");
+            return refused("has changed since zonal wrote it; choose another directory, or use --force");
         }
         if has_folder(self.new, &path) {
-            return refused("is no folder, and no link is followed; choose another folder");
+            return refused("is not a directory (links are not followed); choose another directory");
         }
         match self.new.contains_key(&path) {
             true if !kind.is_file() && !kind.is_symlink() => {
-                return refused("is neither a file nor a link; choose another folder");
+                return refused("is neither a file nor a link; choose another directory");
             }
             true => looked.replaced.push(path),
             false => looked.kept.push(path),
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_those_of_the_authors() {
+    fn hashes_match_the_published_test_vectors() {
         for (text, hash) in
             [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)]
         {

@@ -53,7 +53,7 @@ impl Kind {
     fn is_marked(self, head: &[u8]) -> bool {
         let head = String::from_utf8_lossy(&head[..head.len().min(HEAD_BYTES)]);
         match self {
-            Self::Machine => head.starts_with("{\"schema\":\"zonal.machine-file."),
+            Self::Machine => head.starts_with("{\n  \"schema\": \"zonal.machine-file."),
             Self::Results => head.starts_with("{\n  \"schema\": \"zonal.lab."),
             Self::Page => {
                 head.starts_with("<!DOCTYPE html>")
@@ -88,8 +88,8 @@ pub enum Replace {
 /// Panics if `text` does not have the marker.
 pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     assert!(kind.is_marked(text.as_bytes()), "a file of kind {kind:?} begins with its mark");
-    let written = look(path, kind, replace).and_then(|found| {
-        put(path, text.as_bytes(), found.as_ref(), |held| may_go(held, found.as_ref(), kind, replace))
+    let written = check_existing(path, kind, replace).and_then(|found| {
+        put(path, text.as_bytes(), found.as_ref(), |held| may_replace(held, found.as_ref(), kind, replace))
     });
     written.map_err(|source| WriteError { path: path.to_owned(), source })
 }
@@ -100,13 +100,13 @@ pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<()
 /// [`ErrorKind::AlreadyExists`] for a path that may not be replaced: anything except files and links, and
 /// with [`Replace::Own`] links and files without the marker of `kind`.
 pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError> {
-    let looked = look(path, kind, replace);
+    let looked = check_existing(path, kind, replace);
     looked.map(|_| ()).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
 /// Returns the metadata of the existing file at `path`, if there is one, after checking that it may be
 /// replaced.
-fn look(path: &Path, kind: Kind, replace: Replace) -> io::Result<Option<Metadata>> {
+fn check_existing(path: &Path, kind: Kind, replace: Replace) -> io::Result<Option<Metadata>> {
     check_place(path)?;
     let about = match fs::symlink_metadata(path) {
         Ok(about) => about,
@@ -115,16 +115,16 @@ fn look(path: &Path, kind: Kind, replace: Replace) -> io::Result<Option<Metadata
     };
     let found = about.file_type();
     if !found.is_file() && !found.is_symlink() {
-        return Err(exists("what is there is neither a file nor a link; choose another name"));
+        return Err(exists("it exists and is neither a file nor a link; choose another name"));
     }
     match replace {
         Replace::Any => Ok(Some(about)),
         Replace::Own if found.is_symlink() => {
-            Err(exists("a symbolic link is there, which is not followed; choose another name, or --force"))
+            Err(exists("it is a symbolic link, which is not followed; choose another name, or use --force"))
         }
         Replace::Own if kind.is_marked(&input::head(path, HEAD_BYTES)?) => Ok(Some(about)),
         Replace::Own => Err(exists(
-            "the file that is there was not written by zonal for this purpose; choose another name, or --force",
+            "this file was not written by zonal for this purpose; choose another name, or use --force",
         )),
     }
 }
@@ -132,13 +132,13 @@ fn look(path: &Path, kind: Kind, replace: Replace) -> io::Result<Option<Metadata
 /// Refuses paths that do not name a file or folder, and paths of system devices.
 pub(crate) fn check_place(path: &Path) -> io::Result<()> {
     if path.file_name().is_none() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "this is no name; give one"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "this is not a file name; add one"));
     }
     // A privileged process would otherwise replace the system's `/dev/stdout`.
     let is_of_devices = |folder: &Path| folder.starts_with("/dev") && !folder.starts_with("/dev/shm");
     let is_of_the_kernel = |folder: &Path| folder.starts_with("/proc") || folder.starts_with("/sys");
     if parent(path).canonicalize().is_ok_and(|folder| is_of_devices(&folder) || is_of_the_kernel(&folder)) {
-        return Err(exists("this is no place for files; choose another one"));
+        return Err(exists("files cannot be written there; choose another directory"));
     }
     Ok(())
 }
@@ -169,9 +169,9 @@ pub(crate) fn is_folder_or_free(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) if about.is_dir() => Ok(()),
         Ok(about) if about.is_symlink() => {
-            Err(exists("a symbolic link is there, which is not followed; remove it"))
+            Err(exists("it is a symbolic link, which is not followed; remove it"))
         }
-        Ok(_) => Err(exists("what is there is not a folder; choose another name")),
+        Ok(_) => Err(exists("it exists and is not a directory; choose another name")),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -188,23 +188,23 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 /// Whether the file that was at the path, and is at `held` now, may be removed: it is zonal's own of that
 /// kind, or with [`Replace::Any`] it is the file found at first, unchanged. A file that appeared later is
 /// never removed.
-fn may_go(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Replace) -> bool {
+fn may_replace(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Replace) -> bool {
     let is_found = |found: &Metadata| {
         // A file that appeared later may have the inode number of one that was deleted.
         let unchanged = |about: &Metadata| (identity(about), about.mtime(), about.mtime_nsec(), about.len());
         fs::symlink_metadata(held).is_ok_and(|about| unchanged(&about) == unchanged(found))
     };
-    look(held, kind, Replace::Own).is_ok_and(|own| own.is_some())
+    check_existing(held, kind, Replace::Own).is_ok_and(|own| own.is_some())
         || (replace == Replace::Any && found.is_some_and(is_found))
 }
 
-/// Puts a file in the place of `found` if `may_go` accepts the file that was last there, or at a free path if
+/// Puts a file in the place of `found` if `may_replace` accepts the file that was last there, or at a free path if
 /// nothing was found.
 fn put(
     path: &Path,
     bytes: &[u8],
     found: Option<&Metadata>,
-    may_go: impl Fn(&Path) -> bool,
+    may_replace: impl Fn(&Path) -> bool,
 ) -> io::Result<()> {
     let folder = parent(path);
     let before = found.filter(|found| found.is_file());
@@ -214,9 +214,9 @@ fn put(
         .map_or(Ok(()), |before| inherit(&file, before))
         .and_then(|()| file.write_all(bytes))
         .and_then(|()| file.sync_all())
-        .and_then(
-            |()| if found.is_some() { replace(&new, path, may_go) } else { rename_to_free(&new, path) },
-        );
+        .and_then(|()| {
+            if found.is_some() { replace(&new, path, may_replace) } else { rename_to_free(&new, path) }
+        });
     if placed.is_err() {
         // The first error is the one to report. Any other file that has this name now stays.
         if fs::symlink_metadata(&new).is_ok_and(|about| identity(&about) == ours) {
@@ -229,9 +229,9 @@ fn put(
     Ok(())
 }
 
-/// Replaces the file at `path` by `new` and removes the old file if `may_go` accepts it; otherwise moves it
+/// Replaces the file at `path` by `new` and removes the old file if `may_replace` accepts it; otherwise moves it
 /// back.
-fn replace(new: &Path, path: &Path, may_go: impl Fn(&Path) -> bool) -> io::Result<()> {
+fn replace(new: &Path, path: &Path, may_replace: impl Fn(&Path) -> bool) -> io::Result<()> {
     let ours = identity(&fs::symlink_metadata(new)?);
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
         // The old file has disappeared.
@@ -241,18 +241,18 @@ fn replace(new: &Path, path: &Path, may_go: impl Fn(&Path) -> bool) -> io::Resul
     }
     let left = |kind: ErrorKind, problem: &str| {
         let left = Excerpt::name(new.display());
-        io::Error::new(kind, format!("{problem}; what was there is left in {left}"))
+        io::Error::new(kind, format!("{problem}; the previous contents are in {left}"))
     };
-    if may_go(new) {
+    if may_replace(new) {
         return fs::remove_file(new)
-            .map_err(|error| left(error.kind(), &format!("the file is there, but {error}")));
+            .map_err(|error| left(error.kind(), &format!("the file is written, but {error}")));
     }
     let back = renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE);
     // Another file may have appeared there again.
     if back.is_ok() && fs::symlink_metadata(new).is_ok_and(|about| identity(&about) == ours) {
-        return Err(exists("something appeared there meanwhile; choose another name"));
+        return Err(exists("it was created by another process meanwhile; choose another name"));
     }
-    Err(left(ErrorKind::AlreadyExists, "something appeared there meanwhile"))
+    Err(left(ErrorKind::AlreadyExists, "it was created by another process meanwhile"))
 }
 
 /// Whether the kernel or the file system does not support a way of renaming.
@@ -300,7 +300,9 @@ pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
         renamed => renamed.map_err(io::Error::from),
     };
     renamed.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => exists("something appeared there meanwhile; choose another name"),
+        ErrorKind::AlreadyExists => {
+            exists("it was created by another process meanwhile; choose another name")
+        }
         _ => error,
     })
 }
@@ -397,13 +399,13 @@ mod tests {
     }
 
     #[test]
-    fn what_appears_meanwhile_is_not_replaced() {
+    fn concurrently_created_files_are_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         put(&path, b"one", None, |_| true).unwrap();
         let error = put(&path, b"two", None, |_| true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-        assert!(error.to_string().contains("appeared there meanwhile"), "{error}");
+        assert!(error.to_string().contains("created by another process meanwhile"), "{error}");
         assert_eq!(
             (fs::read(&path).unwrap(), names(folder.path())),
             (b"one".to_vec(), vec!["file".to_owned()])
@@ -419,23 +421,27 @@ mod tests {
 
     /// Whether a drawing is written if `first` was found and `later` is there in the end, and what the path
     /// contains then.
-    fn raced(first: &str, later: impl Fn(&Path), replace: Replace) -> (bool, PathBuf, tempfile::TempDir) {
+    fn write_after_change(
+        first: &str,
+        later: impl Fn(&Path),
+        replace: Replace,
+    ) -> (bool, PathBuf, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, first).unwrap();
-        let found = look(&path, Kind::Drawing, replace).unwrap();
+        let found = check_existing(&path, Kind::Drawing, replace).unwrap();
         later(&path);
-        let may_go = |held: &Path| may_go(held, found.as_ref(), Kind::Drawing, replace);
-        let written = put(&path, b"new", found.as_ref(), may_go);
+        let may_replace = |held: &Path| may_replace(held, found.as_ref(), Kind::Drawing, replace);
+        let written = put(&path, b"new", found.as_ref(), may_replace);
         if let Err(error) = &written {
-            assert!(error.to_string().contains("appeared there meanwhile"), "{error}");
+            assert!(error.to_string().contains("created by another process meanwhile"), "{error}");
         }
         assert_eq!(names(folder.path()), ["file"]);
         (written.is_ok(), path, folder)
     }
 
     #[test]
-    fn what_comes_to_the_place_after_the_look_is_put_back() {
+    fn files_created_after_the_check_are_put_back() {
         let renamed = |text: &'static str| {
             move |path: &Path| {
                 let other = path.with_extension("other");
@@ -446,29 +452,29 @@ mod tests {
         for (first, replace) in
             [(DRAWING_MARK, Replace::Own), (DRAWING_MARK, Replace::Any), ("old", Replace::Any)]
         {
-            let (is_written, path, _folder) = raced(first, renamed("precious"), replace);
+            let (is_written, path, _folder) = write_after_change(first, renamed("precious"), replace);
             assert_eq!((is_written, fs::read_to_string(path).unwrap()), (false, "precious".to_owned()));
             let folder = |path: &Path| {
                 fs::remove_file(path).unwrap();
                 fs::create_dir(path).unwrap();
             };
-            let (is_written, path, _folder) = raced(first, folder, replace);
+            let (is_written, path, _folder) = write_after_change(first, folder, replace);
             assert!(!is_written && path.is_dir());
             // A file of another run of zonal may be replaced.
-            let (is_written, path, _folder) = raced(first, renamed(DRAWING_MARK), replace);
+            let (is_written, path, _folder) = write_after_change(first, renamed(DRAWING_MARK), replace);
             assert_eq!((is_written, fs::read_to_string(path).unwrap()), (true, "new".to_owned()));
         }
         let changed = |path: &Path| fs::write(path, "precious").unwrap();
         for replace in [Replace::Own, Replace::Any] {
-            let (is_written, path, _folder) = raced(DRAWING_MARK, changed, replace);
+            let (is_written, path, _folder) = write_after_change(DRAWING_MARK, changed, replace);
             assert_eq!((is_written, fs::read_to_string(path).unwrap()), (false, "precious".to_owned()));
         }
-        let (is_written, ..) = raced("old", |_| (), Replace::Any);
+        let (is_written, ..) = write_after_change("old", |_| (), Replace::Any);
         assert!(is_written, "nothing came");
     }
 
     #[test]
-    fn what_a_killed_process_left_is_found() {
+    fn leftovers_of_killed_processes_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("root");
         // No process has the first id: it is larger than the kernel's maximum. The second name is from an
@@ -486,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_reads_a_new_file_before_it_has_its_rights() {
+    fn new_files_are_private_until_permissions_are_set() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "").unwrap();
@@ -499,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn another_group_has_no_more_rights_than_everybody() {
+    fn a_different_group_gets_no_more_rights_than_others() {
         for (before, after) in
             [(0o640, 0o600), (0o664, 0o644), (0o4750, 0o700), (0o644, 0o644), (0o666, 0o666), (0o604, 0o604)]
         {

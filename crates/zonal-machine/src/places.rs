@@ -18,13 +18,13 @@ pub(crate) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// [`exchange`] on file systems without support for it: for a moment nothing exists at the path of `old`.
+/// Exchanges as [`exchange`] does, on file systems without support for it: for a moment nothing exists at the path of `old`.
 fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
     let beside = output::parent(old);
     let (aside, ()) = output::with_new_name(beside, |aside| output::rename_to_free(old, aside))?;
     let Err(error) = output::rename_to_free(new, old) else { return fs::rename(aside, new) };
     output::rename_to_free(&aside, old).map_err(|_| {
-        let problem = format!("{error}; what was there is left in {}", aside.display());
+        let problem = format!("{error}; the previous contents are in {}", aside.display());
         io::Error::new(error.kind(), problem)
     })?;
     Err(error)

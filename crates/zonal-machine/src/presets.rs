@@ -18,7 +18,7 @@ pub struct Preset {
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "desktop",
-        description: "one node, 8 CPUs, 16 GiB: no NUMA at all",
+        description: "one node, 8 CPUs, 16 GiB: not a NUMA machine",
         plan: || Plan::new(vec![(8, 16 << 10)], |_, _| 10),
     },
     Preset {
@@ -43,7 +43,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "duo24",
-        description: "two sockets of 2011 with 12 logical CPUs and 6 GiB each",
+        description: "two sockets of 12 logical CPUs and 6 GiB each, from 2011",
         plan: || Plan::new(vec![(12, 6 << 10); 2], |_, _| 20),
     },
     Preset {
@@ -89,7 +89,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "knl-snc4-flat",
-        description: "Xeon Phi in SNC-4 flat mode: 4 nodes with CPUs, 4 of fast memory alone",
+        description: "Xeon Phi in SNC-4 flat mode: 4 nodes with CPUs, 4 nodes of fast memory only",
         plan: || {
             let nodes = [vec![(68, 24 << 10); 4], vec![(0, 4 << 10); 4]].concat();
             Plan::new(nodes, |a, b| match (a < 4 && b < 4, a % 4 == b % 4) {
@@ -106,7 +106,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "mesh1024",
-        description: "1024 nodes of 4 CPUs and 4 GiB in a 32 x 32 mesh: the most nodes there can be",
+        description: "1024 nodes of 4 CPUs and 4 GiB in a 32 x 32 mesh: the maximum number of nodes",
         plan: || Plan::new(vec![(4, 4 << 10); 1024], mesh::<32>),
     },
 ];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_are_answered_with_the_known() {
+    fn unknown_presets_are_errors_that_list_the_known_ones() {
         let text = preset("nosuch").unwrap_err().to_string();
         assert!(PRESETS.iter().all(|known| text.contains(known.name)), "{text}");
     }

@@ -148,10 +148,10 @@ impl ValueGroup {
     pub(crate) fn recomputed_by(self, rules: &Rules) -> Option<&'static str> {
         match self {
             Self::Watermarks if rules.high == HighRule::SixBatches => {
-                Some("writing vm.watermark_scale_factor (the same value will do) recomputes the watermarks")
+                Some("writing vm.watermark_scale_factor (even the same value) recomputes the watermarks")
             }
             Self::Watermarks => Some(
-                "writing vm.watermark_scale_factor (the same value will do) recomputes the watermarks and the limits of pagesets",
+                "writing vm.watermark_scale_factor (even the same value) recomputes the watermarks and the limits of pagesets",
             ),
             Self::Reserves => Some("reading or writing vm.lowmem_reserve_ratio recomputes the protections"),
             Self::Orders | Self::Pagesets | Self::Thresholds => None,

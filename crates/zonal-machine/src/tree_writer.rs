@@ -158,7 +158,7 @@ impl NewTree {
             Ok(()) => Err(Unplaced::Undone(error)),
             Err(why) => {
                 let place = self.private.display();
-                let problem = format!("{error}; some of what was there is left in {place}: {why}");
+                let problem = format!("{error}; some of the previous contents are in {place}: {why}");
                 Err(Unplaced::Left(io::Error::new(error.kind(), problem)))
             }
         }
@@ -180,7 +180,7 @@ impl NewTree {
         cleared.and_then(|()| fs::remove_dir(&self.private)).map_err(|error| {
             let place = self.private.display();
             let problem =
-                format!("the tree is there, but some of what was there is left in {place}: {error}");
+                format!("the tree is written, but some of the previous contents are in {place}: {error}");
             io::Error::new(error.kind(), problem)
         })
     }
@@ -252,7 +252,7 @@ mod tests {
         [("a/", ""), ("a/one", "new"), ("c/", ""), ("c/three", "new"), ("notes", "precious")];
 
     #[test]
-    fn what_is_not_in_the_way_never_leaves_the_folder() {
+    fn unaffected_files_never_leave_the_directory() {
         let (folder, root) = shared();
         let inode = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
         let before = (inode(&root), inode(&root.join("notes")));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_meanwhile_is_put_back() {
+    fn concurrently_created_files_are_put_back() {
         let (folder, root) = shared();
         fs::remove_file(root.join("notes")).unwrap();
         let tree = tree(folder.path(), &["a/one", "c/three"], "new");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_meanwhile_is_put_back_unforced_too() {
+    fn concurrently_created_files_are_put_back_without_force() {
         let (folder, root) = shared();
         fs::remove_file(root.join("notes")).unwrap();
         let tree = tree(folder.path(), &["a/one", "c/three"], "new");

@@ -1,4 +1,4 @@
-//! Values that a kernel computed at boot from fewer frames are told from values that differ.
+//! Values that a kernel computed at boot from fewer frames are distinguished from values that differ.
 //!
 //! `tests/boot_memory` holds what Debian's kernels 6.1 and 6.12 reported right after they had booted with an
 //! initial file system of 45 MB, and after settings had been read and written.
@@ -65,7 +65,7 @@ fn booted_with_fewer(model: &MachineModel, fewer: &[(usize, u64)]) -> MachineMod
 
 #[test]
 fn real_kernels_after_an_initial_file_system_of_45_mb() {
-    // The log of each kernel tells what it freed later: KiB of the initial file system, on node 3, and of
+    // The log of each kernel reports what it freed later: KiB of the initial file system, on node 3, and of
     // initialisation code and gaps, on node 0.
     for (name, outcomes, on_node_3, on_node_0) in [
         ("linux-6.1-quad-initrd", [18, 21, 0], 45884, 2036 + 2612 + 2040 + 1892),
@@ -88,7 +88,7 @@ fn real_kernels_after_an_initial_file_system_of_45_mb() {
 }
 
 #[test]
-fn what_is_said_of_a_written_setting_came_true() {
+fn values_explained_at_boot_were_recomputed_after_writing_the_setting() {
     // The same guest after vm.watermark_scale_factor had been written: all is as predicted.
     let before = report(&captured("linux-6.12-quad-initrd"));
     let after = captured("linux-6.12-quad-initrd-marks-written");
@@ -171,7 +171,7 @@ fn changed(model: &MachineModel, change: impl Fn(&mut ObservedZone)) -> MachineM
 }
 
 #[test]
-fn what_no_smaller_machine_explains_differs() {
+fn values_that_no_smaller_machine_explains_differ() {
     let model = captured("linux-6.12-quad-initrd");
     let up = |value: &mut Option<PageCount>, by| *value = value.map(|pages| PageCount::new(pages.get() + by));
     let down =
@@ -220,7 +220,7 @@ fn what_no_smaller_machine_explains_differs() {
 }
 
 #[test]
-fn a_lone_figure_is_no_evidence() {
+fn a_single_value_is_not_explained_by_boot() {
     // Some number of frames would explain any smaller reserve or threshold.
     let model = captured("linux-6.12-quad-initrd-marks-written");
     let threshold = changed(&model, |zone| zone.stat_threshold = Some(12));
@@ -234,7 +234,7 @@ fn a_lone_figure_is_no_evidence() {
 }
 
 #[test]
-fn the_rules_of_another_version_are_not_explained_away() {
+fn differences_of_another_version_are_not_attributed_to_boot() {
     let versions = [(5, 10), (6, 1), (6, 12), (7, 2)].map(|(major, minor)| KernelVersion::new(major, minor));
     for model in machines("oracle") {
         for version in versions {

@@ -112,7 +112,7 @@ fn checks(model: &MachineModel) -> (usize, Vec<String>) {
 }
 
 #[test]
-fn a_whole_tree_gives_the_machine() {
+fn a_complete_tree_gives_the_machine() {
     let Capture { model, notes } = captured(&files());
     assert_eq!(notes, [""; 0]);
     let truth = oracle();
@@ -149,7 +149,7 @@ fn every_file_may_be_missing() {
     }
 }
 
-/// The whole tree with other files in place of each node's `cpulist`: `cpu_file` tells name and text for
+/// The whole tree with other files in place of each node's `cpulist`: `cpu_file` returns name and text for
 /// the node's CPUs.
 fn without_lists(cpu_file: impl Fn(&[u32]) -> (&'static str, String)) -> Vec<(String, String)> {
     let model = oracle();
@@ -165,7 +165,7 @@ fn without_lists(cpu_file: impl Fn(&[u32]) -> (&'static str, String)) -> Vec<(St
 }
 
 #[test]
-fn masks_stand_in_for_lists_of_cpus() {
+fn cpu_masks_replace_missing_cpu_lists() {
     let mask = |cpus: &[u32]| cpus.iter().fold(0_u64, |mask, cpu| mask | 1 << cpu);
     for groups in [
         |mask| format!("{mask:x}\n"),
@@ -191,7 +191,7 @@ fn masks_stand_in_for_lists_of_cpus() {
 
 /// Linux 5.15 on 128 CPUs of 4 nodes prints `0-31`, a line break and a zero byte.
 #[test]
-fn a_zero_byte_at_the_end_is_no_part_of_a_list() {
+fn a_trailing_zero_byte_of_a_list_is_ignored() {
     let list = |cpus: &[u32]| format!("{}-{}\n\0", cpus[0], cpus[cpus.len() - 1]);
     let mask = |cpus: &[u32]| format!("{:08x}\n\0", cpus.iter().fold(0_u64, |mask, cpu| mask | 1 << cpu));
     for files in [without_lists(|cpus| ("cpulist", list(cpus))), without_lists(|cpus| ("cpumap", mask(cpus)))]
@@ -202,14 +202,14 @@ fn a_zero_byte_at_the_end_is_no_part_of_a_list() {
     }
     let nonsense = captured(&without_lists(|_| ("cpulist", "none\n".to_owned())));
     assert!(
-        nonsense.notes.iter().any(|note| note.contains("node0/cpulist makes no sense")),
+        nonsense.notes.iter().any(|note| note.contains("node0/cpulist is invalid")),
         "{:?}",
         nonsense.notes
     );
 }
 
 #[test]
-fn a_mask_that_is_none_is_refused_by_file() {
+fn invalid_cpu_masks_are_errors_that_name_the_file() {
     for text in ["", "\n", "0000000g\n", "0-3\n", "00000001,\n", "000000001\n"] {
         let directory = tree(&without_lists(|_| ("cpumap", text.to_owned())));
         let error = capture(directory.path()).unwrap_err().to_string();
@@ -242,14 +242,14 @@ fn a_tree_without_memory_is_refused() {
 }
 
 #[test]
-fn half_a_tree_is_a_machine_too() {
+fn a_tree_with_only_sys_or_only_proc_is_a_machine() {
     let without =
         |part: &str| files().into_iter().filter(|(file, _)| !file.starts_with(part)).collect::<Vec<_>>();
     let no_nodes = captured(&without("sys/devices/system/node"));
     // All of zoneinfo's nodes are there, with all CPUs on node 0, and the notes say so.
     assert_eq!(no_nodes.model.online_nodes().count(), 3);
     assert_eq!(no_nodes.model.online_cpus(), 8);
-    assert!(no_nodes.notes.iter().any(|note| note.contains("all CPUs are taken to be on node 0")));
+    assert!(no_nodes.notes.iter().any(|note| note.contains("all CPUs are assumed to be on node 0")));
     let no_proc = captured(&without("proc"));
     assert_eq!(no_proc.model.zones.len(), 3, "from each node's meminfo");
     assert_eq!(no_proc.model.observed.unwrap().kernel, None);
@@ -257,7 +257,7 @@ fn half_a_tree_is_a_machine_too() {
 }
 
 #[test]
-fn nonsense_in_a_tree_is_noted_not_believed() {
+fn invalid_values_in_a_tree_give_notes_and_defaults() {
     let mut broken = files();
     for (file, text) in &mut broken {
         match file.as_str() {
@@ -273,7 +273,7 @@ fn nonsense_in_a_tree_is_noted_not_believed() {
     let all = notes.join("\n");
     assert!(all.contains("node1/distance") && all.contains("node2/distance"), "{all}");
     assert!(all.contains("node 3 lists CPUs of other nodes"), "{all}");
-    assert!(all.contains("proc/sys/vm/min_free_kbytes is no number"), "{all}");
+    assert!(all.contains("proc/sys/vm/min_free_kbytes is not a number"), "{all}");
     assert_eq!(model.online_cpus(), 8);
 }
 
@@ -286,7 +286,7 @@ fn with_file(name: &str, change: impl Fn(&str) -> String) -> Vec<(String, String
 }
 
 #[test]
-fn figures_beyond_any_machine_are_refused() {
+fn impossibly_large_values_in_a_tree_are_refused() {
     let largest = u64::MAX.to_string();
     let with = |figure: &str| {
         let zoneinfo = |text: &str| text.replace(figure, &format!("{figure}{largest}\n        was "));
@@ -294,7 +294,7 @@ fn figures_beyond_any_machine_are_refused() {
     };
     for figure in ["present  ", "managed  ", "start_pfn:           "] {
         let error = with(figure).unwrap_err().to_string();
-        assert!(error.contains("zones end at frame"), "{figure}: {error}");
+        assert!(error.contains("zones must end by frame"), "{figure}: {error}");
     }
     // Zones that span each other are taken to have no more than is present.
     let notes = with("spanned  ").unwrap().notes;
@@ -303,11 +303,11 @@ fn figures_beyond_any_machine_are_refused() {
     let mut made_up = with_file(node, |_| format!("Node 0 MemTotal: {largest} kB\n"));
     made_up.retain(|(file, _)| file != "proc/zoneinfo");
     let error = capture(tree(&made_up).path()).unwrap_err();
-    assert!(error.to_string().contains("zones end at frame"), "{error}");
+    assert!(error.to_string().contains("zones must end by frame"), "{error}");
 }
 
 #[test]
-fn a_page_size_that_no_kernel_has_is_not_believed() {
+fn impossible_page_sizes_of_a_tree_are_ignored() {
     for size in [1_usize, 512, 1 << 40] {
         let mut without = files();
         without.retain(|(file, _)| file != "proc/zoneinfo");
@@ -320,7 +320,7 @@ fn a_page_size_that_no_kernel_has_is_not_believed() {
 }
 
 #[test]
-fn a_zone_without_memory_stays_one_when_zones_are_laid_out_apart() {
+fn empty_zones_survive_when_overlapping_zones_are_separated() {
     let zoneinfo = |text: &str| {
         let text = text.replace("start_pfn:           163840", "start_pfn:           100000");
         let heading = "Node 3, zone  Movable\n";
@@ -335,7 +335,7 @@ fn a_zone_without_memory_stays_one_when_zones_are_laid_out_apart() {
 }
 
 #[test]
-fn interleaved_nodes_are_laid_out_apart() {
+fn zones_of_interleaved_nodes_are_separated() {
     let mut interleaved = files();
     for (file, text) in &mut interleaved {
         if file == "proc/zoneinfo" {
@@ -349,7 +349,7 @@ fn interleaved_nodes_are_laid_out_apart() {
 }
 
 #[test]
-fn a_page_is_as_large_as_the_kernel_or_the_nodes_say() {
+fn page_size_comes_from_the_kernel_or_the_sizes_of_nodes() {
     // A container may be shown another size of memory than the machine's.
     let mut shown = files();
     for (file, text) in &mut shown {

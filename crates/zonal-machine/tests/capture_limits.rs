@@ -83,7 +83,7 @@ fn cpus_of_all_nodes_together_have_a_limit() {
 }
 
 #[test]
-fn so_have_cpus_of_masks_and_links() {
+fn cpus_of_masks_and_links_have_a_limit() {
     let root = tree();
     fs::remove_file(root.path().join(NODES).join("node0/cpulist")).unwrap();
     put(&root, &format!("{NODES}/node0/cpumap"), &vec!["ffffffff"; 1 << 14].join(","));
@@ -96,9 +96,9 @@ fn so_have_cpus_of_masks_and_links() {
 }
 
 #[test]
-fn rows_of_distances_have_an_end() {
+fn rows_of_distances_have_a_limit() {
     // 300 rows of 340000 distances are 800 MB before they are found to make no sense.
-    if !has_memory(700, "rows_of_distances_have_an_end") {
+    if !has_memory(700, "rows_of_distances_have_a_limit") {
         return;
     }
     let root = tree();
@@ -106,11 +106,11 @@ fn rows_of_distances_have_an_end() {
     alias_nodes(&root, 300);
     let Capture { model, notes } = captured(&root).unwrap();
     assert_eq!(model.nodes.len(), 300);
-    assert!(notes.iter().any(|note| note.contains("node299/distance makes no sense")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("node299/distance is invalid")), "{notes:?}");
 }
 
 #[test]
-fn fallback_orders_of_a_log_have_an_end() {
+fn fallback_orders_of_a_log_have_a_limit() {
     let root = tree();
     for text in ["Fallback order for Node 0: ", "mminit::zonelist general 0:Normal = "] {
         let entry = if text.starts_with('F') { "0 " } else { "0:Normal 1:Normal " };
@@ -127,7 +127,7 @@ fn fallback_orders_of_a_log_have_an_end() {
 
 /// What is written of a file beyond its limit, by kind of file.
 #[test]
-fn files_are_as_long_as_their_kind_can_be() {
+fn each_kind_of_file_has_a_size_limit() {
     for (file, length, limit) in [
         ("proc/sys/kernel/hostname", 1 << 17, "4 KiB"),
         ("proc/sys/kernel/hostname", 5000, "4 KiB"),
@@ -164,7 +164,7 @@ fn all_files_together_have_a_limit() {
     put(&root, &format!("{NODES}/node0/distance"), &"10 ".repeat(340_000));
     alias_nodes(&root, 300);
     let error = captured(&root).unwrap_err();
-    assert!(error.contains("more than 384 MiB, which is the limit for all of it"), "{error}");
+    assert!(error.contains("exceeds the limit of 384 MiB"), "{error}");
 }
 
 /// Appends zero bytes that take no space.
@@ -176,7 +176,7 @@ fn grow(path: &Path, length: u64) {
 
 /// Many links to one folder with many names.
 #[test]
-fn names_in_folders_count_too() {
+fn directory_entries_count_towards_the_limit() {
     let root = tree();
     fs::remove_file(root.path().join(NODES).join("node0/cpulist")).unwrap();
     for name in 0..20_000 {
@@ -184,13 +184,13 @@ fn names_in_folders_count_too() {
     }
     alias_nodes(&root, 1024);
     let error = captured(&root).unwrap_err();
-    assert!(error.contains("more than 384 MiB") && error.contains(NODES), "{error}");
+    assert!(error.contains("limit of 384 MiB") && error.contains(NODES), "{error}");
 }
 
 #[test]
-fn columns_of_a_zone_have_an_end() {
+fn columns_of_a_zone_have_a_limit() {
     // The text has 120 MiB, its numbers have 480.
-    if !has_memory(700, "columns_of_a_zone_have_an_end") {
+    if !has_memory(700, "columns_of_a_zone_have_a_limit") {
         return;
     }
     let root = tree();
@@ -202,7 +202,7 @@ fn columns_of_a_zone_have_an_end() {
 }
 
 #[test]
-fn what_is_no_text_takes_no_more_memory() {
+fn invalid_text_takes_no_more_memory() {
     let root = tree();
     let mut name = b"host\xff\xfe-1\n".to_vec();
     fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();

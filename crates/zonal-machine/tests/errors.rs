@@ -38,17 +38,17 @@ fn broken(pointer: &str, value: Value) -> String {
 }
 
 #[test]
-fn each_mistake_is_named() {
+fn each_invalid_field_is_named() {
     let zone = |start: i64| json!({"node": 1, "kind": "DMA32", "start": start, "spanned": 10, "present": 10, "managed": 10});
     let cases = [
-        ("/page_bytes", json!(5000), "page_bytes: 5000 is no page size"),
+        ("/page_bytes", json!(5000), "page_bytes: 5000 is not a page size"),
         ("/nodes", json!([]), "nodes: there is no node"),
         ("/nodes/1/id", json!(0), "nodes[1].id: node 0 is listed twice"),
-        ("/nodes/1/id", json!(1024), "nodes[1].id: 1024 is no node id"),
+        ("/nodes/1/id", json!(1024), "nodes[1].id: 1024 is not a node id"),
         ("/nodes/1/id", json!(-1), "nodes[1].id: invalid value: integer `-1`"),
         ("/nodes/0/cpus", json!([0, 2]), "nodes[1].cpus: CPU 2 is on node 0 and again on node 1"),
         ("/nodes/0/cpus", json!([0, 0]), "nodes[0].cpus: CPU 0 is on node 0 and again on node 0"),
-        ("/nodes/0/cpus", json!([1 << 20]), "nodes[0].cpus: 1048576 is no CPU id"),
+        ("/nodes/0/cpus", json!([1 << 20]), "nodes[0].cpus: 1048576 is not a CPU id"),
         ("/nodes/0/cpus", json!(["0"]), "nodes[0].cpus[0]: invalid type: string \"0\""),
         ("/nodes/0/distances", json!({"0": 10}), "nodes[0].distances: node 0 has no distance to node 1"),
         (
@@ -59,14 +59,14 @@ fn each_mistake_is_named() {
         (
             "/nodes/0/distances",
             json!({"0": 10, "1": -20}),
-            "from node 0 to node 1 is -20; it must be 10..=255",
+            "from node 0 to node 1 is -20; it must be 10 to 255",
         ),
         (
             "/nodes/0/distances",
             json!({"0": 10, "1": 256}),
-            "from node 0 to node 1 is 256; it must be 10..=255",
+            "from node 0 to node 1 is 256; it must be 10 to 255",
         ),
-        ("/nodes/0/distances", json!({"0": 10, "1": 9}), "from node 0 to node 1 is 9; it must be 10..=255"),
+        ("/nodes/0/distances", json!({"0": 10, "1": 9}), "from node 0 to node 1 is 9; it must be 10 to 255"),
         ("/nodes/0/distances", json!({"0": 10, "1": 20, "7": 20}), "a distance to node 7, which the machine"),
         (
             "/nodes/0/distances",
@@ -74,7 +74,7 @@ fn each_mistake_is_named() {
             "nodes[0].distances.?: invalid value: expected key to be a number",
         ),
         ("/nodes/0/distances", json!([10, 20]), "nodes[0].distances: invalid type: sequence, expected a map"),
-        ("/possible_offline", json!([1]), "possible_offline[0]: node 1 is online and possible_offline"),
+        ("/possible_offline", json!([1]), "possible_offline[0]: node 1 is both online and possible_offline"),
         ("/possible_offline", json!([4, 4]), "possible_offline[1]: node 4 is listed twice"),
         ("/zones", json!([]), "zones: there is no zone; at least one is needed"),
         ("/zones/1/start", json!(5000), "zones[1].start: node 1 DMA32 overlaps node 0 DMA32 at frame 5000"),
@@ -89,7 +89,7 @@ fn each_mistake_is_named() {
         ("/zones/1/spanned", json!(1_u64 << 53), "zones[1].spanned: node 1 DMA32 spans 9007199254"),
         ("/zones/1/start", json!(u64::MAX), "zones[1].spanned: node 1 DMA32 spans 1000 frames from"),
         ("/zones/1", json!({"node": 1}), "zones[1]: missing field `kind`"),
-        ("/settings/lowmem_reserve_ratio", json!([256]), "settings.lowmem_reserve_ratio: 1 ratios given"),
+        ("/settings/lowmem_reserve_ratio", json!([256]), "settings.lowmem_reserve_ratio: 1 ratios;"),
         ("/settings/min_unmapped_ratio", json!(101), "settings.min_unmapped_ratio: 101 is too large"),
         ("/settings/swappiness", json!(60), "unknown field `swappiness`, expected one of `min_free_kbytes`"),
         (
@@ -97,11 +97,11 @@ fn each_mistake_is_named() {
             json!(1.5),
             "settings.watermark_scale_factor: invalid type: floating",
         ),
-        ("/observed/kernel", json!("new"), "observed.kernel: \"new\" is no kernel version"),
+        ("/observed/kernel", json!("new"), "observed.kernel: \"new\" is not a kernel version"),
         ("/observed/fallback_order", json!({"0": [0, 5]}), "observed.fallback_order.0: node 5 is not a node"),
         ("/observed/zones", json!([zone(1)]), "unknown field `managed`, expected one of `node`"),
         ("/observed/zones/0/kind", json!("Normal"), "observed.zones[0]: node 0 has no Normal zone"),
-        ("/observed/zones/0/protection", json!([0]), "node 0 DMA32: 1 columns given; it must be five"),
+        ("/observed/zones/0/protection", json!([0]), "node 0 DMA32: 1 columns; there must be five"),
         ("/colour", json!("red"), "unknown field `colour`, expected one of `name`"),
     ];
     for (pointer, value, expected) in cases {
@@ -112,9 +112,9 @@ fn each_mistake_is_named() {
 }
 
 #[test]
-fn what_is_no_json_is_named_by_line_and_column() {
+fn json_errors_name_line_and_column() {
     for (text, expected) in [
-        ("", "duo.json: the whole file: EOF while parsing a value at line 1 column 0"),
+        ("", "duo.json: the file: EOF while parsing a value at line 1 column 0"),
         ("{\n \"name\": }", "line 2 column 10"),
         ("{\"name\": \"a\"} x", "missing field"),
         ("[1]", "invalid"),
@@ -128,7 +128,7 @@ fn what_is_no_json_is_named_by_line_and_column() {
 }
 
 #[test]
-fn a_distance_given_twice_is_seen() {
+fn duplicate_distances_are_refused() {
     let text = duo().to_string().replacen("{\"0\":10,\"1\":20}", "{\"0\":10,\"1\":20,\"1\":30}", 1);
     let message = MachineModel::from_json(&text, "duo.json").unwrap_err().to_string();
     assert!(message.contains("nodes[0].distances: node 0 has two distances to node 1"), "{message}");
@@ -156,7 +156,7 @@ fn absent_settings_have_their_defaults() {
 }
 
 #[test]
-fn whatever_is_accepted_the_allocator_accepts_too() {
+fn accepted_machines_are_accepted_by_the_allocator() {
     let mut file = duo();
     file["zones"][1]["managed"] = json!(0);
     file["nodes"][1]["id"] = json!(1000);
@@ -169,14 +169,14 @@ fn whatever_is_accepted_the_allocator_accepts_too() {
 }
 
 #[test]
-fn a_zone_of_no_frames_or_beyond_all_frames_is_refused() {
+fn empty_zones_and_zones_beyond_the_last_frame_are_refused() {
     let text = broken("/zones/1", zone_of_node_1(8000, 0));
     assert!(text.contains("zones[1].spanned: node 1 DMA32 spans no frame"), "{text}");
     // 2^62 bytes, whatever the size of a page.
     for (start, spanned) in [((1_u64 << 50) - 10, 11), (1, (1 << 50) + 1), (u64::MAX, u64::MAX)] {
         let text = broken("/zones/1", zone_of_node_1(start, spanned));
         assert!(
-            text.contains("zones[1].spanned: ") && text.contains("end at frame 1125899906842624"),
+            text.contains("zones[1].spanned: ") && text.contains("must end by frame 1125899906842624"),
             "{text}"
         );
     }
@@ -187,7 +187,7 @@ fn a_zone_of_no_frames_or_beyond_all_frames_is_refused() {
     file["zones"][1] = zone_of_node_1(1 << 31, 1 << 31);
     assert!(read(&file).is_ok());
     file["zones"][1] = zone_of_node_1(1 << 31, (1 << 31) + 1);
-    assert!(read(&file).unwrap_err().contains("end at frame 4294967296"));
+    assert!(read(&file).unwrap_err().contains("must end by frame 4294967296"));
 }
 
 /// The allocator counts frames of a zone from where the largest block would begin, up to 2^32.
@@ -228,7 +228,7 @@ fn zone_of_node_1(start: u64, spanned: u64) -> Value {
 }
 
 #[test]
-fn whatever_a_key_is_the_error_is_one_line() {
+fn errors_are_one_line_for_any_key() {
     for text in ["{\"na\\nme\": 1}", "{\"nodes\": [{\"id\\r\": 1}]}"] {
         let error = MachineModel::from_json(text, "keys.json").unwrap_err().to_string();
         assert!(error.starts_with("keys.json: ") && !error.contains(['\n', '\r']), "{error:?}");

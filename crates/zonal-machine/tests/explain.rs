@@ -108,7 +108,7 @@ fn settings_beyond_all_memory_are_explained_too() {
 }
 
 #[test]
-fn nothing_is_remarked_on_an_ordinary_machine() {
+fn ordinary_machines_get_no_advice() {
     assert_eq!(remarks(&explain(&preset("desktop").unwrap(), &newest())), "");
     let quad = remarks(&explain(&oracle("linux-6.12-quad-low.json"), &newest()));
     assert!(!quad.contains("Warn"), "{quad}");
@@ -116,7 +116,7 @@ fn nothing_is_remarked_on_an_ordinary_machine() {
 
 /// Machines changed to deserve one remark each.
 #[test]
-fn each_remark_comes_when_deserved() {
+fn each_advice_appears_on_a_machine_that_needs_it() {
     let desktop = |change: &dyn Fn(&mut MachineModel)| {
         let mut model = preset("desktop").unwrap();
         change(&mut model);
@@ -130,8 +130,8 @@ fn each_remark_comes_when_deserved() {
     let new = KernelVersion::NEWEST;
     let unchanged = quad(new, &|_| {});
     let cases = [
-        (quad(V5_10, &|_| {}), "node 0 is the 2nd substitute of 2 nodes, but of 1"),
-        (quad(new, &|model| model.nodes[0].distances[2] = 40), "1 pairs: 0 to 2 is 40, back 32"),
+        (quad(V5_10, &|_| {}), "node 0 is the 2nd fallback of 2 other nodes (of 1"),
+        (quad(new, &|model| model.nodes[0].distances[2] = 40), "1 pairs: 0 to 2 is 40, but 32 back"),
         (quad(new, &|model| model.settings.zone_reclaim_mode = 1), "zone_reclaim_mode is 1: nodes within 30"),
         (quad(new, &near), "no node is farther than 20"),
         (
@@ -139,21 +139,24 @@ fn each_remark_comes_when_deserved() {
             "node 3 (16 CPUs, served by node 2",
         ),
         (quad(new, &|model| model.nodes[3].cpus.clear()), "node 3 (63 GiB, 12 from the nearest CPU)"),
-        (quad(new, &star), "node 0 is the first substitute of 3 of the 3 other nodes"),
+        (quad(new, &star), "node 0 is the first fallback of 3 of the 3 other nodes"),
         (
             desktop(&|model| model.settings.min_free_kib = Some(2 << 20)),
-            "keeps 2 GiB free, 12 % of the 15.8 GiB",
+            "keeps 2 GiB free, which is 12 % of the 15.8 GiB",
         ),
         (desktop(&|model| model.settings.min_free_kib = Some(1024)), "less than a quarter"),
         (desktop(&|model| model.settings.watermark_scale_factor = 1), "node 0 (4.0 MiB for 8 CPUs)"),
-        (desktop(&|model| model.settings.high_fraction = 1), "pagesets may hold much of a zone for good"),
+        (
+            desktop(&|model| model.settings.high_fraction = 1),
+            "pagesets may permanently hold a large part of a zone",
+        ),
         (desktop(&|model| model.settings.lowmem_reserve_ratio[1] = 1), "movable requests never get a frame"),
-        (desktop(&tiny_normal), "tiny zones run dry"),
+        (desktop(&tiny_normal), "very small zones are soon exhausted"),
         (oracle_remarks("linux-6.12-duo-16cpu-pressure.json"), "16 CPUs x 30 = 480 > 99"),
     ];
     for (text, expected) in cases {
         assert!(text.contains(expected), "{expected} is not in:\n{text}");
-        assert!(!unchanged.contains(expected), "{expected} comes unasked:\n{unchanged}");
+        assert!(!unchanged.contains(expected), "{expected} appears without reason:\n{unchanged}");
     }
 }
 

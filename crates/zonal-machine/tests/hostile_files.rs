@@ -139,7 +139,7 @@ fn a_captured_file_is_a_regular_file() {
 }
 
 #[test]
-fn what_cannot_be_read_is_not_called_missing() {
+fn unreadable_files_are_not_reported_as_missing() {
     for kind in KINDS {
         let root = tree(&[("proc/version", "Linux version 6.1.0\n")]);
         if !plant(kind, &root.path().join("proc/zoneinfo")) {
@@ -186,7 +186,7 @@ fn a_loop_of_links_is_named() {
 }
 
 #[test]
-fn zones_without_end_are_refused() {
+fn endless_zoneinfo_is_refused() {
     let mut text = ZONEINFO.to_owned();
     for node in 0..20_000 {
         text += &format!("Node {node}, zone    DMA32\n");

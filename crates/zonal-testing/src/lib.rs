@@ -85,12 +85,12 @@ impl Meeting {
     /// # Panics
     /// Panics if the other thread does not arrive within two minutes.
     pub fn wait(&self) {
-        let mut arrivals = self.arrivals.lock().expect("nobody panics here while holding the lock");
+        let mut arrivals = self.arrivals.lock().expect("no thread panics here while holding the lock");
         *arrivals += 1;
         let both = arrivals.next_multiple_of(2);
         self.changed.notify_all();
         let waited = self.changed.wait_timeout_while(arrivals, PATIENCE, |arrivals| *arrivals < both);
-        let is_late = waited.expect("nobody panics here while holding the lock").1.timed_out();
+        let is_late = waited.expect("no thread panics here while holding the lock").1.timed_out();
         assert!(!is_late, "the other thread did not come within {PATIENCE:?}");
     }
 }

@@ -21,7 +21,7 @@ impl<'d> Choices<'d> {
         first
     }
 
-    /// A number below `bound`, which is at most 256.
+    /// Returns a number below `bound`, which is at most 256.
     pub(crate) fn small(&mut self, bound: usize) -> usize {
         usize::from(self.byte()) % bound.max(1)
     }
@@ -30,7 +30,7 @@ impl<'d> Choices<'d> {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// A number below `bound`, which is at most 65536.
+    /// Returns a number below `bound`, which is at most 65536.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         u64::from(self.word()) % bound.max(1)
     }
@@ -39,12 +39,12 @@ impl<'d> Choices<'d> {
         choices[self.small(choices.len())]
     }
 
-    /// Bit `bit` of a byte that was read before.
+    /// Whether bit `bit` of a byte is set.
     pub(crate) fn has(byte: u8, bit: u32) -> bool {
         byte >> bit & 1 == 1
     }
 
-    /// The next bytes, `count` at most.
+    /// Returns the next bytes, `count` at most.
     pub(crate) fn bytes(&mut self, count: usize) -> &'d [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

@@ -2,11 +2,11 @@
 //! model, random programs on simulated machines, interleavings of threads, fuzzing, faults, soak.
 //!
 //! Nothing here is part of the allocator, nor published with it. Tests of single files and mechanisms
-//! stand beside their subjects, in `crates/zonal`.
+//! are beside their subjects, in `crates/zonal`.
 
 mod choices;
 pub mod guest;
-pub mod play;
+pub mod history;
 pub mod soak;
 pub mod stress;
 pub mod targets;

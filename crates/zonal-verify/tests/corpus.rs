@@ -1,7 +1,7 @@
 //! Replays the corpus of every fuzz target, then runs each target on random changes of corpus files.
 //!
-//! `ZONAL_FUZZ_SEED` and `ZONAL_FUZZ_ROUNDS` choose other changes and more of them. A failure prints the
-//! bytes; written to a file in `corpus/TARGET` they are replayed with the others.
+//! `ZONAL_FUZZ_SEED` and `ZONAL_FUZZ_ROUNDS` change the seed and the number of changes. A failure prints the
+//! bytes; when they are written to a file in `corpus/TARGET`, they are replayed with the others.
 
 use std::fs;
 use std::path::Path;
@@ -9,9 +9,9 @@ use std::path::Path;
 use fastrand::Rng;
 use zonal_verify::targets::{ALL, Target};
 
-/// Longest input that changes make, in bytes.
+/// Maximum length of a changed input, in bytes.
 const BYTES_MAX: usize = 8192;
-/// Pieces of text that mean something to some target.
+/// Pieces of text that are significant to some target.
 const WORDS: [&[u8]; 12] = [
     b"0",
     b"18446744073709551615",
@@ -27,7 +27,7 @@ const WORDS: [&[u8]; 12] = [
     b"\0",
 ];
 
-/// The files of a target's corpus with their names, in order.
+/// Returns the files of a target's corpus with their names, in order.
 fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
@@ -40,7 +40,7 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// An input under way; it is printed when its target panics.
+/// The current input; it is printed if its target panics.
 struct Input<'i> {
     target: &'i Target,
     data: &'i [u8],
@@ -66,7 +66,7 @@ fn run(target: &Target, data: &[u8], origin: &str) {
     (target.run)(input.data);
 }
 
-/// A file of the corpus with a few changes.
+/// Returns a file of the corpus with a few changes.
 fn changed(random: &mut Rng, files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut data = files[random.usize(..files.len())].1.clone();
     for _ in 0..random.usize(1..6) {
@@ -94,7 +94,7 @@ fn changed(random: &mut Rng, files: &[(String, Vec<u8>)]) -> Vec<u8> {
 }
 
 fn from_environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is not a number")))
 }
 
 fn replay_and_change(name: &str, rounds: u64) {

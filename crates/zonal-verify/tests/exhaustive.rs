@@ -1,7 +1,7 @@
 //! Every history of small worlds, up to a length, against the naive model: each state is visited once.
 //!
-//! `ZONAL_DEEPER` says by how many moves the histories are longer than in a plain run. The number of states
-//! found is held against what it should be: a search that no longer gets anywhere fails.
+//! `ZONAL_DEEPER` is the number of moves by which histories are longer than in a normal run. A search fails if it
+//! finds fewer states than expected.
 
 use std::time::Instant;
 
@@ -9,39 +9,41 @@ use zonal::Config;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{PageCount, ZoneKind};
-use zonal_verify::play::{Ask, Found, Model, Move, Operation, Plan, Scope, Search, Stretch, Telling};
+use zonal_verify::history::{
+    Found, FrameSpec, Model, Move, Operation, Plan, RequestSpec, Scope, Search, StateKey,
+};
 
-/// Marks of one, two and three frames over the whole machine: apart, for those of real machines are.
+/// Returns a configuration with watermarks of one, two and three frames over the whole machine. They differ,
+/// because those of real machines do.
 fn config(tuning: PagesetTuning) -> Config {
     let min_free = Some(PageCount::new(1));
     let watermarks = WatermarkSettings { min_free, scale_factor: 1000, ..WatermarkSettings::default() };
     Config { watermarks, tuning, ..Config::default() }
 }
 
-/// On both CPUs: requests, and all frees there can be.
-fn requests_and_frees(model: &Model, asks: &[Ask], moves: &mut Vec<Move>) {
+/// Adds requests and all possible frees, on both CPUs.
+fn requests_and_frees(model: &Model, specs: &[RequestSpec], moves: &mut Vec<Move>) {
     for cpu in 0..2 {
-        let requests = asks.iter().map(|&ask| Operation::Alloc(ask));
+        let requests = specs.iter().map(|&spec| Operation::Alloc(spec));
         let frees = (0..model.blocks() as u16).map(|nth| Operation::Free { nth });
         moves.extend(requests.chain(frees).map(|operation| Move { cpu, operation }));
     }
 }
 
-/// Pagesets are drained, CPU 1 goes and comes, frames 3..=5 of a zone go and come, something wrong is
-/// freed.
+/// Adds drains of pagesets, hotplug of CPU 1 and of frames 3..=5 of a zone, and an invalid free.
 fn changes(zone: u8, moves: &mut Vec<Move>) {
     let changes = [
         Operation::Drain,
         Operation::CpuOffline { cpu: 1 },
         Operation::CpuOnline { cpu: 1 },
-        Operation::MemoryOffline(Stretch::OfZone { zone, first: 3, count: 3 }),
+        Operation::MemoryOffline(FrameSpec::InZone { zone, first: 3, count: 3 }),
         Operation::MemoryBack { nth: 0 },
         Operation::FreeStrange { nth: 0, offset: 33, order: Some(0) },
     ];
     moves.extend(changes.map(|operation| Move { cpu: 0, operation }));
 }
 
-/// Runs a search, `depth` moves or more as the environment asks; at least `states` must be found.
+/// Runs a search of `depth` moves, or more if the environment says so; at least `states` states must be found.
 fn search(name: &str, states: u64, search: Search<'_>) -> Found {
     let deeper = std::env::var("ZONAL_DEEPER").ok().and_then(|value| value.parse::<u32>().ok());
     let began = Instant::now();
@@ -52,16 +54,16 @@ fn search(name: &str, states: u64, search: Search<'_>) -> Found {
     found
 }
 
-/// A zone of 16 frames, from all free and from half of it in single frames here and there.
+/// A zone of 16 frames, first with all frames free, then with half of them allocated as scattered single frames.
 #[test]
 fn one_zone() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
-    let asks = [Ask::plain(0), Ask::plain(1), Ask::plain(2), Ask::plain(4)];
+    let specs = [RequestSpec::plain(0), RequestSpec::plain(1), RequestSpec::plain(2), RequestSpec::plain(4)];
     let moves = |model: &Model, moves: &mut Vec<Move>| {
-        requests_and_frees(model, &asks, moves);
+        requests_and_frees(model, &specs, moves);
         changes(0, moves);
     };
-    let taken = [Operation::Alloc(Ask::plain(0)); 14];
+    let taken = [Operation::Alloc(RequestSpec::plain(0)); 14];
     let scattered: Vec<Operation> =
         taken.into_iter().chain((0..7).map(|nth| Operation::Free { nth })).collect();
     for tuning in [PagesetTuning::Depth, PagesetTuning::Stepwise] {
@@ -69,93 +71,100 @@ fn one_zone() {
             [("free", &[][..], 5, 120_000), ("scattered", &scattered, 4, 120_000)]
         {
             let config = &config(tuning);
-            let telling = Telling::Answers;
-            let it = Search { plan: &plan, config, start, moves: &moves, depth, telling };
+            let key = StateKey::Answers;
+            let it = Search { plan: &plan, config, start, moves: &moves, depth, key };
             search(&format!("one zone, {tuning:?}, {name}"), states, it);
         }
     }
 }
 
-/// A zone of 16 frames, single frames and all of it, as time passes.
+/// A zone of 16 frames, allocated as single frames and as a whole, as time passes.
 #[test]
 fn one_zone_and_time() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
     let moves = |model: &Model, moves: &mut Vec<Move>| {
-        requests_and_frees(model, &[Ask::plain(0), Ask::plain(3)], moves);
+        requests_and_frees(model, &[RequestSpec::plain(0), RequestSpec::plain(3)], moves);
         changes(0, moves);
         for operation in [Operation::Tick, Operation::Advance { ms: 1100 }] {
             moves.push(Move { cpu: 0, operation });
         }
     };
     let config = &config(PagesetTuning::Depth);
-    let telling = Telling::Answers;
-    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 5, telling };
+    let key = StateKey::Answers;
+    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 5, key };
     search("one zone and time", 36_000, it);
 }
 
-/// Two nodes of 8 frames; memory of the second goes and comes, all of it too, and the cpuset of one request
-/// has only that node.
+/// Two nodes of 8 frames; memory of the second goes offline and online, also all of it, and the cpuset of one
+/// request has only that node.
 #[test]
 fn two_nodes() {
     let plan = Plan::nodes(2, 1).zone(0, ZoneKind::Normal, 16, 8).zone(1, ZoneKind::Normal, 32, 8);
-    let asks =
-        [Ask::plain(0), Ask::plain(3), Ask { allowed: Some(2), scope: Scope::ThisNode, ..Ask::plain(0) }];
+    let specs = [
+        RequestSpec::plain(0),
+        RequestSpec::plain(3),
+        RequestSpec { allowed: Some(2), scope: Scope::ThisNode, ..RequestSpec::plain(0) },
+    ];
     let moves = |model: &Model, moves: &mut Vec<Move>| {
-        requests_and_frees(model, &asks, moves);
+        requests_and_frees(model, &specs, moves);
         changes(1, moves);
-        let all = Operation::MemoryOffline(Stretch::OfZone { zone: 1, first: 0, count: 8 });
+        let all = Operation::MemoryOffline(FrameSpec::InZone { zone: 1, first: 0, count: 8 });
         moves.push(Move { cpu: 0, operation: all });
     };
     let config = &config(PagesetTuning::Depth);
-    let telling = Telling::Answers;
-    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 6, telling };
+    let key = StateKey::Answers;
+    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 6, key };
     search("two nodes", 160_000, it);
 }
 
-/// One node with 8 frames for devices and 8 others.
+/// One node with 8 frames for devices and 8 other frames.
 #[test]
 fn two_kinds() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Dma, 16, 8).zone(0, ZoneKind::Normal, 24, 8);
-    let asks = [Ask::plain(0), Ask::plain(2), Ask { limit: ZoneKind::Dma, ..Ask::plain(0) }];
+    let specs = [
+        RequestSpec::plain(0),
+        RequestSpec::plain(2),
+        RequestSpec { limit: ZoneKind::Dma, ..RequestSpec::plain(0) },
+    ];
     let moves = |model: &Model, moves: &mut Vec<Move>| {
-        requests_and_frees(model, &asks, moves);
+        requests_and_frees(model, &specs, moves);
         changes(0, moves);
     };
     let config = &config(PagesetTuning::Depth);
-    let telling = Telling::Answers;
-    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 5, telling };
+    let key = StateKey::Answers;
+    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 5, key };
     search("two kinds", 60_000, it);
 }
 
-/// Deeper, by places: 16 frames, single ones and all of them.
+/// A deeper search, by positions: 16 frames, allocated as single frames and as a whole.
 #[test]
-fn places_of_sixteen_frames() {
+fn positions_of_sixteen_frames() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
     let moves = |model: &Model, moves: &mut Vec<Move>| {
-        requests_and_frees(model, &[Ask::plain(0), Ask::plain(4)], moves);
+        requests_and_frees(model, &[RequestSpec::plain(0), RequestSpec::plain(4)], moves);
         changes(0, moves);
     };
     let config = &config(PagesetTuning::Depth);
-    let telling = Telling::Places;
-    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 7, telling };
-    search("places of 16 frames", 24_000, it);
+    let key = StateKey::Places;
+    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 7, key };
+    search("positions of 16 frames", 24_000, it);
 }
 
-/// All histories, however long, by places: single frames in a zone of three.
+/// All histories of any length, by positions: single frames in a zone of three.
 #[test]
-fn places_to_the_end() {
+fn positions_of_three_frames_to_the_end() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 3);
     let moves = |model: &Model, moves: &mut Vec<Move>| {
-        requests_and_frees(model, &[Ask::plain(0)], moves);
+        requests_and_frees(model, &[RequestSpec::plain(0)], moves);
         changes(0, moves);
         moves.push(Move {
             cpu: 0,
-            operation: Operation::MemoryOffline(Stretch::OfZone { zone: 0, first: 1, count: 2 }),
+            operation: Operation::MemoryOffline(FrameSpec::InZone { zone: 0, first: 1, count: 2 }),
         });
     };
     let config = &config(PagesetTuning::Depth);
-    let (depth, telling) = (100, Telling::Places);
-    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth, telling };
-    let found = search("places of three frames", 7300, it);
-    assert!(found.depth < depth, "there is no end to it");
+    let (depth, key) = (100, StateKey::Places);
+    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth, key };
+    let found = search("positions of three frames", 7300, it);
+    assert!(found.depth < depth, "the search did not end");
 }

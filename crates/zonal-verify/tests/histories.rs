@@ -1,8 +1,8 @@
 //! Long random histories over random machines, against the naive model.
 //!
-//! A history that fails is cut down to the operations that matter and kept in
-//! `proptest-regressions/histories.txt`, to be played first from then on. `PROPTEST_CASES` says how many
-//! histories there are, `ZONAL_STRESS_SECONDS` for how long new ones are tried.
+//! A history that fails is reduced to the operations that matter and stored in
+//! `proptest-regressions/histories.txt`; stored histories run first. `PROPTEST_CASES` is the number of histories,
+//! `ZONAL_STRESS_SECONDS` the time for which new ones are tried.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -12,16 +12,16 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, FileFailurePersistence, TestError, TestRunner};
 use zonal::Config;
 use zonal_verify::Choices;
-use zonal_verify::play::{Operation, Plain, Plan, Player, generator};
+use zonal_verify::history::{Executor, Operation, Plain, Plan, generator};
 
-/// Histories of a plain run.
+/// Number of histories of a normal run.
 const CASES: u32 = 24;
-/// Operations of a history; each may stand for many of a kind.
+/// Number of operations of a history; each may be repeated many times.
 const LENGTH: std::ops::Range<usize> = 300..1500;
-/// Bytes of a machine and its configuration: as many as the largest needs.
+/// Number of bytes that determine a machine and its configuration: enough for the largest.
 const MACHINE_BYTES: usize = 250;
 
-/// What decides about one operation: more bytes than any needs.
+/// Number of bytes that determine one operation: enough for any.
 type Group = [u8; 12];
 
 fn machine(data: &[u8]) -> (Plan, Config) {
@@ -32,24 +32,24 @@ fn machine(data: &[u8]) -> (Plan, Config) {
     (plan, config)
 }
 
-/// Plays a history; debug builds check everything after each group.
-fn play(mut player: Player<'_, '_, Plain>, plan: &Plan, history: &[Group]) -> Sums {
+/// Runs a history; debug builds check everything after each group.
+fn run(mut executor: Executor<'_, '_, Plain>, plan: &Plan, history: &[Group]) -> Sums {
     let mut sums = Sums { groups: history.len() as u64, ..Sums::default() };
     for group in history {
         generator::operations(&mut Choices::new(group), plan, |operation| {
             sums.operations += 1;
-            player.apply(operation);
+            executor.apply(operation);
         });
         if cfg!(debug_assertions) {
-            player.check();
+            executor.check();
         }
     }
-    (sums.served, sums.refused) = (player.model.served, player.model.refused);
-    player.finish();
+    (sums.served, sums.refused) = (executor.model.served, executor.model.refused);
+    executor.finish();
     sums
 }
 
-/// What histories did together.
+/// Totals of all histories.
 #[derive(Default)]
 struct Sums {
     groups: u64,
@@ -70,12 +70,12 @@ fn round(cases: u32, sums: &RefCell<Sums>) {
     let inputs = (vec(any::<u8>(), MACHINE_BYTES), vec(any::<Group>(), LENGTH));
     let outcome = TestRunner::new(cases).run(&inputs, |(data, history)| {
         let (plan, config) = machine(&data);
-        let played = plan.played_by(&config, |player| play(player, &plan, &history)).unwrap();
+        let sum_of_one = plan.with_executor(&config, |executor| run(executor, &plan, &history)).unwrap();
         let mut sums = sums.borrow_mut();
-        sums.groups += played.groups;
-        sums.operations += played.operations;
-        sums.served += played.served;
-        sums.refused += played.refused;
+        sums.groups += sum_of_one.groups;
+        sums.operations += sum_of_one.operations;
+        sums.served += sum_of_one.served;
+        sums.refused += sum_of_one.refused;
         Ok(())
     });
     match outcome {
@@ -105,6 +105,9 @@ fn histories() {
         round(cases, &sums);
     }
     let Sums { groups, operations, served, refused } = sums.into_inner();
-    println!("{operations} operations: {served} blocks served, {refused} wrong frees refused");
-    assert!(served > operations / 5 && refused > groups / 40, "histories became dull");
+    println!("{operations} operations: {served} blocks served, {refused} invalid frees refused");
+    assert!(
+        served > operations / 5 && refused > groups / 40,
+        "histories have too few successful or refused operations"
+    );
 }

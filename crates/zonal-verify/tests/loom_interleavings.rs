@@ -1,7 +1,7 @@
 //! Interleavings of the real allocator under loom, weak memory orderings included.
 //!
-//! What is explored is bounded in preemptions, and where that is still too much in interleavings. Run
-//! with `-- --nocapture` to see how many there were; `ZONAL_INTERLEAVINGS=20` goes twenty times as far.
+//! Preemptions are bounded and, in large scenarios, interleavings too. Run with `-- --nocapture` to see their
+//! number; `ZONAL_INTERLEAVINGS=20` explores twenty times as many.
 //! Neighbours: `interleavings` has the scenarios, `shuttle_interleavings.rs` draws longer schedules.
 
 #[path = "interleavings/broken_sequences.rs"]
@@ -12,9 +12,9 @@ mod under_loom;
 
 use under_loom::{Bounds, Explored, Loom, explore};
 
-/// Interleavings of a scenario that are explored at most.
+/// Maximum number of interleavings of a scenario.
 const MOST: usize = 2500;
-/// The same for sequences, more than there are within the bound of preemptions: 16 769 at most.
+/// The same for sequences; it exceeds the number within the bound of preemptions, which is at most 16 769.
 const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
 
@@ -24,7 +24,7 @@ fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
     let Explored { interleavings, is_complete } = explore(bounds, scenario);
     let extent = if is_complete { "all" } else { "the first" };
     println!("{name}: {extent} {interleavings} interleavings of {preemptions} preemptions at most");
-    assert!(is_complete || module != SEQUENCES, "{name} has become too large to go through all of it");
+    assert!(is_complete || module != SEQUENCES, "{name} has become too large to explore all of it");
 }
 
 macro_rules! run {
@@ -38,13 +38,13 @@ macro_rules! run {
 interleavings::for_all_scenarios!(run);
 
 #[test]
-fn sequences_that_load_the_gate_last_are_found() {
-    broken_sequences::gate_last().into_iter().for_each(must_fail);
+fn sequences_that_load_the_lock_word_last_are_found() {
+    broken_sequences::lock_word_last().into_iter().for_each(must_fail);
 }
 
 #[test]
-fn sequences_whose_gate_does_not_acquire_are_found() {
-    broken_sequences::gate_relaxed().into_iter().for_each(must_fail);
+fn sequences_whose_lock_word_does_not_acquire_are_found() {
+    broken_sequences::lock_word_relaxed().into_iter().for_each(must_fail);
 }
 
 fn must_fail((what, orders, scenario): broken_sequences::Broken) {

@@ -1,8 +1,8 @@
-//! Where a pool's threads are, under loom: the file itself, `presence.rs` of `zonal-linux`, over loom's locks. Who
-//! waits for ever is reported by loom.
+//! The presence of a pool's threads under loom: the file `presence.rs` of `zonal-linux` itself, with loom's locks.
+//! loom reports threads that wait for ever.
 //!
-//! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are tried;
-//! `ZONAL_INTERLEAVINGS=20` tries any number.
+//! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are
+//! explored; `ZONAL_INTERLEAVINGS=20` explores any number.
 
 #[path = "../../zonal-linux/src/threads/presence.rs"]
 mod presence;
@@ -36,11 +36,11 @@ use loom::thread;
 use crate::presence::Presence;
 use crate::sync::{check, held};
 
-/// A pool of one thread: where it is, the user's lock, and who is in the pool's own code, as a test sees it.
+/// A pool of one thread: its presence, the user's lock, and the number of threads in the pool's own code.
 struct World {
     presence: Presence,
     users: Mutex<()>,
-    /// Changed while threads are at work, relaxed: only the presence orders it.
+    /// Changed while threads are at work. Relaxed: only the presence orders it.
     at_work: AtomicU32,
 }
 
@@ -55,14 +55,14 @@ impl World {
         self.at_work.store(self.at_work.load(Relaxed).wrapping_add(by), Relaxed);
     }
 
-    /// One round of work with a reclaimer that takes the user's lock; whether it was asked.
+    /// Does one round of work with a reclaimer that takes the user's lock; returns whether the reclaimer was called.
     fn work(&self) -> bool {
         let _at_work = self.presence.work();
         self.step(1);
         self.step(1_u32.wrapping_neg());
-        let Some(away) = self.presence.go_into_reclaimer() else { return false };
+        let Some(in_reclaimer) = self.presence.enter_reclaimer() else { return false };
         drop(held(self.users.lock()));
-        drop(away);
+        drop(in_reclaimer);
         self.step(1);
         self.step(1_u32.wrapping_neg());
         true
@@ -76,8 +76,8 @@ impl World {
         })
     }
 
-    /// Nobody is at work, or begins meanwhile.
-    fn assert_nobody_works(&self) {
+    /// Checks that no thread works, or begins meanwhile.
+    fn assert_no_thread_works(&self) {
         assert_eq!(self.at_work.load(Relaxed), 0, "a thread is at work");
         self.step(100);
         assert_eq!(self.at_work.load(Relaxed), 100, "a thread began to work");
@@ -86,20 +86,20 @@ impl World {
 }
 
 #[test]
-fn the_end_waits_for_work_but_for_no_reclaimer() {
+fn exit_waits_for_work_but_not_for_reclaimers() {
     check("a thread, the end under its reclaimer's lock", || {
         let world = World::new();
         let locked = held(world.users.lock());
         let thread = world.thread();
-        world.presence.wait_for_the_end();
+        world.presence.wait_until_exited();
         drop(locked);
         thread.join().expect("no thread failed");
-        world.assert_nobody_works();
+        world.assert_no_thread_works();
     });
 }
 
 #[test]
-fn the_end_comes_after_all_threads_outside_reclaimers() {
+fn exit_comes_after_all_threads_outside_reclaimers() {
     check("a thread, the end", || {
         let world = World::new();
         let ends = Arc::clone(&world);
@@ -109,43 +109,43 @@ fn the_end_comes_after_all_threads_outside_reclaimers() {
                 ends.step(1);
                 ends.step(1_u32.wrapping_neg());
             }
-            ends.at_work.store(7, Relaxed); // its last words
+            ends.at_work.store(7, Relaxed); // the last store before the thread exits
             ends.presence.leave();
         });
-        world.presence.wait_for_the_end();
+        world.presence.wait_until_exited();
         assert_eq!(world.at_work.load(Relaxed), 7, "a thread had not ended");
         thread.join().expect("no thread failed");
     });
 }
 
 #[test]
-fn nobody_works_during_a_rest_under_the_reclaimers_lock() {
+fn no_thread_works_during_a_pause_under_the_lock_of_a_reclaimer() {
     check("a thread, a rest under its reclaimer's lock", || {
         let world = World::new();
         let locked = held(world.users.lock());
         let thread = world.thread();
-        let rest = world.presence.rest();
-        world.assert_nobody_works();
-        assert!(rest.in_reclaimers <= 1);
-        drop(rest);
+        let pause = world.presence.pause();
+        world.assert_no_thread_works();
+        assert!(pause.in_reclaimers <= 1);
+        drop(pause);
         drop(locked);
         thread.join().expect("no thread failed");
     });
 }
 
 #[test]
-fn rests_of_both_kinds_get_along() {
+fn pauses_of_both_kinds_can_overlap() {
     check("a thread, a rest, one outside reclaimers", || {
         let world = World::new();
         let thread = world.thread();
         let other = Arc::clone(&world);
         let verifier = thread::spawn(move || {
-            let rest = other.presence.rest_outside_reclaimers();
+            let pause = other.presence.pause_outside_reclaimers();
             assert_eq!(other.at_work.load(Relaxed), 0);
-            assert_eq!(rest.in_reclaimers, 0);
+            assert_eq!(pause.in_reclaimers, 0);
         });
         {
-            let _rest = world.presence.rest();
+            let _pause = world.presence.pause();
             assert_eq!(world.at_work.load(Relaxed), 0);
         }
         verifier.join().expect("no thread failed");
@@ -154,11 +154,11 @@ fn rests_of_both_kinds_get_along() {
 }
 
 #[test]
-fn no_reclaimer_is_asked_once_the_end_has_begun() {
+fn no_reclaimer_is_called_after_the_exit_began() {
     check("the end before the work", || {
         let world = World::new();
         world.presence.leave();
-        world.presence.wait_for_the_end();
+        world.presence.wait_until_exited();
         world.presence.join();
         assert!(!world.work());
         world.presence.leave();

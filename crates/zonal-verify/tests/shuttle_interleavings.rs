@@ -1,8 +1,8 @@
-//! Schedules of the real allocator that shuttle draws at random, half of them with few preemptions.
+//! Random schedules of the real allocator under shuttle, half of them with few preemptions.
 //!
-//! All are sequentially consistent: what weak orderings do is for `loom_interleavings.rs`, which does not
-//! get as far in large scenarios. `ZONAL_INTERLEAVINGS=20` draws twenty times as many. Neighbours:
-//! `interleavings` has the scenarios.
+//! All are sequentially consistent. Weak orderings are checked by `loom_interleavings.rs`, which explores less of
+//! large scenarios. `ZONAL_INTERLEAVINGS=20` runs twenty times as many schedules. Neighbours: `interleavings` has
+//! the scenarios.
 
 mod interleavings;
 #[path = "interleavings/under_shuttle.rs"]
@@ -10,7 +10,7 @@ mod under_shuttle;
 
 use under_shuttle::{Shuttle, draw};
 
-/// Schedules of a scenario that are drawn.
+/// Number of schedules of a scenario.
 const SCHEDULES: usize = 1500;
 
 fn check(name: &str, scenario: fn()) {

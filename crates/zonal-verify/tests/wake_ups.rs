@@ -1,8 +1,8 @@
-//! Wake-ups of a pool's workers under loom: the room itself, `wake.rs` of `zonal-linux`, over loom's locks and
-//! cells. A wake-up that is lost leaves a thread waiting for ever, which loom reports.
+//! Wake-ups of a pool's workers under loom: the file `wake.rs` of `zonal-linux` itself, with loom's locks and cells.
+//! A lost wake-up makes a thread wait for ever, which loom reports.
 //!
-//! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are tried;
-//! `ZONAL_INTERLEAVINGS=20` tries any number.
+//! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are
+//! explored; `ZONAL_INTERLEAVINGS=20` explores any number.
 
 #[path = "common/sync.rs"]
 mod sync;
@@ -24,34 +24,34 @@ fn node(id: u16) -> NodeId {
     NodeId::new(id).expect("it is small")
 }
 
-/// A board for nodes 0 and 1, each with a worker.
+/// Creates a board for nodes 0 and 1, each with a worker.
 fn board() -> Arc<WakeBoard> {
     Arc::new(WakeBoard::new((0..2).map(node)))
 }
 
-/// A worker of node 0 that goes on until the end.
+/// Starts a worker of node 0 that runs until the end.
 fn worker(board: &Arc<WakeBoard>) -> thread::JoinHandle<()> {
     let board = Arc::clone(board);
     thread::spawn(move || while board.take(0).is_some() {})
 }
 
-/// Threads of a model wait for each other at its end.
+/// Joins threads at the end of a model.
 fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("no thread failed"));
 }
 
 #[test]
-fn a_worker_sees_what_was_done_before_each_wake_up() {
+fn a_worker_sees_writes_before_each_wake_up() {
     check("two wakers, one worker", || {
         let (board, work) = (board(), Arc::new(AtomicU64::new(0)));
         let wakers = [(); 2].map(|()| {
             let (board, work) = (Arc::clone(&board), Arc::clone(&work));
             thread::spawn(move || {
-                work.fetch_add(1, Relaxed); // the wake-up orders
+                work.fetch_add(1, Relaxed); // relaxed: the wake-up orders it
                 board.wake(node(1));
             })
         });
-        // Not before all is seen: without its last wake-up the worker waits for ever.
+        // The end comes after the worker has seen all work: without its last wake-up it would wait for ever.
         while work.load(Relaxed) < 2 {
             assert_eq!(board.take(1), Some(vec![node(1)]));
         }
@@ -72,7 +72,7 @@ fn the_end_reaches_workers_and_sleepers() {
 }
 
 #[test]
-fn a_wake_up_beside_the_end_keeps_nobody() {
+fn a_wake_up_during_the_end_blocks_no_thread() {
     check("a worker, a waker, the end", || {
         let board = board();
         let (worker, waker) = (worker(&board), Arc::clone(&board));
@@ -83,7 +83,7 @@ fn a_wake_up_beside_the_end_keeps_nobody() {
 }
 
 #[test]
-fn workers_are_woken_apart() {
+fn workers_are_woken_separately() {
     check("two workers", || {
         let board = board();
         let workers = [0, 1].map(|at| {

@@ -24,9 +24,9 @@ impl<P> Operation<P> for OutAndBack {
 
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
-        let Some(page) = source.take(Order::PAGE) else { return false };
+        let Some(page) = source.alloc(Order::PAGE) else { return false };
         // Without this, a compiler that can see into the source removes the whole pair.
-        source.give(black_box(page), Order::PAGE);
+        source.free(black_box(page), Order::PAGE);
         true
     }
 }
@@ -69,22 +69,22 @@ impl<P: Copy + Default> Batch<P> {
 
 impl<P: Copy + Default + Send> Routine<P> for Batch<P> {
     fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {
-        self.held.make_room(self.size);
+        self.held.reserve(self.size);
     }
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        let taken = self.held.take::<false, _>(lane, self.size);
+        let taken = self.held.alloc::<false, _>(lane, self.size);
         if taken == 0 {
             std::thread::yield_now(); // // other threads hold everything
         } else if taken == self.way_back.len() {
-            self.held.give_all_listed(lane, &self.way_back);
+            self.held.free_all_listed(lane, &self.way_back);
         } else {
-            self.held.give_last(lane, taken);
+            self.held.free_last(lane, taken);
         }
     }
 
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        self.held.give_last(lane, self.held.count());
+        self.held.free_last(lane, self.held.count());
     }
 }
 
@@ -102,18 +102,18 @@ impl<P: Copy + Default, const TOUCH: bool> Repeat<P, TOUCH> {
 
 impl<P: Copy + Default + Send, const TOUCH: bool> Routine<P> for Repeat<P, TOUCH> {
     fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {
-        self.held.make_room(self.size);
+        self.held.reserve(self.size);
     }
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        if self.held.take::<TOUCH, _>(lane, self.size) == 0 {
+        if self.held.alloc::<TOUCH, _>(lane, self.size) == 0 {
             std::thread::yield_now(); // // other threads hold everything
         }
         // In the order of allocation, as unmapping a range does.
-        self.held.give_all_in_order(lane);
+        self.held.free_all_in_order(lane);
     }
 
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        self.held.give_last(lane, self.held.count());
+        self.held.free_last(lane, self.held.count());
     }
 }

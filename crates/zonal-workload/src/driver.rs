@@ -152,7 +152,7 @@ impl<M> Run<'_, M> {
         routine.prepare(&mut lane);
         warm_up(&mut lane, routine, self.plan.warm_up);
         lane.tally = Tally::new();
-        shared.wait_at_gate();
+        shared.wait_for_start();
         lane.source.measuring_begins();
         let (start, used_before) = (Instant::now(), cpu_time::of_this_thread());
         measured_part(&mut lane, routine, self.stop, &shared.counts[index]);
@@ -180,7 +180,7 @@ impl<M> Run<'_, M> {
             thread::sleep(Duration::from_millis(1));
         }
         let start = Instant::now();
-        shared.open_gate(lanes);
+        shared.start_lanes(lanes);
         while start.elapsed() < self.plan.duration && !stopped() && !broken() {
             thread::sleep(PROGRESS_EVERY.min(self.plan.duration.saturating_sub(start.elapsed())));
             on_progress(Progress { elapsed: start.elapsed(), pairs: shared.operations() / 2 });
@@ -238,23 +238,23 @@ fn measured_part<S: PageSource, R: Routine<S::Page>>(
 }
 
 impl Shared {
-    fn wait_at_gate(&self) {
+    fn wait_for_start(&self) {
         self.ready.fetch_add(1, Ordering::Release); // pairs with the acquire in `watch`
-        // Acquire: pairs with the release in `open_gate`.
+        // Acquire: pairs with the release in `start_lanes`.
         while !self.open.load(Ordering::Acquire) {
             thread::park();
         }
     }
 
-    fn open_gate<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
-        self.open.store(true, Ordering::Release); // // pairs with the acquire in `wait_at_gate`
+    fn start_lanes<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
+        self.open.store(true, Ordering::Release); // pairs with the acquire in `wait_for_start`
         lanes.iter().for_each(|lane| lane.thread().unpark());
     }
 
     /// Ends all lanes, including those that wait for the start.
     fn end<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
         self.over.store(true, Ordering::Relaxed); // // relaxed: only a flag
-        self.open_gate(lanes);
+        self.start_lanes(lanes);
     }
 
     fn operations(&self) -> u64 {

@@ -29,18 +29,18 @@ impl<P: Copy + Default> Fill<P> {
 
 impl<P: Copy + Default + Send> Routine<P> for Fill<P> {
     fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {
-        self.held.make_room(self.share);
+        self.held.reserve(self.share);
     }
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         if self.direction == Direction::Out {
             let missing = (self.share - self.held.count()).min(STEPS);
-            let taken = self.held.take::<false, _>(lane, missing);
+            let taken = self.held.alloc::<false, _>(lane, missing);
             if taken < missing || self.held.count() == self.share {
                 self.direction = Direction::Back;
             }
         } else {
-            self.held.give_last(lane, STEPS);
+            self.held.free_last(lane, STEPS);
             if self.held.count() == 0 {
                 self.direction = Direction::Out;
             }
@@ -55,6 +55,6 @@ impl<P: Copy + Default + Send> Routine<P> for Fill<P> {
     }
 
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        self.held.give_last(lane, self.held.count());
+        self.held.free_last(lane, self.held.count());
     }
 }

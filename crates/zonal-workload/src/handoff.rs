@@ -26,11 +26,11 @@ pub(super) struct Handoff<P> {
 type Closed = Arc<AtomicBool>;
 
 enum Side<P> {
-    Taker {
+    Allocates {
         ring: Producer<P>,
         _close: CloseAtEnd,
     },
-    Giver(Consumer<P>, Closed),
+    Frees(Consumer<P>, Closed),
     /// Without a partner: both sides in turn.
     Alone(Producer<P>, Consumer<P>),
 }
@@ -51,8 +51,8 @@ pub(super) fn couples<P: Copy + Send>(plan: &Plan) -> Vec<Handoff<P>> {
     let couple = |_| {
         let (into, out) = ring();
         let closed = Closed::default();
-        let taker = Side::Taker { ring: into, _close: CloseAtEnd(closed.clone()) };
-        [taker, Side::Giver(out, closed)]
+        let taker = Side::Allocates { ring: into, _close: CloseAtEnd(closed.clone()) };
+        [taker, Side::Frees(out, closed)]
     };
     let alone = (threads % 2 == 1).then(|| {
         let (into, out) = ring();
@@ -73,26 +73,26 @@ impl Patience {
     }
 }
 
-struct TakeInto<'a, P>(&'a mut Producer<P>);
+struct AllocInto<'a, P>(&'a mut Producer<P>);
 
-impl<P> Operation<P> for TakeInto<'_, P> {
+impl<P> Operation<P> for AllocInto<'_, P> {
     const MOVES: u64 = 1;
 
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
-        let Some(page) = source.take(Order::PAGE) else { return false };
+        let Some(page) = source.alloc(Order::PAGE) else { return false };
         self.0.push(page).is_ok()
     }
 }
 
-struct GiveFrom<'a, P>(&'a mut Consumer<P>);
+struct FreeFrom<'a, P>(&'a mut Consumer<P>);
 
-impl<P> Operation<P> for GiveFrom<'_, P> {
+impl<P> Operation<P> for FreeFrom<'_, P> {
     const MOVES: u64 = 1;
 
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
-        self.0.pop().map(|page| source.give(page, Order::PAGE)).is_ok()
+        self.0.pop().map(|page| source.free(page, Order::PAGE)).is_ok()
     }
 }
 
@@ -100,10 +100,10 @@ impl<P: Copy + Send> Routine<P> for Handoff<P> {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let moved = match &mut self.side {
             // No more than the ring has free slots: every frame that is allocated must fit in.
-            Side::Taker { ring, .. } => lane.each(ring.slots().min(STEPS), TakeInto(ring)),
-            Side::Giver(ring, _) => lane.each(ring.slots().min(STEPS), GiveFrom(ring)),
+            Side::Allocates { ring, .. } => lane.each(ring.slots().min(STEPS), AllocInto(ring)),
+            Side::Frees(ring, _) => lane.each(ring.slots().min(STEPS), FreeFrom(ring)),
             Side::Alone(into, out) => {
-                lane.each(into.slots().min(STEPS), TakeInto(into)) + lane.each(out.slots(), GiveFrom(out))
+                lane.each(into.slots().min(STEPS), AllocInto(into)) + lane.each(out.slots(), FreeFrom(out))
             }
         };
         if moved == 0 {
@@ -115,17 +115,17 @@ impl<P: Copy + Send> Routine<P> for Handoff<P> {
 
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let (ring, closed) = match &mut self.side {
-            Side::Taker { .. } => return,
-            Side::Giver(ring, closed) => (ring, closed),
+            Side::Allocates { .. } => return,
+            Side::Frees(ring, closed) => (ring, closed),
             Side::Alone(_, ring) => {
-                lane.each(ring.slots(), GiveFrom(ring));
+                lane.each(ring.slots(), FreeFrom(ring));
                 return;
             }
         };
         loop {
             // Acquire: pairs with the release in `CloseAtEnd`, so the last check of the ring sees all frames in it.
             let is_last = closed.load(Ordering::Acquire);
-            lane.each(ring.slots(), GiveFrom(ring));
+            lane.each(ring.slots(), FreeFrom(ring));
             if is_last {
                 return;
             }

@@ -23,7 +23,7 @@ impl<P: Copy + Default> Held<P> {
     }
 
     /// Makes `most` slots. The calling thread touches them, so that their memory is local.
-    pub(super) fn make_room(&mut self, most: usize) {
+    pub(super) fn reserve(&mut self, most: usize) {
         self.slots.resize(most, P::default());
     }
 
@@ -39,39 +39,39 @@ impl<P: Copy + Default> Held<P> {
 
     /// Allocates up to `wanted` frames, limited by the free slots, and stores to each if `TOUCH`. Returns the
     /// number allocated.
-    pub(super) fn take<const TOUCH: bool, S: PageSource<Page = P>>(
+    pub(super) fn alloc<const TOUCH: bool, S: PageSource<Page = P>>(
         &mut self,
         lane: &mut Lane<'_, S>,
         wanted: usize,
     ) -> usize {
         let slots = &mut self.slots[self.count..];
-        let taken = lane.each(wanted.min(slots.len()), TakeTo::<_, TOUCH>(slots.iter_mut()));
+        let taken = lane.each(wanted.min(slots.len()), AllocTo::<_, TOUCH>(slots.iter_mut()));
         self.count += taken;
         taken
     }
 
     /// Frees up to `wanted` frames, the last one first.
-    pub(super) fn give_last<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>, wanted: usize) {
+    pub(super) fn free_last<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>, wanted: usize) {
         let kept = self.count.saturating_sub(wanted);
         let going: Range<usize> = kept..self.count;
-        lane.each(going.len(), GiveEach(self.slots[going].iter().rev().copied()));
+        lane.each(going.len(), FreeEach(self.slots[going].iter().rev().copied()));
         self.count = kept;
     }
 
     /// Frees all frames, the first one first.
-    pub(super) fn give_all_in_order<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        lane.each(self.count, GiveEach(self.frames().iter().copied()));
+    pub(super) fn free_all_in_order<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
+        lane.each(self.count, FreeEach(self.frames().iter().copied()));
         self.count = 0;
     }
 
     /// Frees all frames, in the order of `places`, which names each of them once.
-    pub(super) fn give_all_listed<S: PageSource<Page = P>>(
+    pub(super) fn free_all_listed<S: PageSource<Page = P>>(
         &mut self,
         lane: &mut Lane<'_, S>,
         places: &[u32],
     ) {
         let frames = self.frames();
-        lane.each(frames.len(), GiveEach(places.iter().map(|&place| frames[place as usize])));
+        lane.each(frames.len(), FreeEach(places.iter().map(|&place| frames[place as usize])));
         self.count = 0;
     }
 
@@ -83,15 +83,15 @@ impl<P: Copy + Default> Held<P> {
 }
 
 /// Allocates a frame into the next slot.
-struct TakeTo<I, const TOUCH: bool>(I);
+struct AllocTo<I, const TOUCH: bool>(I);
 
-impl<'a, P: Copy + 'a, I: Iterator<Item = &'a mut P>, const TOUCH: bool> Operation<P> for TakeTo<I, TOUCH> {
+impl<'a, P: Copy + 'a, I: Iterator<Item = &'a mut P>, const TOUCH: bool> Operation<P> for AllocTo<I, TOUCH> {
     const MOVES: u64 = 1;
 
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
         let Some(slot) = self.0.next() else { return false };
-        let Some(page) = source.take(Order::PAGE) else { return false };
+        let Some(page) = source.alloc(Order::PAGE) else { return false };
         if TOUCH {
             source.touch(page);
         }
@@ -101,13 +101,13 @@ impl<'a, P: Copy + 'a, I: Iterator<Item = &'a mut P>, const TOUCH: bool> Operati
 }
 
 /// Frees the frames of an iterator.
-struct GiveEach<I>(I);
+struct FreeEach<I>(I);
 
-impl<P, I: Iterator<Item = P>> Operation<P> for GiveEach<I> {
+impl<P, I: Iterator<Item = P>> Operation<P> for FreeEach<I> {
     const MOVES: u64 = 1;
 
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
-        self.0.next().map(|page| source.give(page, Order::PAGE)).is_some()
+        self.0.next().map(|page| source.free(page, Order::PAGE)).is_some()
     }
 }

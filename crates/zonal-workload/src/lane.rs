@@ -68,7 +68,7 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn new() -> Self {
         let latency = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2);
-        Self { operations: 0, failed: 0, latency: latency.expect("constant bounds are lawful") }
+        Self { operations: 0, failed: 0, latency: latency.expect("constant bounds are valid") }
     }
 }
 
@@ -149,16 +149,16 @@ impl<S> Timed<'_, S> {
 impl<S: PageSource> PageSource for Timed<'_, S> {
     type Page = S::Page;
 
-    fn take(&mut self, order: Order) -> Option<S::Page> {
+    fn alloc(&mut self, order: Order) -> Option<S::Page> {
         let start = Instant::now();
-        let page = self.source.take(order)?;
+        let page = self.source.alloc(order)?;
         self.record(start);
         Some(page)
     }
 
-    fn give(&mut self, page: S::Page, order: Order) {
+    fn free(&mut self, page: S::Page, order: Order) {
         let start = Instant::now();
-        self.source.give(page, order);
+        self.source.free(page, order);
         self.record(start);
     }
 

@@ -12,12 +12,12 @@
 //! impl PageSource for Numbers {
 //!     type Page = u64;
 //!
-//!     fn take(&mut self, order: Order) -> Option<u64> {
+//!     fn alloc(&mut self, order: Order) -> Option<u64> {
 //!         self.0 += order.pages().get();
 //!         Some(self.0)
 //!     }
 //!
-//!     fn give(&mut self, _page: u64, _order: Order) {}
+//!     fn free(&mut self, _page: u64, _order: Order) {}
 //! }
 //!
 //! let plan = Plan {

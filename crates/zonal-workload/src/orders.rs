@@ -20,36 +20,36 @@ impl<P: Copy> Operation<P> for ComeAndGo<'_, P> {
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
         let own = &mut *self.0;
-        let gives = own.pages >= own.pages_max || (own.pages > own.pages_min && own.random.bool());
-        if gives {
-            own.give_one(source);
+        let frees = own.pages >= own.pages_max || (own.pages > own.pages_min && own.random.bool());
+        if frees {
+            own.free_one(source);
             return true;
         }
-        own.take_one(source)
+        own.alloc_one(source)
     }
 }
 
 /// Allocates a block of a random order.
-struct TakeOne<'a, P>(&'a mut Orders<P>);
+struct AllocOne<'a, P>(&'a mut Orders<P>);
 
-impl<P: Copy> Operation<P> for TakeOne<'_, P> {
+impl<P: Copy> Operation<P> for AllocOne<'_, P> {
     const MOVES: u64 = 1;
 
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
-        self.0.take_one(source)
+        self.0.alloc_one(source)
     }
 }
 
 /// Frees a random held block.
-struct GiveOne<'a, P>(&'a mut Orders<P>);
+struct FreeOne<'a, P>(&'a mut Orders<P>);
 
-impl<P: Copy> Operation<P> for GiveOne<'_, P> {
+impl<P: Copy> Operation<P> for FreeOne<'_, P> {
     const MOVES: u64 = 1;
 
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
-        self.0.give_one(source);
+        self.0.free_one(source);
         true
     }
 }
@@ -75,19 +75,19 @@ impl<P: Copy> Orders<P> {
     }
 
     #[inline]
-    fn take_one<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
+    fn alloc_one<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
         let order = self.orders[self.random.usize(..self.orders.len())];
-        let Some(page) = source.take(order) else { return false };
+        let Some(page) = source.alloc(order) else { return false };
         self.held.push((page, order));
         self.pages += order.pages().get();
         true
     }
 
     #[inline]
-    fn give_one<S: PageSource<Page = P>>(&mut self, source: &mut S) {
+    fn free_one<S: PageSource<Page = P>>(&mut self, source: &mut S) {
         let at = self.random.usize(..self.held.len());
         let (page, order) = self.held.swap_remove(at);
-        source.give(page, order);
+        source.free(page, order);
         self.pages -= order.pages().get();
     }
 }
@@ -95,7 +95,7 @@ impl<P: Copy> Orders<P> {
 impl<P: Copy + Send> Routine<P> for Orders<P> {
     fn prepare<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         while self.pages < self.pages_min && !lane.is_over() {
-            if lane.each(1, TakeOne(self)) == 0 {
+            if lane.each(1, AllocOne(self)) == 0 {
                 return; // // the pool has no more: work with what is held
             }
         }
@@ -109,12 +109,12 @@ impl<P: Copy + Send> Routine<P> for Orders<P> {
         if self.held.is_empty() {
             std::thread::yield_now();
         } else {
-            lane.each(1, GiveOne(self));
+            lane.each(1, FreeOne(self));
         }
     }
 
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let count = self.held.len();
-        lane.each(count, GiveOne(self));
+        lane.each(count, FreeOne(self));
     }
 }

@@ -23,8 +23,8 @@ impl<P: Copy + Default> Operation<P> for Exchange<'_, P> {
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
         let frames = self.held.frames();
         let place = self.random.usize(..frames.len());
-        source.give(frames[place], Order::PAGE);
-        if let Some(page) = source.take(Order::PAGE) {
+        source.free(frames[place], Order::PAGE);
+        if let Some(page) = source.alloc(Order::PAGE) {
             frames[place] = page;
             return true;
         }
@@ -48,17 +48,17 @@ impl<P: Copy + Default> Random<P> {
 
     /// Allocates a few of the frames that are missing to half the pool; returns whether all of the few were
     /// allocated.
-    fn take_missing<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) -> bool {
+    fn alloc_missing<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) -> bool {
         let missing = (self.target - self.held.count()).min(STEPS);
-        self.held.take::<false, _>(lane, missing) == missing
+        self.held.alloc::<false, _>(lane, missing) == missing
     }
 }
 
 impl<P: Copy + Default + Send> Routine<P> for Random<P> {
     fn prepare<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        self.held.make_room(self.target);
+        self.held.reserve(self.target);
         while self.held.count() < self.target && !lane.is_over() {
-            if !self.take_missing(lane) {
+            if !self.alloc_missing(lane) {
                 break; // // the pool has no more: work with what is held
             }
         }
@@ -67,7 +67,7 @@ impl<P: Copy + Default + Send> Routine<P> for Random<P> {
     }
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        self.take_missing(lane);
+        self.alloc_missing(lane);
         if self.held.count() == 0 {
             std::thread::yield_now(); // // other threads hold everything
         } else {
@@ -76,6 +76,6 @@ impl<P: Copy + Default + Send> Routine<P> for Random<P> {
     }
 
     fn finish<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
-        self.held.give_last(lane, self.held.count());
+        self.held.free_last(lane, self.held.count());
     }
 }

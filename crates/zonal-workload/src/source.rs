@@ -8,10 +8,10 @@ pub trait PageSource {
     type Page: Copy + Default + Send;
 
     /// Allocates a block of `order`, or returns `None` when there is none.
-    fn take(&mut self, order: Order) -> Option<Self::Page>;
+    fn alloc(&mut self, order: Order) -> Option<Self::Page>;
 
     /// Frees a block that was allocated with this `order`.
-    fn give(&mut self, page: Self::Page, order: Order);
+    fn free(&mut self, page: Self::Page, order: Order);
 
     /// Stores to the first frame of a block. Only [`Workload::Touch`](crate::Workload::Touch) calls it.
     ///
@@ -21,9 +21,9 @@ pub trait PageSource {
         panic!("this source has no memory behind its pages, so it cannot run `touch`");
     }
 
-    /// Called on the source's own thread just before its measured part.
+    /// Runs on the source's own thread just before its measured part.
     fn measuring_begins(&mut self) {}
 
-    /// Called on the source's own thread just after its measured part.
+    /// Runs on the source's own thread just after its measured part.
     fn measuring_ends(&mut self) {}
 }

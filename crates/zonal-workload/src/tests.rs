@@ -55,7 +55,7 @@ impl State {
 impl PageSource for &Pool {
     type Page = u64;
 
-    fn take(&mut self, order: Order) -> Option<u64> {
+    fn alloc(&mut self, order: Order) -> Option<u64> {
         let mut state = self.state();
         state.note(Request::Take(order));
         state.free = state.free.checked_sub(order.pages().get())?;
@@ -66,7 +66,7 @@ impl PageSource for &Pool {
         Some(page)
     }
 
-    fn give(&mut self, page: u64, order: Order) {
+    fn free(&mut self, page: u64, order: Order) {
         let mut state = self.state();
         assert_eq!(state.out.remove(&page), Some(order), "block {page} was not out with this order");
         state.free += order.pages().get();
@@ -195,15 +195,15 @@ fn what_warms_up_is_not_counted() {
 }
 
 #[test]
-fn a_source_is_told_where_the_measured_part_is() {
-    struct Told<'a>(&'a Pool, &'a Mutex<Vec<usize>>);
-    impl PageSource for Told<'_> {
+fn a_source_learns_where_the_measured_part_is() {
+    struct RecordsCalls<'a>(&'a Pool, &'a Mutex<Vec<usize>>);
+    impl PageSource for RecordsCalls<'_> {
         type Page = u64;
-        fn take(&mut self, order: Order) -> Option<u64> {
-            self.0.take(order)
+        fn alloc(&mut self, order: Order) -> Option<u64> {
+            self.0.alloc(order)
         }
-        fn give(&mut self, page: u64, order: Order) {
-            self.0.give(page, order);
+        fn free(&mut self, page: u64, order: Order) {
+            self.0.free(page, order);
         }
         fn measuring_begins(&mut self) {
             self.1.lock().unwrap().push(self.0.state().out.len());
@@ -214,7 +214,7 @@ fn a_source_is_told_where_the_measured_part_is() {
     }
     let (pool, held) = (Pool::new(100), Mutex::new(Vec::new()));
     let plan = Plan { duration: Duration::from_millis(1), ..plan(Workload::Random, 1, 100) };
-    run(&plan, |_| Told(&pool, &held), &AtomicBool::new(false), |_| ()).unwrap();
+    run(&plan, |_| RecordsCalls(&pool, &held), &AtomicBool::new(false), |_| ()).unwrap();
     assert_eq!(held.into_inner().unwrap(), [50, 50]);
 }
 
@@ -240,13 +240,13 @@ fn a_panic_in_a_source_ends_the_run() {
     struct Broken<'a>(&'a Pool);
     impl PageSource for Broken<'_> {
         type Page = u64;
-        fn take(&mut self, order: Order) -> Option<u64> {
+        fn alloc(&mut self, order: Order) -> Option<u64> {
             let taken = self.0.state().taken;
             assert!(taken < 100, "the pool broke");
-            self.0.take(order)
+            self.0.alloc(order)
         }
-        fn give(&mut self, page: u64, order: Order) {
-            self.0.give(page, order);
+        fn free(&mut self, page: u64, order: Order) {
+            self.0.free(page, order);
         }
         fn touch(&mut self, page: u64) {
             self.0.touch(page);

@@ -1,10 +1,10 @@
-//! What full nodes cost: the time of an allocation and its free when the nearest nodes are full.
+//! The cost of full nodes: the time of an allocation and its free when the nearest nodes are full.
 //!
-//! A machine of 1024 nodes of 1 GiB, seen from a CPU of node 0. All nodes nearer than the serving
-//! one are taken down to their watermark. The zonelist cache finds the serving node in a few probes,
-//! so the time should not depend on how many are full. Compared with two cases without any full
-//! node: the fast path, and a request that must scan the zonelist like the others. Then the same
-//! machine without a full node, under cpusets that allow the farthest nodes only.
+//! The machine has 1024 nodes of 1 GiB, seen from a CPU of node 0. All nodes nearer than the serving one are filled
+//! down to their watermark. The zonelist cache finds the serving node in a few probes, so the time should not depend
+//! on the number of full nodes. Two cases without a full node serve for comparison: the fast path, and a request that
+//! must scan the zonelist like the others. The last cases are the same machine without a full node, with cpusets that
+//! allow only the farthest nodes.
 //!
 //! `cargo run --release -p zonal --example full_nodes`
 
@@ -24,45 +24,45 @@ use zonal::request::Urgency;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, NodeMask, Platform, Policy, Request};
 
-/// Frames of a node.
+/// Number of frames of a node.
 const NODE_FRAMES: u64 = 1 << 18;
 const ORDERS: [u8; 3] = [0, 3, 9];
 
-/// Measures what full nodes before the serving one cost.
+/// Measures the cost of full nodes before the serving one.
 #[derive(Parser)]
 struct Options {
-    /// Full nodes; may be given several times [default: 0, 1, 3, 15, 63, 255, 1023].
+    /// Number of full nodes; may be given several times [default: 0, 1, 3, 15, 63, 255, 1023].
     #[arg(long = "full")]
     full: Vec<u16>,
-    /// Nodes a cpuset allows, the farthest ones; may be given several times
-    /// [default: 1, 8, 9, 64, 512, 1023].
+    /// Number of nodes that a cpuset allows, the farthest ones; may be given several times [default: 1, 8, 9, 64,
+    /// 512, 1023].
     #[arg(long = "allowed")]
     allowed: Vec<u16>,
     /// Orders of the blocks; may be given several times [default: 0, 3, 9].
     #[arg(long = "order")]
     orders: Vec<u8>,
-    /// Nodes of the machine [default: 1024].
+    /// Number of nodes of the machine [default: 1024].
     #[arg(long)]
     nodes: Option<u16>,
-    /// Pairs of an allocation and a free in each of the rounds [default: 1000].
+    /// Pairs of an allocation and a free in each round [default: 1000].
     #[arg(long)]
     pairs: Option<u64>,
-    /// Rounds, of which the median counts [default: 801].
+    /// Number of rounds, whose median is reported [default: 801].
     #[arg(long)]
     rounds: Option<usize>,
-    /// The same on less: other defaults.
+    /// A short run: smaller defaults.
     #[arg(long)]
     short: bool,
 }
 
-/// One thread plays all CPUs: between its calls of the allocator nothing is under way on any of them.
+/// One thread acts as all CPUs: between its calls of the allocator no operation is in progress on any of them.
 struct OneThread;
 
 impl Quiesce for OneThread {
     fn quiesce(&self, _cpu: CpuId) {}
 }
 
-/// A platform without time: no mark of a zonelist cache is wiped.
+/// A platform whose clock stands still, so that no zonelist cache is wiped.
 struct Still;
 
 impl Platform for Still {
@@ -72,7 +72,7 @@ impl Platform for Still {
     type Lock = SpinLock;
     type CpuLocal = Pinned<OneThread>;
 
-    // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
+    // SAFETY: these atomics, and the lock made of one, are plain integers that are zero when new.
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
 
     fn current_cpu(&self) -> CpuId {
@@ -94,7 +94,7 @@ fn node(id: u16) -> NodeId {
     NodeId::new(id).expect("at most 1024 nodes")
 }
 
-/// Zero bytes that live as long as the process.
+/// Returns zero bytes that live as long as the process.
 fn zeroes(bytes: usize) -> Option<Buffer<'static>> {
     let layout = Bytes::from_size_align(bytes, 64).ok()?;
     // SAFETY: no buffer has zero bytes.
@@ -102,13 +102,13 @@ fn zeroes(bytes: usize) -> Option<Buffer<'static>> {
     if start.is_null() {
         return None;
     }
-    // SAFETY: the bytes were allocated just now and are never given back.
+    // SAFETY: the bytes were just allocated and are never freed.
     let bytes = unsafe { core::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
     // SAFETY: they are zero.
     Some(unsafe { Buffer::zeroed(bytes) })
 }
 
-/// A machine of `nodes` nodes, of which the nearest `full` are at their watermark.
+/// Builds a machine of `nodes` nodes, of which the nearest `full` are at their watermark.
 fn world(nodes: u16, full: u16) -> Result<World, Box<dyn Error>> {
     let cpu = [CpuId::new(0)];
     let rows: Vec<Vec<u8>> =
@@ -145,7 +145,7 @@ fn world(nodes: u16, full: u16) -> Result<World, Box<dyn Error>> {
     Ok(world)
 }
 
-/// Nanoseconds of a pair.
+/// Returns the nanoseconds of a pair.
 fn time_ns(world: &World, request: &Request<'_>, pairs: u64) -> f64 {
     let start = Instant::now();
     for _ in 0..pairs {
@@ -155,10 +155,10 @@ fn time_ns(world: &World, request: &Request<'_>, pairs: u64) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / pairs as f64
 }
 
-/// One case and its times.
+/// A case and its times.
 struct Case<'a> {
     name: String,
-    /// Node that serves.
+    /// The serving node.
     server: u16,
     world: &'a World,
     request: Request<'a>,
@@ -210,7 +210,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let orders = if options.orders.is_empty() { &ORDERS[..] } else { &options.orders };
     for order in orders.iter().copied().filter_map(Order::new) {
         let request = Request::new(order);
-        // A zone limit, even one that leaves nothing out, keeps a request off the fast path.
+        // A zone limit, even one that excludes no zone, keeps a request off the fast path.
         let scanning = request.zone_limit(ZoneKind::Normal);
         let mut cases = Vec::new();
         for (&full, world) in full.iter().zip(&worlds) {

@@ -241,48 +241,64 @@ const fn mixed(x: u64) -> u64 {
 }
 
 /// The configuration of an allocator.
+///
+/// The defaults follow Linux 6.12 where Linux has the setting; elsewhere they are the values that
+/// `docs/performance.md` measures.
+///
+/// ```
+/// use zonal::Config;
+/// use zonal::config::NodeReclaim;
+/// use zonal::rules::watermarks::WatermarkSettings;
+/// use zonal::units::PageCount;
+///
+/// let min_free = Some(PageCount::new(2048)); // a larger reserve than computed
+/// let watermarks = WatermarkSettings { min_free, ..WatermarkSettings::default() };
+/// let config = Config { watermarks, node_reclaim: NodeReclaim::ON, ..Config::default() };
+/// assert_eq!(config.max_order.get(), 10); // blocks of up to 4 MiB
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Size of a frame in bytes: a power of two, at least 4096.
+    /// Size of a frame in bytes: a power of two, at least 4096. Default: 4096.
     pub page_bytes: u32,
-    /// Largest order of a block: 10..=18.
+    /// Largest order of a block: 10..=18. Default: 10, 4 MiB of 4 KiB frames (Linux: `MAX_PAGE_ORDER`).
     pub max_order: Order,
     /// Smallest size of a free area. A zone is divided into free areas with one lock each, a few for each CPU of
     /// its node; none is smaller than this, rounded up to a power of two of at least 4096 frames and the largest
-    /// block.
-    pub region_min: PageCount,
-    /// Watermarks and lowmem reserve.
+    /// block. Default: 16384 frames.
+    pub free_area_min: PageCount,
+    /// Watermarks and lowmem reserve. Default: computed from the machine's size as in Linux
+    /// ([`WatermarkSettings`]).
     pub watermarks: WatermarkSettings,
-    /// How a node's load affects fallback orders (M5).
+    /// How a node's load affects fallback orders (M5). Default: as Linux from 5.18.
     pub node_load: NodeLoad,
-    /// Whether nodes with CPUs are a little less preferred as fallback.
+    /// Whether nodes with CPUs are a little less preferred as fallback. Default: they are.
     pub cpu_penalty: CpuPenalty,
-    /// How `pageset.high` is tuned (M2).
+    /// How `pageset.high` is tuned (M2). Default: by the depth of allocations and frees (Huang 2023).
     pub tuning: PagesetTuning,
     /// If not 0, `pageset.high` is fixed at the zone's size divided by this, shared among CPUs. Linux:
-    /// `vm.percpu_pagelist_high_fraction`.
+    /// `vm.percpu_pagelist_high_fraction`. Default: 0.
     pub high_fraction: u32,
-    /// Rules of the zone and node counters (M4).
+    /// Rules of the zone and node counters (M4). Default: thresholds that scale with CPUs and memory, as in Linux.
     pub counters: CounterRules,
     /// How often a tick folds zone and node counters. Pagesets age every second regardless; in Linux the same work
-    /// item does both.
+    /// item does both. Default: 1 second.
     pub stat_interval: StatInterval,
-    /// How the zonelist cache is used (M1).
+    /// How the zonelist cache is used (M1). Default: [`ZonelistCache::On`].
     pub zonelist_cache: ZonelistCache,
-    /// Whether node reclaim precedes fallback, and what it may do.
+    /// Whether node reclaim precedes fallback, and what it may do. Default: off.
     pub node_reclaim: NodeReclaim,
     /// Largest distance from the preferred node at which node reclaim reclaims a node. The modes of the zonelist
     /// cache that are older than this limit, `Original`, `CacheFirst` and `Published`, ignore it. Linux:
-    /// `node_reclaim_distance` (since 3.8).
+    /// `node_reclaim_distance` (since 3.8). Default: 30.
     pub reclaim_distance: u8,
     /// Node reclaim skips a node when no more than this share of its frames, in percent, could be freed. Linux:
-    /// `vm.min_unmapped_ratio`.
+    /// `vm.min_unmapped_ratio`. Default: 1.
     pub min_unmapped_percent: u8,
-    /// How invalid frees are detected.
+    /// How invalid frees are detected. Default: exactly, with one atomic exchange per free.
     pub invalid_free: InvalidFree,
-    /// Protection against use after free.
+    /// Protection against use after free. Default: none.
     pub hardening: Hardening,
-    /// Requests that are refused on purpose.
+    /// Requests that are refused on purpose. Default: none.
     pub faults: Faults,
 }
 
@@ -291,7 +307,7 @@ impl Default for Config {
         Self {
             page_bytes: 4096,
             max_order: Order::DEFAULT_MAX,
-            region_min: PageCount::new(1 << 14),
+            free_area_min: PageCount::new(1 << 14),
             watermarks: WatermarkSettings::default(),
             node_load: NodeLoad::default(),
             cpu_penalty: CpuPenalty::default(),

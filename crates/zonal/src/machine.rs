@@ -1,87 +1,19 @@
-//! The description of a machine: nodes, CPUs, zones and distances, and the errors in a description.
+//! The description of a machine: nodes, CPUs, zones and distances.
 //!
 //! Plain data borrowed from the caller, checked once by [`Machine::new`] and trusted afterwards. For the frames of
 //! a zone, *spanned* >= *present* >= *managed*. A *range* is a run of managed frames. Several zones of one kind on
-//! one node are the *parts* of its memory of that kind. Neighbours: `alloc/layout.rs` computes the metadata of a
+//! one node are the *parts* of its memory of that kind. Neighbours: `machine/frames.rs` has the runs of frames of a
+//! description, `machine/error.rs` the errors in it, `alloc/layout.rs` computes the metadata of a
 //! machine, `alloc/allocator.rs` starts with one.
 
-use core::fmt;
+mod error;
+mod frames;
 
-use crate::units::{CpuId, MAX_CPUS, MAX_NODES, MAX_ORDER_LIMIT, NodeId, PageCount, Pfn, ZoneId, ZoneKind};
+pub use error::TopologyError;
+use frames::fits_in_zone;
+pub use frames::{FrameRange, LOCAL_DISTANCE, ZONE_FRAMES_MAX};
 
-/// Distance of a node to itself, in the units of the ACPI SLIT.
-pub const LOCAL_DISTANCE: u8 = 10;
-
-/// Most frames that one zone can span, counted from the last multiple of `2^18` at or before its first frame: 16
-/// TiB of 4 KiB frames. The frames of a zone are numbered in 32 bits.
-///
-/// Memory that spans more must be described as several zones of one kind; [`FrameRange::zone_spans`] returns their
-/// spans. On targets with 32-bit addresses the limit is `2^30`, because the metadata of more frames would not fit.
-pub const ZONE_FRAMES_MAX: u64 = if usize::BITS < u64::BITS { 1 << 30 } else { 1 << 32 };
-
-/// A run of frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FrameRange {
-    /// First frame.
-    pub start: Pfn,
-    /// Number of frames.
-    pub count: PageCount,
-}
-
-impl FrameRange {
-    /// Returns the frame after the last.
-    #[must_use]
-    pub const fn end(&self) -> Pfn {
-        self.start.plus(self.count)
-    }
-
-    /// Whether all of `other` lies in this range.
-    #[must_use]
-    pub fn contains(&self, other: &Self) -> bool {
-        // Compare offsets, because the end of `other` may exceed `u64::MAX`.
-        let offset = other.start.offset_from(self.start);
-        offset
-            .is_some_and(|offset| offset <= self.count && other.count <= self.count.saturating_minus(offset))
-    }
-
-    /// Returns the frames that are in both ranges, or `None` if there are none.
-    #[must_use]
-    pub fn intersection(&self, other: &Self) -> Option<Self> {
-        let start = self.start.max(other.start);
-        // The end of a range may exceed `u64::MAX`.
-        let rest = |of: &Self| of.count.saturating_minus(start.offset_from(of.start).unwrap_or_default());
-        let count = rest(self).min(rest(other));
-        (count != PageCount::ZERO).then_some(Self { start, count })
-    }
-
-    /// Splits the range into spans that one zone each can have, in ascending order: the range itself if it is
-    /// small enough, otherwise split at multiples of [`ZONE_FRAMES_MAX`].
-    ///
-    /// Split a span this way, intersect the managed ranges with each part ([`FrameRange::intersection`]), and
-    /// describe the parts as zones of the same node and kind. No block is split, because the largest is `2^18`
-    /// frames. Frames beyond the largest frame number are omitted.
-    pub fn zone_spans(&self) -> impl Iterator<Item = Self> + Clone + use<> {
-        let last_count = PageCount::new(u64::MAX - self.start.get());
-        let mut rest = Self { start: self.start, count: self.count.min(last_count) };
-        let fits = fits_in_zone(self);
-        core::iter::from_fn(move || {
-            let left = if fits { u64::MAX } else { ZONE_FRAMES_MAX - rest.start.get() % ZONE_FRAMES_MAX };
-            let part = Self { start: rest.start, count: rest.count.min(PageCount::new(left)) };
-            if part.count == PageCount::ZERO {
-                return None;
-            }
-            rest = Self { start: part.end(), count: rest.count.saturating_minus(part.count) };
-            Some(part)
-        })
-    }
-}
-
-/// Whether one zone can span the range, whatever its largest order. Frames are numbered from a multiple of the
-/// largest possible block.
-fn fits_in_zone(range: &FrameRange) -> bool {
-    let lead = range.start.get() % (1 << MAX_ORDER_LIMIT);
-    range.count.get().checked_add(lead).is_some_and(|frames| frames <= ZONE_FRAMES_MAX)
-}
+use crate::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, PageCount, Pfn, ZoneId, ZoneKind};
 
 /// One node; it may have no memory or no CPUs.
 #[derive(Clone, Copy, Debug)]
@@ -128,107 +60,6 @@ pub struct Machine<'a> {
     hotplug: &'a [FrameRange],
     /// Present frames by zone; `None` = those managed at start.
     present: Option<&'a [PageCount]>,
-}
-
-/// An error in a machine's description.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TopologyError {
-    /// A machine without nodes.
-    NoNodes,
-    /// More nodes than [`MAX_NODES`].
-    TooManyNodes(usize),
-    /// A node that is listed twice or not in ascending order of id.
-    NodesNotAscending(NodeId),
-    /// A row of distances that does not have one distance for each node.
-    DistanceRow {
-        /// Node of the row.
-        row: NodeId,
-        /// Number of distances given.
-        given: usize,
-        /// Number of distances needed.
-        needed: usize,
-    },
-    /// A distance from a node to itself that is not 10.
-    Diagonal {
-        /// The node.
-        node: NodeId,
-        /// The distance given.
-        distance: u8,
-    },
-    /// A distance between two nodes that is below 10.
-    DistanceTooSmall {
-        /// Node of the row.
-        row: NodeId,
-        /// Node of the column.
-        column: NodeId,
-        /// The distance given.
-        distance: u8,
-    },
-    /// A CPU that is listed twice.
-    CpuTwice(CpuId),
-    /// A machine without zones.
-    NoZones,
-    /// A zone on a node that the machine does not have.
-    ZoneOfUnknownNode(NodeId),
-    /// A CPU id that is [`MAX_CPUS`] or above.
-    CpuTooLarge(CpuId),
-    /// More zones than there are ids ([`ZoneId::COUNT`]).
-    TooManyZones(usize),
-    /// Two zones whose spans overlap.
-    ZonesOverlap {
-        /// First frame in both spans.
-        frame: Pfn,
-        /// Node of the zone that is listed second.
-        node: NodeId,
-    },
-    /// A managed range that is empty, out of order, overlapping or outside the zone's span.
-    BadRange {
-        /// Node of the zone.
-        node: NodeId,
-        /// Kind of the zone.
-        kind: ZoneKind,
-        /// First frame of the offending range.
-        start: Pfn,
-    },
-    /// A range of memory that may come online later, but is empty or out of order, does not lie within one zone's
-    /// span, or is managed at start.
-    BadHotplug {
-        /// First frame of the offending range.
-        start: Pfn,
-    },
-    /// A list of present frames that does not have one number for each zone.
-    PresentCount {
-        /// Number of entries given.
-        given: usize,
-        /// Number of entries needed.
-        needed: usize,
-    },
-    /// A zone with fewer frames present than managed, or more than it spans.
-    BadPresent {
-        /// Node of the zone.
-        node: NodeId,
-        /// Kind of the zone.
-        kind: ZoneKind,
-        /// Number of present frames given.
-        present: PageCount,
-        /// Frames managed at start.
-        managed: PageCount,
-        /// Frames spanned, except those that may come online later.
-        most: PageCount,
-    },
-    /// A zone whose span is empty or ends beyond the largest frame number.
-    BadSpan {
-        /// Node of the zone.
-        node: NodeId,
-        /// Kind of the zone.
-        kind: ZoneKind,
-        /// First frame of the span.
-        start: Pfn,
-    },
-    /// A zone that spans more than [`ZONE_FRAMES_MAX`] frames, counted from where its first block would begin.
-    ZoneTooLarge(NodeId, ZoneKind),
-    /// A zone that is not in ascending order of node, kind and first frame.
-    ZonesNotAscending(NodeId, ZoneKind),
 }
 
 impl<'a> Machine<'a> {
@@ -432,7 +263,7 @@ fn check_zones(nodes: &[NodeDescription<'_>], zones: &[ZoneDescription<'_>]) -> 
 fn check_span(zone: &ZoneDescription<'_>) -> Result<(), TopologyError> {
     let FrameRange { start, count } = zone.span;
     if count == PageCount::ZERO || start.get().checked_add(count.get()).is_none() {
-        return Err(TopologyError::BadSpan { node: zone.node, kind: zone.kind, start });
+        return Err(TopologyError::BadSpan { node: zone.node, kind: zone.kind, span: zone.span });
     }
     if !fits_in_zone(&zone.span) {
         return Err(TopologyError::ZoneTooLarge(zone.node, zone.kind));
@@ -445,74 +276,10 @@ fn check_ranges(zone: &ZoneDescription<'_>) -> Result<(), TopologyError> {
     for range in zone.managed {
         let misplaced = range.start < free_from || !zone.span.contains(range);
         if misplaced || range.count == PageCount::ZERO {
-            return Err(TopologyError::BadRange { node: zone.node, kind: zone.kind, start: range.start });
+            let (node, kind, span) = (zone.node, zone.kind, zone.span);
+            return Err(TopologyError::BadRange { node, kind, range: *range, span });
         }
         free_from = range.end();
     }
     Ok(())
 }
-
-impl fmt::Display for TopologyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::NoNodes => write!(f, "the machine has no node; at least one is needed"),
-            Self::TooManyNodes(count) => write!(f, "{count} nodes; at most {MAX_NODES} are possible"),
-            Self::NodesNotAscending(node) => {
-                write!(f, "node {node} is listed twice or out of order; list nodes once, ids ascending")
-            }
-            Self::DistanceRow { row, given, needed } => {
-                write!(f, "distances of node {row}: {given} given, {needed} needed (one for each node)")
-            }
-            Self::Diagonal { node, distance } => {
-                write!(f, "distance of node {node} to itself is {distance}; it must be {LOCAL_DISTANCE}")
-            }
-            Self::DistanceTooSmall { row, column, distance } => {
-                write!(f, "distance from node {row} to node {column} is {distance}; it must be 10..=255")
-            }
-            Self::CpuTwice(cpu) => write!(f, "CPU {cpu} is listed twice; a CPU is on one node"),
-            Self::NoZones => {
-                write!(f, "the machine has no zone; at least one is needed, though it may be empty at first")
-            }
-            Self::ZoneOfUnknownNode(node) => {
-                write!(f, "a zone is on node {node}, which the machine does not have")
-            }
-            Self::CpuTooLarge(cpu) => write!(f, "CPU id {cpu} is too large; ids are below {MAX_CPUS}"),
-            Self::TooManyZones(count) => write!(f, "{count} zones; at most {} are possible", ZoneId::COUNT),
-            Self::ZonesOverlap { frame, node } => {
-                write!(f, "a zone of node {node} overlaps another at frame {frame}; zones must be disjoint")
-            }
-            Self::BadRange { node, kind, start } => write!(
-                f,
-                "node {node} {kind}: the range at frame {start} is empty, out of order or outside the zone"
-            ),
-            Self::BadHotplug { start } => write!(
-                f,
-                "the hot-plug range at frame {start} is empty, out of order, not within one zone's span or \
-                 managed at start"
-            ),
-            Self::PresentCount { given, needed } => {
-                write!(f, "{given} numbers of present frames given, {needed} needed (one for each zone)")
-            }
-            Self::BadPresent { node, kind, present, managed, most } => write!(
-                f,
-                "node {node} {kind} has {present} frames present; it must be {managed} (managed) to {most} \
-                 (spanned, but for what comes online later)"
-            ),
-            Self::BadSpan { node, kind, start } => {
-                write!(f, "node {node} {kind}: the span at frame {start} is empty or has no end")
-            }
-            Self::ZoneTooLarge(node, kind) => {
-                write!(
-                    f,
-                    "node {node} {kind} spans more than {ZONE_FRAMES_MAX} frames, the most one zone can; \
-                     describe it as several zones"
-                )
-            }
-            Self::ZonesNotAscending(node, kind) => {
-                write!(f, "zone {kind} of node {node} is out of order; list zones by node, kind, first frame")
-            }
-        }
-    }
-}
-
-impl core::error::Error for TopologyError {}

@@ -1,45 +1,24 @@
-//! What unit tests of several rooms share: a bare platform, a small allocator, cells, a guard, random numbers.
+//! What unit tests of several folders share: a platform, a small allocator, cells, a guard, random numbers.
 //!
 //! Tests of the public interface have a world of their own, in `tests/common`.
 
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU64;
 use std::boxed::Box;
 use std::vec::Vec;
 
 use crate::alloc::layout::BufferRequest;
 use crate::machine::{FrameRange, NodeDescription, ZoneDescription};
-use crate::platform::cpu_local::TryLock;
-use crate::platform::{Platform, SpinLock};
-use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
+use crate::platform::one_thread::OneThread;
+use crate::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::CpuGuard;
 use crate::{Allocator, Buffer, Config, Machine};
 
-/// The bare machine: native cells, one CPU, a clock that stands still.
-pub(crate) struct Native;
+/// The platform of unit tests.
+pub(crate) type Native = OneThread;
 
-impl Platform for Native {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::default()
-    }
-}
-
-/// An allocator over two nodes, with CPUs 0 and 2 and two zones each. Metadata is leaked: tests are short.
-/// `sink` is told of each buffer.
+/// Builds an allocator over two nodes with CPUs 0 and 2 and two zones each. Its metadata is never freed.
+/// `sink` is called with each buffer.
 pub(crate) fn small(config: &Config, mut sink: impl FnMut(&[MaybeUninit<u8>])) -> Allocator<'static, Native> {
     let ids = [0, 1].map(|id| NodeId::new(id).expect("it is small"));
     let nodes = [
@@ -55,13 +34,13 @@ pub(crate) fn small(config: &Config, mut sink: impl FnMut(&[MaybeUninit<u8>])) -
         span: spans[at],
         managed: &spans[at..=at],
     });
-    let machine = Machine::new(&nodes, &zones).expect("a lawful machine");
+    let machine = Machine::new(&nodes, &zones).expect("a valid machine");
     let supply = |request: BufferRequest| {
         let bytes = Box::leak(std::vec![MaybeUninit::new(0xa5_u8); request.bytes].into_boxed_slice());
         sink(bytes);
         Some(Buffer::uninit(bytes))
     };
-    Allocator::new(Native, &machine, config, supply).expect("a lawful configuration")
+    Allocator::new(Native::new(), &machine, config, supply).expect("a valid configuration")
 }
 
 /// Guard of state that only the test itself can reach.
@@ -69,7 +48,7 @@ pub(crate) struct Unshared;
 
 impl CpuGuard for Unshared {}
 
-/// `count` cells that hold 0.
+/// Creates `count` cells that hold 0.
 pub(crate) fn cells(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
@@ -78,12 +57,12 @@ pub(crate) fn cells(count: usize) -> Vec<AtomicU64> {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The generator of `seed`.
+    /// Creates a generator from `seed`.
     pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub(crate) const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -92,12 +71,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(crate) const fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound
     }
 
-    /// An index into something of length `bound`, which is not 0.
+    /// Returns an index into something of length `bound`, which is not 0.
     pub(crate) const fn index(&mut self, bound: usize) -> usize {
         self.below(bound as u64) as usize
     }

@@ -232,7 +232,7 @@ fn path_attribute(attribute: &Attribute) -> Option<String> {
 }
 
 /// Whether an item is built only for tests.
-fn is_for_tests(attributes: &[Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let asks_for_test = || attribute.parse_args::<Meta>().is_ok_and(|condition| needs_test(&condition));
         attribute.path().is_ident("test") || (attribute.path().is_ident("cfg") && asks_for_test())

@@ -21,7 +21,7 @@ pub(super) const AROUND: [(&str, &[&str]); 4] = [
     ("zonal-linux", &["zonal", "zonal-machine", "zonal-testing"]),
     ("zonal-machine", &["zonal", "zonal-testing"]),
     ("zonal-workload", &["zonal"]),
-    ("zonal-lab", &["zonal", "zonal-machine", "zonal-testing"]),
+    ("zonal-lab", &["zonal", "zonal-machine", "zonal-page", "zonal-testing"]),
 ];
 
 /// Hashes bytes with FNV-1a, which is the same on every platform.

@@ -31,13 +31,13 @@ pub(super) fn died_by_signals(lists: &Path) -> Result<BTreeSet<String>, String> 
 /// Returns the number of mutants to be tested.
 pub(super) fn total(lists: &Path) -> Result<usize, String> {
     let total = read(lists)?["total_mutants"].as_u64();
-    total.map(|total| total as usize).ok_or_else(|| told(lists, "has no `total_mutants`"))
+    total.map(|total| total as usize).ok_or_else(|| error(lists, "has no `total_mutants`"))
 }
 
 /// Returns the names of mutants with a phase that `is_wanted` accepts.
 fn mutants_with(lists: &Path, is_wanted: impl Fn(&Value) -> bool) -> Result<BTreeSet<String>, String> {
     let all = read(lists)?;
-    let outcomes = all["outcomes"].as_array().ok_or_else(|| told(lists, "has no list of outcomes"))?;
+    let outcomes = all["outcomes"].as_array().ok_or_else(|| error(lists, "has no list of outcomes"))?;
     let has_one =
         |outcome: &&Value| outcome["phase_results"].as_array().is_some_and(|all| all.iter().any(&is_wanted));
     let name = |outcome: &Value| outcome["scenario"]["Mutant"]["name"].as_str().map(str::to_owned);
@@ -45,11 +45,11 @@ fn mutants_with(lists: &Path, is_wanted: impl Fn(&Value) -> bool) -> Result<BTre
 }
 
 fn read(lists: &Path) -> Result<Value, String> {
-    let text = std::fs::read_to_string(lists.join(FILE)).map_err(|why| told(lists, why))?;
-    serde_json::from_str(&text).map_err(|why| told(lists, why))
+    let text = std::fs::read_to_string(lists.join(FILE)).map_err(|why| error(lists, why))?;
+    serde_json::from_str(&text).map_err(|why| error(lists, why))
 }
 
-fn told(lists: &Path, why: impl std::fmt::Display) -> String {
+fn error(lists: &Path, why: impl std::fmt::Display) -> String {
     format!("{}: {why}", lists.join(FILE).display())
 }
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lists_do_not_tell_is_read_from_outcomes() {
+    fn what_lists_lack_is_read_from_outcomes() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         let outcomes = [

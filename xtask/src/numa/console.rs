@@ -202,8 +202,8 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
 
     #[test]
     fn what_is_skipped_without_leave_is_a_failure() {
-        let told = why("ok a\nskipped may: no d\nskipped must: one node only\ndone 1 0 2\n");
-        assert_eq!(told, "skipped, and must not be: must: one node only");
+        let reason = why("ok a\nskipped may: no d\nskipped must: one node only\ndone 1 0 2\n");
+        assert_eq!(reason, "skipped, and must not be: must: one node only");
         assert!(why("skipped may: no d\ndone 0 0 1\n").contains("no check was made"));
     }
 
@@ -238,8 +238,8 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
         ]) {
             let line = format!("[    2.79] {fault} somewhere");
             assert!(why(&format!("ok a\n{line}\ndone 1 0 0\n")).ends_with(&line), "{fault}");
-            let told = why(&format!("ok a\nlog: {line}\ndone 1 0 0\n"));
-            assert!(told.ends_with(&format!("the kernel says: {line}")), "{fault}");
+            let reason = why(&format!("ok a\nlog: {line}\ndone 1 0 0\n"));
+            assert!(reason.ends_with(&format!("the kernel says: {line}")), "{fault}");
         }
         let of_ours = format!("ok a\n| thread panicked: Out of memory\n{ORDINARY}done 1 0 0\n");
         assert_eq!(report(&of_ours).verdict(&[]), Ok(()));

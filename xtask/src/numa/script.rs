@@ -28,10 +28,10 @@ const PLACEMENT: &str = "placement policy 'cpuset of a request' 'nodes without' 
 /// What tests of `zonal-linux` may leave out in guests, as prefixes of skips: guests have no Python, little
 /// memory, and are slow.
 const TESTS_MAY_SKIP: [&str; 6] = [
-    "foreign_parser: figures_as_another_parser_reads_them: jc==",
-    "huge_pages: huge_pages_leave_whole_and_say_what_stays: this kernel keeps what left in reserve",
-    "overcommitted: pools_that_fit_only_alone_say_so: this machine has less than 4 GiB",
-    "pool: large_pools_cost_nothing_until_used: this machine has less than 8 GiB",
+    "foreign_parser: foreign_parser_reads_the_same_figures: jc==",
+    "huge_pages: huge_pages_go_offline_as_a_whole: this kernel keeps what left in reserve",
+    "overcommitted: overcommitted_pools_warn: this machine has less than 4 GiB",
+    "pool: large_pools_use_no_memory_until_touched: this machine has less than 8 GiB",
     "pool: presets_can_be_emulated: altix512 takes a minute",
     "pool: presets_can_be_emulated: mesh1024 takes a minute",
 ];

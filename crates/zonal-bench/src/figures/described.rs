@@ -1,53 +1,14 @@
 //! Allocators over described machines: only the core, without memory behind its frames.
 //!
-//! Metadata is in fresh mappings, as in a pool. The platform is minimal: one CPU number, a spin lock, and a
-//! clock that the measurement advances.
+//! Metadata is in fresh mappings, as in a pool.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use memmap2::{MmapMut, MmapOptions};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::platform::cpu_local::TryLock;
-use zonal::platform::{SpinLock, ZeroedCells};
-use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
-use zonal::{Allocator, Buffer, Config, Machine, Platform};
-
-/// The platform of a described machine.
-#[derive(Default)]
-pub(super) struct Described {
-    now_ns: AtomicU64,
-}
-
-impl Described {
-    /// Sets the clock.
-    pub(super) fn set_clock(&self, ns: u64) {
-        self.now_ns.store(ns, Ordering::Relaxed); // Relaxed: one thread
-    }
-}
-
-impl Platform for Described {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = TryLock;
-
-    // SAFETY: these atomics and the lock made of one are plain integers, zero when new.
-    const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // Relaxed: one thread
-    }
-}
+use zonal::platform::one_thread::OneThread;
+use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+use zonal::{Allocator, Buffer, Config, Machine};
 
 /// A machine: the frames of each node, equal distances, and CPUs on the first node.
 #[derive(Default)]
@@ -61,7 +22,7 @@ pub(super) struct Description {
 /// An allocator and the memory of its state.
 pub(super) struct World {
     /// Declared first, because fields are dropped in this order.
-    pub(super) allocator: Allocator<'static, Described>,
+    pub(super) allocator: Allocator<'static, OneThread>,
     _metadata: Vec<MmapMut>,
 }
 
@@ -94,9 +55,9 @@ impl Description {
                 managed: std::slice::from_ref(range),
             })
             .collect();
-        let machine = Machine::new(&nodes, &zones).expect("the description is lawful");
+        let machine = Machine::new(&nodes, &zones).expect("the description is valid");
         let mut metadata = Vec::new();
-        let allocator = Allocator::new(Described::default(), &machine, config, |request| {
+        let allocator = Allocator::new(OneThread::new(), &machine, config, |request| {
             let mapped = MmapOptions::new().len(request.bytes.max(1)).no_reserve_swap().map_anon();
             metadata.push(mapped.ok()?);
             let fresh: &mut MmapMut = metadata.last_mut()?;
@@ -106,7 +67,7 @@ impl Description {
             // SAFETY: the kernel zeroes fresh mappings.
             Some(unsafe { Buffer::zeroed(bytes) })
         });
-        World { allocator: allocator.expect("the configuration is lawful"), _metadata: metadata }
+        World { allocator: allocator.expect("the configuration is valid"), _metadata: metadata }
     }
 }
 

@@ -100,7 +100,7 @@ impl Out {
         *self.0.entry(Self::block(first)).or_default() += order.pages().get();
     }
 
-    fn give(&mut self, first: Pfn, order: Order) {
+    fn free(&mut self, first: Pfn, order: Order) {
         let frames = self.0.entry(Self::block(first)).or_default();
         *frames -= order.pages().get();
         if *frames == 0 {
@@ -139,23 +139,23 @@ impl Watched<'_> {
 impl PageSource for Watched<'_> {
     type Page = Pfn;
 
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         self.request();
-        let first = self.source.take(order)?;
+        let first = self.source.alloc(order)?;
         self.out.take(first, order);
         Some(first)
     }
 
-    fn give(&mut self, first: Pfn, order: Order) {
+    fn free(&mut self, first: Pfn, order: Order) {
         self.request();
-        self.out.give(first, order);
-        self.source.give(first, order);
+        self.out.free(first, order);
+        self.source.free(first, order);
     }
 
     fn measuring_ends(&mut self) {
-        let huge: Vec<Pfn> = std::iter::from_fn(|| self.source.take(HUGE)).collect();
+        let huge: Vec<Pfn> = std::iter::from_fn(|| self.source.alloc(HUGE)).collect();
         let left = Left { taken: huge.len() as u64, ..self.out.left_of(self.sizes.frames) };
-        huge.into_iter().for_each(|block| self.source.give(block, HUGE));
+        huge.into_iter().for_each(|block| self.source.free(block, HUGE));
         *self.left.lock().expect("one lane, and it lives") = Some(left);
     }
 }
@@ -180,33 +180,33 @@ fn mix(ready: &dyn Ready, sizes: &Sizes, stop: &AtomicBool) -> Result<Left, Reas
         over: &over,
         left: &left,
     };
-    run(&plan, source, &over, |_| ()).map_err(|error| format!("no thread: {error}"))?;
+    run(&plan, source, &over, |_| ()).map_err(|error| format!("cannot start a thread: {error}"))?;
     left.into_inner().ok().flatten().ok_or_else(|| "it did not run".into())
 }
 
 /// Fills the pool, frees half of it, then churns.
 fn churn(source: &mut dyn PageSource<Page = Pfn>, sizes: &Sizes, stop: &AtomicBool) -> Left {
     let mut random = Rng::with_seed(sizes.seed);
-    let mut held: Vec<Pfn> = std::iter::from_fn(|| source.take(Order::PAGE)).collect();
-    let mut give = |held: &mut Vec<Pfn>, source: &mut dyn PageSource<Page = Pfn>, count: usize| {
+    let mut held: Vec<Pfn> = std::iter::from_fn(|| source.alloc(Order::PAGE)).collect();
+    let mut free = |held: &mut Vec<Pfn>, source: &mut dyn PageSource<Page = Pfn>, count: usize| {
         for _ in 0..count {
             let frame = held.swap_remove(random.usize(..held.len()));
-            source.give(frame, Order::PAGE);
+            source.free(frame, Order::PAGE);
         }
     };
     let half = held.len() / 2;
-    give(&mut held, source, half);
+    free(&mut held, source, half);
     for _ in 0..sizes.churn_rounds {
         if is_set(stop) {
             break;
         }
         let part = held.len() / CHURN_PART;
-        give(&mut held, source, part);
-        held.extend((0..part).map_while(|_| source.take(Order::PAGE)));
+        free(&mut held, source, part);
+        held.extend((0..part).map_while(|_| source.alloc(Order::PAGE)));
     }
     let mut out = Out::default();
     held.iter().for_each(|&frame| out.take(frame, Order::PAGE));
-    held.into_iter().for_each(|frame| source.give(frame, Order::PAGE));
+    held.into_iter().for_each(|frame| source.free(frame, Order::PAGE));
     out.left_of(sizes.frames)
 }
 
@@ -243,13 +243,13 @@ mod tests {
         }
         out.take(Pfn::new(1024), HUGE);
         assert_eq!(out.left_of(PageCount::new(5120)), Left { whole: 6, taken: 0, ideal: 8 });
-        out.give(Pfn::new(1024), HUGE);
-        out.give(Pfn::new(0), Order::PAGE);
+        out.free(Pfn::new(1024), HUGE);
+        out.free(Pfn::new(0), Order::PAGE);
         assert_eq!(out.left_of(PageCount::new(5120)), Left { whole: 7, taken: 0, ideal: 9 });
     }
 
     #[test]
-    fn lowest_first_recovers_all_and_last_first_nothing() {
+    fn freeing_lowest_first_recovers_all_blocks_and_last_first_none() {
         let all: Vec<Entry> = peers().into_iter().chain(floors()).collect();
         let chosen: Vec<&Entry> =
             all.iter().filter(|entry| ["bitmap-allocator", "floor-spin"].contains(&entry.name())).collect();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mix_leaves_no_more_than_the_ideal_and_the_same_each_time() {
+    fn fragmentation_is_reproducible_and_no_better_than_ideal() {
         let all: Vec<Entry> = peers().into_iter().chain([zonal()]).collect();
         let chosen: Vec<&Entry> = all.iter().filter(|entry| entry.has_pool()).collect();
         let [first, second] = [0, 1].map(|_| taken(&chosen));

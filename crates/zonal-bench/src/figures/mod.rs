@@ -132,12 +132,10 @@ impl Part {
     #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
-            Self::Fragmentation => {
-                "blocks of 2 MiB left whole by a mix of orders, and made whole again by churn"
-            }
-            Self::Scans => "a pair with 1 to 1023 full nodes before the one that serves",
-            Self::Starts => "time to start over 1 GiB, 64 GiB and 1 TiB, and over 4 GiB within 4 TiB",
-            Self::Metadata => "bytes of metadata for each frame",
+            Self::Fragmentation => "free 2 MiB blocks left by a mix of orders, and recovered by churn",
+            Self::Scans => "a pair when 1 to 1023 full nodes precede the serving node",
+            Self::Starts => "start-up time with 1 GiB, 64 GiB and 1 TiB, and with 4 GiB spread over 4 TiB",
+            Self::Metadata => "bytes of metadata per frame",
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use zonal::rules::watermarks::WatermarkSettings;
-use zonal::units::PageCount;
+use zonal::units::{Moment, PageCount};
 use zonal::{Config, Request};
 
 use super::described::{Description, World};
@@ -47,7 +47,8 @@ pub(super) fn scans(sizes: &Sizes, stop: &AtomicBool) -> Vec<Figure> {
             0 => median(&|times| times[0]).map(|ns| Figure::new("pair_past_0_full", ours::NAME, ns, "ns")),
             _ => median(&|times| times[at] / times[0]).map(|ratio| {
                 let name = format!("pair_past_{full}_full");
-                Figure::new(name, ours::NAME, ratio, "times that past 0").with_goal(Goal::AtMost(1.5, 1.2))
+                Figure::new(name, ours::NAME, ratio, "times pair_past_0_full")
+                    .with_goal(Goal::AtMost(1.5, 1.2))
             }),
         };
         rows.extend(row);
@@ -74,7 +75,7 @@ fn ns_per_pair(world: &World, since: Instant) -> f64 {
     let start = Instant::now();
     for at in 0..PAIRS {
         if at % PAIRS_A_TICK == 0 {
-            world.allocator.platform().set_clock(since.elapsed().as_nanos() as u64);
+            world.allocator.platform().set_time(Moment::from_ns(since.elapsed().as_nanos() as u64));
         }
         let block = world.allocator.alloc(&Request::page()).expect("a frame given back is there again");
         world.allocator.free(std::hint::black_box(block).first, block.order).expect("it was out");

@@ -72,7 +72,7 @@ pub(super) fn metadata(sizes: &Sizes) -> Vec<Figure> {
     let frames = sizes.frames.get();
     let bytes = machine(frames).start(&Config::default()).allocator.metadata_bytes();
     let each = bytes as f64 / frames as f64;
-    vec![Figure::new("metadata", ours::NAME, each, "bytes a frame").with_goal(Goal::AtMost(1.5, 1.3))]
+    vec![Figure::new("metadata", ours::NAME, each, "bytes per frame").with_goal(Goal::AtMost(1.5, 1.3))]
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
     use crate::peers;
 
     #[test]
-    fn a_start_is_timed_for_each_size_and_metadata_is_less_than_two_bytes_a_frame() {
+    fn start_up_is_timed_for_each_size_and_metadata_is_below_two_bytes_per_frame() {
         let sizes = Sizes { repeats: 1, start_gib: [1, 2, 1024], ..Sizes::default() };
         let all = peers();
         let bitmap: Vec<&Entry> = all.iter().filter(|entry| entry.name() == "bitmap-allocator").collect();

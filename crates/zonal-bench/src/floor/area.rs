@@ -31,7 +31,7 @@ pub(crate) fn current_cpu() -> usize {
 /// Returns the reason why there is none.
 pub(crate) fn of_this_thread() -> Result<NonNull<Area>, &'static str> {
     if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
-        return Err("there are no restartable sequences for this processor yet");
+        return Err("restartable sequences are not implemented for this processor");
     }
     let offset =
         offset().ok_or("this C library registers no restartable sequences (glibc does since 2.35)")?;
@@ -57,12 +57,12 @@ pub(crate) fn cpu_of(area: NonNull<Area>) -> i32 {
 ///
 /// # Errors
 /// Returns an error if there are no areas, or if they are registered with the kernel.
-pub(crate) fn unattended() -> Result<isize, &'static str> {
+pub(crate) fn unregistered_offset() -> Result<isize, &'static str> {
     // SAFETY: where it exists the symbol is a `ptrdiff_t` that is constant after start-up.
     let offset: Option<isize> = unsafe { symbol(c"__rseq_offset") };
     let offset = offset.ok_or("this C library has no areas for restartable sequences")?;
     match of_this_thread() {
-        Ok(_) => Err("the kernel looks after restartable sequences here: nothing needs to stand in for it"),
+        Ok(_) => Err("the areas are registered with the kernel, so they need no simulation"),
         Err(_) => Ok(offset),
     }
 }
@@ -73,7 +73,7 @@ pub(crate) fn unattended() -> Result<isize, &'static str> {
 /// # Safety
 /// Areas must be `offset` from the thread pointer and not registered with a kernel. Nothing restarts a
 /// sequence then, so threads that use areas must not interrupt each other.
-pub(crate) unsafe fn stand_in(offset: isize) {
+pub(crate) unsafe fn set_simulated_cpu(offset: isize) {
     let area = area_at(offset).expect("threads have thread pointers");
     // SAFETY: the area is this thread's, has this layout, and is not accessed by any other code.
     unsafe { area.write(Area { cpu_id_start: 0, cpu_id: 0, sequence: 0 }) };

@@ -44,7 +44,8 @@ impl Lines {
         let cpus = possible_cpus()?;
         // Only the used part is backed by memory.
         let mapped = MmapOptions::new().len(cpus * capacity * size_of::<u32>()).no_reserve_swap().map_anon();
-        let mut arrays = mapped.map_err(|error| format!("no addresses for its arrays: {error}"))?;
+        let mut arrays =
+            mapped.map_err(|error| format!("cannot reserve address space for its arrays: {error}"))?;
         let first = arrays.as_mut_ptr().cast::<u32>();
         let line = |cpu| Line {
             count: UnsafeCell::new(0),
@@ -78,7 +79,7 @@ fn possible_cpus() -> Result<usize, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
     last.map(|last| last + 1)
-        .ok_or_else(|| format!("{}: `{}` is no list of CPUs", file.display(), text.trim()))
+        .ok_or_else(|| format!("{}: `{}` is not a list of CPUs", file.display(), text.trim()))
 }
 
 #[cfg(test)]
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_where_the_sequences_look_for_it() {
+    fn line_layout_matches_the_sequences() {
         assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
         let places = [std::mem::offset_of!(Line, count), std::mem::offset_of!(Line, array)];
         assert_eq!((places, std::mem::offset_of!(Line, capacity)), ([0, 8], 16));

@@ -38,8 +38,7 @@ impl Stock {
     /// Creates a pool of `frames` with arrays of up to `depth` frames.
     pub(super) fn new(frames: PageCount, depth: usize) -> Result<Self, String> {
         let count = u32::try_from(frames.get());
-        let count =
-            count.map_err(|_| format!("{frames} frames are more than its numbers of 32 bits tell apart"))?;
+        let count = count.map_err(|_| format!("{frames} frames do not fit its 32-bit frame numbers"))?;
         let lines = Lines::new(depth.max(2 * BULK))?;
         Ok(Self { lines, rest: SpinMutex::new((0..count).rev().collect()) })
     }
@@ -54,7 +53,7 @@ impl Stock {
         going
     }
 
-    fn give(&self, frames: &[u32]) {
+    fn free(&self, frames: &[u32]) {
         self.rest.lock().extend_from_slice(frames);
     }
 }
@@ -69,13 +68,13 @@ impl<A: Access> PageSource for Source<'_, A> {
     type Page = Pfn;
 
     #[inline]
-    fn take(&mut self, _order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, _order: Order) -> Option<Pfn> {
         let frame = self.access.pop().or_else(|| self.refill())?;
         Some(Pfn::new(u64::from(frame)))
     }
 
     #[inline]
-    fn give(&mut self, page: Pfn, _order: Order) {
+    fn free(&mut self, page: Pfn, _order: Order) {
         let frame = page.get() as u32; // it was returned by `take`
         if !self.access.push(frame) {
             self.spill(frame);
@@ -96,7 +95,7 @@ impl<A: Access> Source<'_, A> {
         }
         let (frame, more) = bulk[..came].split_last()?;
         if !self.access.push_many(more) {
-            self.stock.give(more); // the thread moved to a CPU whose array is nearly full
+            self.stock.free(more); // the thread moved to a CPU whose array is nearly full
         }
         Some(*frame)
     }
@@ -107,10 +106,10 @@ impl<A: Access> Source<'_, A> {
     fn spill(&self, frame: u32) {
         let mut bulk = [0; BULK];
         if self.access.pop_many(&mut bulk) {
-            self.stock.give(&bulk);
+            self.stock.free(&bulk);
         }
         if !self.access.push(frame) {
-            self.stock.give(&[frame]);
+            self.stock.free(&[frame]);
         }
     }
 
@@ -118,8 +117,8 @@ impl<A: Access> Source<'_, A> {
     #[cold]
     #[inline(never)]
     fn gather(&self) {
-        let Ok(home) = sched_getaffinity(None) else { return };
-        for cpu in (0..CpuSet::MAX_CPU.min(self.stock.lines.cpus())).filter(|&cpu| home.is_set(cpu)) {
+        let Ok(original) = sched_getaffinity(None) else { return };
+        for cpu in (0..CpuSet::MAX_CPU.min(self.stock.lines.cpus())).filter(|&cpu| original.is_set(cpu)) {
             let mut there = CpuSet::new();
             there.set(cpu);
             // Fails for a CPU that has just gone offline.
@@ -129,16 +128,16 @@ impl<A: Access> Source<'_, A> {
         }
         // The original set. Fails only if all its CPUs have gone offline, in which case the kernel has chosen
         // others.
-        let _ = sched_setaffinity(None, &home);
+        let _ = sched_setaffinity(None, &original);
     }
 
     fn empty_this_cpu(&self) {
         let mut bulk = [0; BULK];
         while self.access.pop_many(&mut bulk) {
-            self.stock.give(&bulk);
+            self.stock.free(&bulk);
         }
         while let Some(frame) = self.access.pop() {
-            self.stock.give(&[frame]);
+            self.stock.free(&[frame]);
         }
     }
 }

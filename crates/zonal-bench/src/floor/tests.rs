@@ -71,12 +71,12 @@ fn arrays_are_stacks_with_bounds() {
 }
 
 #[test]
-fn frames_left_on_another_cpu_are_found() {
+fn frames_cached_on_another_cpu_are_found() {
     for (kind, stock) in kinds(FRAMES.get() as usize) {
         let work = || {
-            let take_all = |source: &mut dyn PageSource<Page = Pfn>| {
+            let alloc_all = |source: &mut dyn PageSource<Page = Pfn>| {
                 let mut taken: Vec<u64> =
-                    std::iter::from_fn(|| source.take(Order::PAGE)).map(Pfn::get).collect();
+                    std::iter::from_fn(|| source.alloc(Order::PAGE)).map(Pfn::get).collect();
                 taken.sort_unstable();
                 assert!(taken.iter().copied().eq(0..FRAMES.get()), "{kind} gave {} frames", taken.len());
                 taken
@@ -92,10 +92,10 @@ fn frames_left_on_another_cpu_are_found() {
                         let mut both = only(0);
                         both.set(1);
                         sched_setaffinity(None, &both).unwrap();
-                        take_all(source)
+                        alloc_all(source)
                     };
                     sched_setaffinity(None, &only(cpu)).unwrap();
-                    frames.into_iter().for_each(|frame| source.give(Pfn::new(frame), Order::PAGE));
+                    frames.into_iter().for_each(|frame| source.free(Pfn::new(frame), Order::PAGE));
                 }
             });
         };
@@ -109,19 +109,19 @@ fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Ledger, over
     // Relaxed: only the flag is read.
     for round in (1..).take_while(|_| !over.load(Ordering::Relaxed)) {
         for _ in 0..round * 37 % 1500 {
-            let Some(frame) = source.take(Order::PAGE) else { break };
+            let Some(frame) = source.alloc(Order::PAGE) else { break };
             owners.assign(frame.get(), 1, who);
             held.push(frame);
         }
         for _ in 0..round * 61 % 1500 {
             let Some(frame) = held.pop() else { break };
             owners.release(frame.get(), 1, who);
-            source.give(frame, Order::PAGE);
+            source.free(frame, Order::PAGE);
         }
     }
     for frame in held {
         owners.release(frame.get(), 1, who);
-        source.give(frame, Order::PAGE);
+        source.free(frame, Order::PAGE);
     }
 }
 
@@ -139,7 +139,7 @@ fn chase(threads: &[Pid]) {
 }
 
 #[test]
-fn threads_chased_from_cpu_to_cpu_keep_the_frames_apart() {
+fn threads_that_migrate_between_cpus_never_share_frames() {
     for depth in [2 * BULK, FRAMES.get() as usize] {
         for (kind, stock) in kinds(depth) {
             let owners = Ledger::new(0..FRAMES.get());
@@ -157,7 +157,7 @@ fn threads_chased_from_cpu_to_cpu_keep_the_frames_apart() {
                 over.store(true, Ordering::Relaxed); // Relaxed: only the flag is read
             });
             let whole =
-                on_source(kind, &stock, |source, _| std::iter::from_fn(|| source.take(Order::PAGE)).count());
+                on_source(kind, &stock, |source, _| std::iter::from_fn(|| source.alloc(Order::PAGE)).count());
             assert_eq!(whole as u64, FRAMES.get(), "{kind}: frames were lost");
         }
     }

@@ -19,8 +19,8 @@ use super::{Findings, Measure, Mechanism, Sizes, stops};
 use crate::spread::Spread;
 
 pub(super) const MATTERS: &str = "programs outgrow their node on a machine with many nodes: without it, every \
-    page probes every full zone again.";
-pub(super) const DOES_NOT_MATTER: &str = "the own node has memory left: its pageset serves, and no zone is \
+    allocation probes every full zone again.";
+pub(super) const DOES_NOT_MATTER: &str = "the CPU's own node has free memory: its pageset serves, and no zone is \
     probed.";
 
 /// The modes to compare.
@@ -55,7 +55,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
         ));
         times.push(Measure::gain(
             format!("pair_past_{full}_full"),
-            format!("ns for a page past {full} full nodes"),
+            format!("ns per page past {full} full nodes"),
             "ns",
             found.iter().map(|past| past.ns).collect(),
         ));
@@ -63,13 +63,13 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     let farther = MODES.map(|(_, mode)| farther_than_need_be(mode));
     let cost = Measure::cost(
         "pages_from_farther_than_need_be",
-        "% of pages from farther than need be",
+        "% of pages from farther than necessary",
         "%",
         farther.to_vec(),
     );
     let setup = format!(
-        "One CPU on the nearest of up to {} full nodes of {} MiB; the next one, of {} MiB, serves. Cost: of \
-         the pages allocated within a second after a near node, found full before, has memory again.",
+        "One CPU on the first of up to {} full nodes of {} MiB; the next node, of {} MiB, serves. Cost: measured \
+         over the second after memory is freed on a nearer node that was marked full.",
         sizes.full_nodes.iter().max().copied().unwrap_or_default(),
         SMALL >> 8,
         LARGE >> 8,

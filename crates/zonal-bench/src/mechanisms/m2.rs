@@ -19,9 +19,9 @@ use super::{Findings, Measure, Mechanism, Sizes, stops, threads_text};
 use crate::spread::Spread;
 
 pub(super) const MATTERS: &str = "programs allocate and free thousands of pages at a time while many CPUs share \
-    a zone: its locks are what they wait for.";
-pub(super) const DOES_NOT_MATTER: &str = "bursts fit into the fixed pageset anyway, or few CPUs share a zone: a \
-    refill of 64 pages costs each of them little.";
+    a zone and wait for its locks.";
+pub(super) const DOES_NOT_MATTER: &str = "bursts fit into the fixed pageset, or few CPUs share a zone: a refill of \
+    64 pages is then cheap.";
 
 /// The rules to compare.
 const RULES: [(&str, PagesetTuning); 3] =
@@ -71,17 +71,17 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     let of = |value: &dyn Fn(&Found) -> f64| found.iter().map(value).collect::<Vec<f64>>();
     let pages = sizes.deep_pages;
     let measures = vec![
-        Measure::gain("refills", format!("refills for {pages} pages"), "refills", of(&|found| found.refills)),
+        Measure::gain("refills", format!("refills per {pages} pages"), "refills", of(&|found| found.refills)),
         Measure::gain(
             "lock_acquisitions",
-            format!("locks acquired for {pages} pages"),
+            format!("locks acquired per {pages} pages"),
             "locks",
             of(&|found| found.locks),
         ),
-        Measure::gain("pair", "ns for a page", "ns", of(&|found| found.ns)),
+        Measure::gain("pair", "ns per page", "ns", of(&|found| found.ns)),
         Measure::cost(
             "held_at_rest",
-            "frames in pagesets when all pages are freed",
+            "frames in pagesets after all frees",
             "frames",
             of(&|found| found.at_rest.held as f64),
         ),
@@ -93,7 +93,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
         ),
         Measure::cost(
             "held_after_idling",
-            format!("frames in pagesets {IDLE_SECONDS} idle seconds later"),
+            format!("frames in pagesets, {IDLE_SECONDS} idle seconds later"),
             "frames",
             of(&|found| found.after_idling.held as f64),
         ),
@@ -106,8 +106,8 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     ];
     let threads = threads_text(sizes);
     let setup = format!(
-        "{threads} on one node of {} MiB: each allocates {pages} pages and frees them, again and again. \
-         Tuning had {SECONDS_TO_SETTLE} seconds to settle, on a clock moved by hand.",
+        "{threads} on one node of {} MiB: each repeatedly allocates {pages} pages and frees them. \
+         Tuning settles during {SECONDS_TO_SETTLE} seconds of a simulated clock before the measurement.",
         frames >> 8
     );
     let variants = RULES.map(|(name, _)| name).to_vec();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_spares_refills_and_locks_and_holds_what_it_was_tuned_to() {
+    fn depth_tuning_saves_refills_and_locks_and_holds_more_frames() {
         let found = measure(&small(), &AtomicBool::new(false)).unwrap();
         let of = |metric: &str| {
             let is_it = |measure: &&Measure| measure.metric == metric;

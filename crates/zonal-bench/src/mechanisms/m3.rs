@@ -17,8 +17,8 @@ use self::cache::{Cache, Contents};
 use super::world::{Node, SECOND_NS, Single, World, lasting_world, machine, run_on};
 use super::{Findings, Measure, Mechanism, Sizes, stops};
 
-pub(super) const MATTERS: &str = "node reclaim is on and counts pages that it then cannot free, such as pages in \
-    use: without it, each page walks all of them in vain.";
+pub(super) const MATTERS: &str = "node reclaim is on and expects pages that it then cannot free, such as pages in \
+    use: without it, each allocation walks all of them without success.";
 pub(super) const DOES_NOT_MATTER: &str =
     "node reclaim is off, which is the default, or its walks free pages.";
 
@@ -52,53 +52,53 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
         found.push(scene.found(mode));
     }
     let setup = format!(
-        "One CPU on node 0 of {} MiB, which is full; node 1 has memory. A program allocates {RATE} pages a second, \
-         on a clock moved by hand; a cache holds {CACHED} pages of node 0. Walks are in vain while all of them are \
-         in use. Cost: of the pages allocated within a second after that ends.",
+        "One CPU on node 0 of {} MiB, which is full; node 1 has free memory. A program allocates {RATE} pages per \
+         second of a simulated clock; a cache holds {CACHED} pages of node 0. Walks are futile while all of these \
+         are in use. Cost: measured over the second after they cease to be in use.",
         NEAR >> 8
     );
     let of = |value: fn(&Found) -> f64| found.iter().map(value).collect::<Vec<f64>>();
     let measures = vec![
-        Measure::gain("vain_walks", "walks in vain for 1000 pages", "walks", of(|found| found.vain.walks)),
+        Measure::gain("vain_walks", "futile walks per 1000 pages", "walks", of(|found| found.vain.walks)),
         Measure::gain(
             "vain_pages_walked",
-            "pages they pass for 1000 pages",
+            "pages walked per 1000 pages",
             "pages",
             of(|found| found.vain.pages_walked),
         ),
         Measure::gain(
             "vain_stall",
-            "us stalled in them for 1000 pages",
+            "us stalled in walks per 1000 pages",
             "us",
             of(|found| found.vain.stalled_us),
         ),
         Measure::gain(
             "freeing_walks",
-            "walks that free for 1000 pages",
+            "successful walks per 1000 pages",
             "walks",
             of(|found| found.freeing.walks),
         ),
         Measure::gain(
             "freeing_stall",
-            "us stalled in them for 1000 pages",
+            "us stalled in walks per 1000 pages",
             "us",
             of(|found| found.freeing.stalled_us),
         ),
         Measure::gain(
             "direct_stalls",
-            "direct reclaims if only those free, 1000 pages",
+            "direct reclaims per 1000 pages, dirty cache",
             "reclaims",
             of(|found| found.direct_only.direct),
         ),
         Measure::cost(
             "far_though_reclaimable",
-            "% from node 1 once walks would free again",
+            "% from node 1 after pages became reclaimable",
             "%",
             of(|found| found.far_though_reclaimable),
         ),
         Measure::cost(
             "far_while_freeing",
-            "% from node 1 while walks free",
+            "% from node 1 while walks succeed",
             "%",
             of(|found| found.freeing.far),
         ),
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cache_spares_walks_in_vain_and_costs_locality_once_walks_would_free() {
+    fn the_cache_avoids_futile_walks_and_costs_locality_when_pages_become_reclaimable() {
         let mut scene = Scene::new(1);
         for (name, mode) in MODES {
             let found = scene.found(mode);

@@ -19,10 +19,10 @@ use super::world::{Node, Shared, World, cpu_time_ns, machine, run_on, with_world
 use super::{Findings, Measure, Mechanism, Sizes, stops, threads_text};
 use crate::spread::Spread;
 
-pub(super) const MATTERS: &str = "more than about 256 CPUs count in one total: with a small threshold they \
+pub(super) const MATTERS: &str = "more than about 256 CPUs update one total: with a small threshold they \
     wait for its cache line.";
 pub(super) const DOES_NOT_MATTER: &str = "there are a few dozen CPUs, or no total of the whole machine, which is \
-    the default: only CPUs of one node share a line then.";
+    the default: then only CPUs of one node share a cache line.";
 
 /// A variant: its name, threshold and fold rule.
 type Rule = (&'static str, ThresholdRule, FoldRule);
@@ -58,13 +58,13 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     let mut measures = vec![
         Measure::gain(
             "folds",
-            "folds for 1000 pages",
+            "folds per 1000 pages",
             "folds",
             counted.iter().map(|counted| counted.folds).collect(),
         ),
         Measure::gain(
             "contended_pair",
-            format!("ns for a page, {threads} at once"),
+            format!("ns per page, {threads} at once"),
             "ns",
             counted.iter().map(|counted| counted.ns).collect(),
         ),
@@ -90,9 +90,9 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
         drift(|drift| drift.bound),
     ));
     let setup = format!(
-        "{threads} on one node of {} MiB: each allocates {BATCH} pages and frees them, again and again. Simulated: \
-         processes touch pages, with one total of the whole machine as published, or with none as is the default. \
-         Deviations: of approximate reads, while {DRIFTING_CPUS} CPUs take turns with blocks of several orders.",
+        "{threads} on one node of {} MiB: each repeatedly allocates {BATCH} pages and frees them. Simulated: processes \
+         touch pages, either with one total of the whole machine, as published, or without, which is the default. \
+         Deviations: errors of approximate reads while {DRIFTING_CPUS} CPUs take turns with blocks of several orders.",
         FRAMES >> 8
     );
     let variants = RULES.map(|(name, ..)| name).to_vec();

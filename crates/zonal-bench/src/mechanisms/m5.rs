@@ -14,10 +14,10 @@ use zonal::{Config, Request};
 use super::world::{Node, Shared, World, machine, run_on, with_worlds};
 use super::{Findings, Measure, Mechanism, stops};
 
-pub(super) const MATTERS: &str = "several nodes outgrow their memory at once and have equally distant \
-    neighbours: each of these then serves one of them, instead of one serving all.";
-pub(super) const DOES_NOT_MATTER: &str = "there are one or two nodes, all distances differ, or one node spills \
-    alone: the lists are then the same, or only one is used.";
+pub(super) const MATTERS: &str = "several nodes run out of memory at once and have equally distant \
+    neighbours: each neighbour then serves one of them, instead of one serving all.";
+pub(super) const DOES_NOT_MATTER: &str = "there are one or two nodes, all distances differ, or only one node runs \
+    out of memory: the fallback orders are then the same, or only one is used.";
 
 /// The rules to compare.
 const RULES: [(&str, NodeLoad); 2] = [("assign", NodeLoad::Assign), ("accumulate", NodeLoad::Accumulate)];
@@ -41,19 +41,19 @@ pub(super) fn measure(stop: &AtomicBool) -> Option<Findings> {
     });
     let busiest = Measure::gain(
         "spilled_to_busiest_node",
-        "% of spilled pages that one node serves",
+        "% of spilled pages on the busiest other node",
         "%",
         of(&|spill| spill.busiest),
     );
     let distance = Measure::cost(
         "spilled_distance",
-        "mean distance of spilled pages, 10 = local",
+        "mean distance of spilled pages (10: local)",
         "distance",
         of(&|spill| spill.distance),
     );
     let setup = format!(
-        "4 nodes of {} MiB in two pairs, distances 10 12 32 32: CPUs of nodes 2 and 3 allocate a quarter more \
-         than their nodes have.",
+        "4 nodes of {} MiB in two pairs, distances 10 12 32 32: CPUs of nodes 2 and 3 each allocate 25 % \
+         more than their node has.",
         FRAMES >> 8
     );
     Some(Findings {

@@ -51,10 +51,10 @@ impl Mechanism {
     pub const fn summary(self) -> &'static str {
         match self {
             Self::M1 => "zonelist cache: skip zones found full within the last second",
-            Self::M2 => "tuned pagesets: as deep as their CPU's allocation and freeing go",
-            Self::M3 => "zonelist cache before node reclaim: no second walk where one found nothing",
+            Self::M2 => "pageset tuning: size pagesets by the depth of allocation and freeing",
+            Self::M3 => "zonelist cache before node reclaim: no repeated futile walks",
             Self::M4 => "zoned counters: fold into shared totals only beyond a threshold",
-            Self::M5 => "fallback order: equally near nodes take turns as the next choice",
+            Self::M5 => "fallback order: equally near nodes take turns as the next fallback",
         }
     }
 
@@ -227,7 +227,7 @@ pub struct Progress {
 /// then is left out.
 ///
 /// # Panics
-/// Panics if the allocator panics, or the host has no memory for the emulated machines.
+/// Panics if the allocator panics, or the host has too little memory for the emulated machines.
 pub fn measure(
     mechanisms: &[Mechanism],
     sizes: &Sizes,

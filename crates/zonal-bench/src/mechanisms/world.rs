@@ -154,8 +154,12 @@ impl<A: Access> Platform for Native<A> {
         RECLAIMING.get()
     }
 
-    fn set_reclaiming(&self, reclaiming: bool) {
-        RECLAIMING.set(reclaiming);
+    fn begin_reclaiming(&self) {
+        RECLAIMING.set(true);
+    }
+
+    fn end_reclaiming(&self) {
+        RECLAIMING.set(false);
     }
 
     fn reclaimer(&self) -> &dyn Reclaimer {

@@ -24,7 +24,7 @@ impl<B: BitAlloc> PageSource for Source<'_, B> {
     type Page = Pfn;
 
     #[inline]
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         let mut bits = self.0.0.lock();
         let first = match order {
             Order::PAGE => bits.alloc(),
@@ -34,14 +34,14 @@ impl<B: BitAlloc> PageSource for Source<'_, B> {
     }
 
     #[inline]
-    fn give(&mut self, page: Pfn, order: Order) {
+    fn free(&mut self, page: Pfn, order: Order) {
         let mut bits = self.0.0.lock();
         let first = page.get() as usize;
         let taken = match order {
             Order::PAGE => bits.dealloc(first),
             _ => bits.dealloc_contiguous(first, order.pages().get() as usize),
         };
-        debug_assert!(taken, "it takes back what it gave out");
+        debug_assert!(taken, "the block was allocated");
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn entry() -> Entry {
         } else if count <= BitAlloc16M::CAP {
             ready::<BitAlloc16M>(count)
         } else {
-            Err(format!("its trees hold at most {} of {frames} frames", BitAlloc16M::CAP))
+            Err(format!("its trees hold at most {} frames, not {frames}", BitAlloc16M::CAP))
         }
     })
 }
@@ -70,8 +70,8 @@ pub(super) fn entry() -> Entry {
 fn ready<B: BitAlloc + Send + 'static>(count: usize) -> Result<Box<dyn Ready>, Reason> {
     // The crate creates its trees on the stack.
     let make = thread::Builder::new().stack_size(STACK_BYTES).spawn(Box::<B>::default);
-    let tree = make.map_err(|error| format!("no thread to make its tree: {error}"))?.join();
-    let mut tree = tree.map_err(|_| "its tree could not be made")?;
+    let tree = make.map_err(|error| format!("cannot start a thread to build its tree: {error}"))?.join();
+    let mut tree = tree.map_err(|_| "its tree could not be built")?;
     tree.insert(0..count);
     Ok(Box::new(Bitmap(SpinMutex::new(tree))))
 }

@@ -20,13 +20,13 @@ impl PageSource for Source<'_> {
     type Page = Pfn;
 
     #[inline]
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         let first = self.0.0.lock().alloc(order.pages().get() as usize)?;
         Some(Pfn::new(first as u64))
     }
 
     #[inline]
-    fn give(&mut self, page: Pfn, order: Order) {
+    fn free(&mut self, page: Pfn, order: Order) {
         self.0.0.lock().dealloc(page.get() as usize, order.pages().get() as usize);
     }
 }

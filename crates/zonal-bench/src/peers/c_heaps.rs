@@ -26,21 +26,21 @@ struct Source<'a, A>(&'a A);
 fn layout(order: Order) -> Layout {
     const PAGE: usize = 1 << PAGE_SHIFT;
     // A page times a power of two up to 2^18 is far from overflow.
-    Layout::from_size_align(PAGE << order.get(), PAGE).expect("small sizes are lawful")
+    Layout::from_size_align(PAGE << order.get(), PAGE).expect("small sizes are valid")
 }
 
 impl<A: GlobalAlloc> PageSource for Source<'_, A> {
     type Page = Pfn;
 
     #[inline]
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         // SAFETY: the size is not zero.
         let object = unsafe { self.0.alloc(layout(order)) };
         (!object.is_null()).then(|| Pfn::new((object.expose_provenance() >> PAGE_SHIFT) as u64))
     }
 
     #[inline]
-    fn give(&mut self, page: Pfn, order: Order) {
+    fn free(&mut self, page: Pfn, order: Order) {
         let object = std::ptr::with_exposed_provenance_mut((page.get() as usize) << PAGE_SHIFT);
         // SAFETY: the object was allocated with this layout and is freed once.
         unsafe { self.0.dealloc(object, layout(order)) };

@@ -73,13 +73,13 @@ impl PageSource for Source<'_> {
     type Page = Pfn;
 
     #[inline]
-    fn take(&mut self, order: Order) -> Option<Pfn> {
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
         let address = self.0.allocate_physical(FRAME, count(order)).ok()?;
         Some(Pfn::new((address >> PAGE_SHIFT) as u64))
     }
 
     #[inline]
-    fn give(&mut self, page: Pfn, order: Order) {
+    fn free(&mut self, page: Pfn, order: Order) {
         let address = (page.get() as usize) << PAGE_SHIFT;
         // SAFETY: the block was allocated with this order and is freed once.
         unsafe { self.0.deallocate_physical(FRAME, count(order), address) };
@@ -102,7 +102,8 @@ pub(super) fn entry() -> Entry {
 fn make(frames: PageCount) -> Result<FrameAlloc, Reason> {
     let bytes = (frames.get() as usize) << PAGE_SHIFT;
     let mapped = MmapOptions::new().len(bytes + BLOCK_BYTES).no_reserve_swap().map_anon();
-    let mut memory = mapped.map_err(|error| format!("no addresses for its memory: {error}"))?;
+    let mut memory =
+        mapped.map_err(|error| format!("cannot reserve address space for its memory: {error}"))?;
     let base = memory.as_mut_ptr().expose_provenance().next_multiple_of(BLOCK_BYTES);
     let depot = Box::new(Depot::new(FRAME, SummaryBuddyAllocator::new(FRAME)));
     let usable = [PhysRange { base, len: bytes }];

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use zonal_bench::{Figure, Figures, Goal, Part, Sizes};
 
 use super::{PeerArgs, frames, peers, warn_of_slow_build, watch_for_interrupt};
-use crate::outcome::{Failure, print, tell};
+use crate::layout::Content::{Numbers, Text};
+use crate::layout::{self, Grid, Width};
+use crate::outcome::{Failure, print, print_message};
 use crate::progress;
 use crate::values::Size;
 
@@ -38,23 +39,19 @@ pub(super) struct FigureArgs {
 }
 
 fn examples() -> String {
-    let mut text = String::from("Figures:\n");
-    for part in Part::ALL {
-        text.push_str(&format!("  {:<15}{}\n", part.name(), part.summary()));
-    }
-    text.push_str(
-        "\nExamples:\n  \
-         zonal bench figures                      all of them, half a minute\n  \
-         zonal bench figures starts metadata --json\n  \
-         zonal bench figures fragmentation --peer bitmap-allocator",
-    );
-    text
+    let examples = [
+        ("zonal bench figures", "all of them, half a minute"),
+        ("zonal bench figures starts metadata --json", ""),
+        ("zonal bench figures fragmentation --peer bitmap-allocator", ""),
+    ];
+    let figures = Part::ALL.map(|part| (part.name(), part.summary()));
+    format!("Figures:\n{}\nExamples:\n{}", layout::entries(figures), layout::entries(examples))
 }
 
 fn part(name: &str) -> Result<Part, String> {
     Part::ALL.into_iter().find(|part| part.name() == name).ok_or_else(|| {
         let names = Part::ALL.map(Part::name).join(", ");
-        format!("there are no such figures; there are {names}")
+        format!("`{name}` is not a group of figures; groups are {names}")
     })
 }
 
@@ -73,16 +70,16 @@ pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     for line in &figures.skipped {
-        tell(format_args!("note: left out: {line}"));
+        print_message(format_args!("note: skipped: {line}"));
     }
-    print(&if args.json { json(&figures) } else { text(&figures) })?;
+    print(&if args.json { json(&figures) } else { text(&figures, Width::of_output()) })?;
     judge(&interrupted)
 }
 
 fn judge(interrupted: &AtomicBool) -> Result<(), Failure> {
     // Relaxed: only the flag itself is read.
     if interrupted.load(Ordering::Relaxed) {
-        return Err(Failure::interrupted("interrupted; what was finished is printed"));
+        return Err(Failure::interrupted("interrupted; the finished measurements are printed"));
     }
     Ok(())
 }
@@ -134,28 +131,25 @@ fn goal_line(goal: Goal, value: f64) -> GoalLine {
     GoalLine { kind, must, aim, reached }
 }
 
-fn text(figures: &Figures) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["figure", "allocator", "value", "unit", "must", "aim", ""]);
+fn text(figures: &Figures, width: Width) -> String {
+    let keys = [("figure", Text), ("allocator", Text)];
+    let columns = [("value", Numbers), ("unit", Text), ("must", Text), ("aim", Text), ("", Text)];
+    let mut grid = Grid::new(keys.len(), keys.into_iter().chain(columns));
     let mut last = "";
     for figure in &figures.rows {
         let goal = figure.goal.map(|goal| goal_line(goal, figure.value));
         let [must, aim, verdict] = goal.map_or_else(Default::default, |goal| {
             let sign = if goal.kind == "at_most" { "<=" } else { ">=" };
             let verdict =
-                goal.reached.map_or("missed", |which| if which == "aim" { "aim reached" } else { "reached" });
+                goal.reached.map_or("missed", |which| if which == "aim" { "aim met" } else { "met" });
             [format!("{sign} {}", goal.must), format!("{sign} {}", goal.aim), verdict.to_owned()]
         });
         let name = if figure.name == last { "" } else { &figure.name };
         last = &figure.name;
         let (contender, value) = (figure.contender.clone(), number(figure.value));
-        table.add_row([name.to_owned(), contender, value, figure.unit.to_owned(), must, aim, verdict]);
+        grid.row([name.to_owned(), contender, value, figure.unit.to_owned(), must, aim, verdict]);
     }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_cell_alignment(if at == 2 { CellAlignment::Right } else { CellAlignment::Left });
-    }
-    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+    grid.render("", width)
 }
 
 fn number(value: f64) -> String {
@@ -167,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_reaches_the_aim_the_must_or_neither() {
+    fn a_value_meets_the_aim_the_must_or_neither() {
         let reached = |goal, values: [f64; 3]| values.map(|value| goal_line(goal, value).reached);
         let all = [Some("aim"), Some("must"), None];
         assert_eq!(reached(Goal::AtMost(1.5, 1.2), [1.2, 1.5, 1.51]), all);

@@ -1,61 +1,53 @@
 //! The rows of a bench as text: a table for each workload, and remarks on it.
 
-use std::fmt::Write;
-
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use zonal_bench::{Bench, Report, Row, Skipped};
 
+use crate::layout::Content::{Numbers, Text};
+use crate::layout::{Grid, Width};
 use crate::run::text::{counted, size};
 
 /// Failed requests per pair from which a remark is printed.
 const FAILED_MIN: f64 = 0.01;
 
-pub(super) fn render(bench: &Bench, report: &Report) -> String {
-    let mut text = heading(bench);
+pub(super) fn render(bench: &Bench, report: &Report, width: Width) -> String {
+    let mut text = heading(bench, width);
     let groups = report.rows.chunk_by(|a, b| (a.workload, a.threads) == (b.workload, b.threads));
     for rows in groups {
         let first = &rows[0];
         let threads = counted(first.threads.get() as u64, "thread");
-        let _ = write!(text, "\n{}, {threads}: {}\n", first.workload.name(), first.workload.summary());
-        text.push_str(&table(rows));
+        let title = format!("{}, {threads}: {}", first.workload.name(), first.workload.summary());
+        text += "\n";
+        text += &width.labelled("", &title);
+        text += &table(rows, width);
     }
     let remarks = remarks(report);
     if !remarks.is_empty() {
         text.push('\n');
     }
-    remarks.iter().fold(text, |text, line| text + line + "\n")
+    remarks.iter().fold(text, |text, line| text + &width.labelled("", line))
 }
 
-fn heading(bench: &Bench) -> String {
-    format!(
-        "Pools of {}, {} of {:.3} s after {:.3} s of others to warm up, seed {}, threads not pinned\n\
-         ns: CPU time of a pair, the median over the rounds; x zonal, x floor: medians of the ratios within a round;\n\
-         the floor is floor-rseq, for zonal-locked floor-spin\n",
+fn heading(bench: &Bench, width: Width) -> String {
+    let plan = format!(
+        "Pools of {}, {} of {:.3} s after a warm-up of {:.3} s, seed {}, threads not pinned",
         size(bench.frames.get() * super::PAGE_BYTES),
         counted(bench.rounds.get() as u64, "round"),
         bench.round_time.as_secs_f64(),
         bench.warm_up.as_secs_f64(),
         bench.seed,
-    )
+    );
+    let columns = "ns: CPU time per pair, the median over the rounds; x zonal, x floor: medians of the ratios \
+                   within a round; the floor is floor-rseq, for zonal-locked floor-spin";
+    width.labelled("", &plan) + &width.paragraph("", "", columns)
 }
 
-fn table(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
-        "allocator",
-        "version",
-        "ns",
-        "min",
-        "max",
-        "wall ns",
-        "instructions",
-        "x zonal",
-        "x floor",
-    ]);
+fn table(rows: &[Row], width: Width) -> String {
+    let numbers = ["ns", "min", "max", "wall ns", "instructions", "x zonal", "x floor"];
+    let columns = [("allocator", Text), ("version", Text)];
+    let mut grid = Grid::new(1, columns.into_iter().chain(numbers.map(|title| (title, Numbers))));
     for row in rows {
         let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
-        table.add_row([
+        grid.row([
             row.contender.clone(),
             row.version.clone(),
             ns(row.cpu_ns.median),
@@ -67,10 +59,7 @@ fn table(rows: &[Row]) -> String {
             ratio(row.ratio_to_floor),
         ]);
     }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_cell_alignment(if at < 2 { CellAlignment::Left } else { CellAlignment::Right });
-    }
-    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+    grid.render("  ", width)
 }
 
 fn ns(ns: f64) -> String {
@@ -85,7 +74,7 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
     );
     for row in report.rows.iter().filter(|row| row.failed >= FAILED_MIN) {
         lines.push(format!(
-            "{} on {}: {:.2} requests for each pair found no block",
+            "{} on {}: {:.2} requests per pair found no free block",
             row.contender,
             row.workload.name(),
             row.failed

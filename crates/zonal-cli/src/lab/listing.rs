@@ -1,13 +1,14 @@
 //! Lists the built-in experiments, as text and as JSON.
 
-use std::fmt::Write;
-
 use serde::Serialize;
 use zonal_lab::experiment::Plan;
 use zonal_lab::experiment::results::Role;
 
-/// Largest width of a line.
-const WIDTH: usize = 100;
+use crate::layout::Width;
+use crate::run::text::counted;
+
+/// Width of the column of the variants' names.
+const NAME_COLUMNS: usize = 14;
 
 #[derive(Serialize)]
 struct Listed<'a> {
@@ -50,18 +51,21 @@ pub(super) fn json(plans: &[Plan]) -> String {
     serde_json::to_string(&listed).expect("names and numbers are always JSON") + "\n"
 }
 
-pub(super) fn text(plans: &[Plan]) -> String {
+pub(super) fn text(plans: &[Plan], width: Width) -> String {
     let mut text = String::new();
     for plan in plans {
-        let _ = writeln!(text, "{}: {}", plan.name, plan.title);
-        let _ = writeln!(text, "  {}; on {}", plan.source, plan.machines.join(", "));
-        let about = textwrap::Options::new(WIDTH).initial_indent("  ").subsequent_indent("  ");
-        let _ = writeln!(text, "{}", textwrap::fill(plan.about.trim(), about));
-        let _ = writeln!(text, "  {} cases in {} variants:", plan.cases(), plan.variants.len());
+        text += &width.labelled("", &format!("{}: {}", plan.name, plan.title));
+        if !plan.source.is_empty() {
+            text += &width.labelled("  source    ", &plan.source);
+        }
+        text += &width.labelled("  machines  ", &plan.machines.join(", "));
+        text += &width.paragraph("  ", "  ", plan.about.trim());
+        let (cases, variants) = (plan.cases() as u64, plan.variants.len() as u64);
+        text += &format!("  {}, {}:\n", counted(cases, "case"), counted(variants, "variant"));
         for variant in &plan.variants {
-            let _ = writeln!(text, "    {:<14}{}", variant.name, variant.about);
+            text += &width.labelled(&format!("    {:<NAME_COLUMNS$}", variant.name), &variant.about);
         }
         text.push('\n');
     }
-    text + "Run one with `zonal lab run NAME`, all with `zonal lab run all`.\n"
+    text + &width.labelled("", "Run one with `zonal lab run NAME`, all with `zonal lab run all`.")
 }

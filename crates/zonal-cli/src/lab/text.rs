@@ -1,39 +1,51 @@
 //! Results as text: a table with a row for each case and figure, and a column for each variant.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
 use std::path::PathBuf;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use zonal_lab::experiment::Plan;
 use zonal_lab::experiment::results::{Results, Row, case_text};
 use zonal_machine::Escaped;
 
-pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf]) -> String {
-    let mut text = format!("{}: {}\n", Escaped(&results.experiment), Escaped(&results.title));
-    let source =
-        if results.source.is_empty() { String::new() } else { format!("{}; ", Escaped(&results.source)) };
-    let done = results.runs.len();
-    let _ = writeln!(
-        text,
-        "{source}on {}; seed {}; {done} of {} runs",
+use crate::layout::Content::{Numbers, Text};
+use crate::layout::{Grid, Width};
+
+pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: Width) -> String {
+    let title = format!("{}: {}", Escaped(&results.experiment), Escaped(&results.title));
+    let machines = match results.machines.len() {
+        1 => "machine",
+        _ => "machines",
+    };
+    let done = format!(
+        "{machines} {}; seed {}; {} of {} runs completed",
         Escaped(results.machines.join(", ")),
         results.seed,
+        results.runs.len(),
         plan.runs.len()
     );
+    let mut text = width.labelled("", &title);
+    if !results.source.is_empty() {
+        text += &width.labelled("", &Escaped(&results.source).to_string());
+    }
+    text += &width.labelled("", &done);
     text.push('\n');
-    text.push_str(&table(results));
+    text.push_str(&table(results, width));
     text.push('\n');
     let calibrated = |row: &&Row| row.calibrated_on;
     let predicted = |row: &&Row| !row.calibrated_on;
     if !results.calibrated_on.is_empty() {
-        let _ = writeln!(text, "calibrated on {}", Escaped(&results.calibrated_on));
+        text += &width.labelled("calibrated on ", &Escaped(&results.calibrated_on).to_string());
     }
-    text.extend(worst("worst error on figures calibrated on", results.rows.iter().filter(calibrated)));
-    text.extend(worst("worst error on figures not calibrated on", results.rows.iter().filter(predicted)));
+    let rows = results.rows.iter();
+    let worst = [
+        worst("largest error of figures used for calibration", rows.clone().filter(calibrated)),
+        worst("largest error of all other figures", rows.filter(predicted)),
+    ];
+    text.extend(worst.into_iter().flatten().map(|line| width.labelled("", &line)));
     if let Some(directory) = files.first().and_then(|file| file.parent()) {
         let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
-        let _ = writeln!(text, "written to {}: {}", Escaped(directory.display()), Escaped(names.join(", ")));
+        let written = format!("{}: {}", Escaped(directory.display()), Escaped(names.join(", ")));
+        text += &width.labelled("written to ", &written);
     }
     text + "\n"
 }
@@ -70,21 +82,23 @@ fn columns(results: &Results) -> Vec<&str> {
     names.filter(|name| seen.insert(*name)).collect()
 }
 
-fn table(results: &Results) -> String {
+fn table(results: &Results, width: Width) -> String {
     let columns = columns(results);
     // Each variant, and whether any of its rows has a published value to compare with.
     let compared = results.rows.iter().filter(|row| row.published.is_some());
     let compared: HashSet<&str> = compared.map(|row| &*row.variant).collect();
     let variants = results.variants.iter().map(|info| (&*info.name, compared.contains(&*info.name)));
     let variants: Vec<(&str, bool)> = variants.collect();
-    let mut header = [&columns[..], &["figure", "unit"]].concat();
+    let mut header: Vec<_> = columns.iter().map(|&name| (name, Numbers)).collect();
+    header.extend([("figure", Text), ("unit", Text)]);
+    let keys = header.len();
     for &(name, has_published) in &variants {
-        header.push(name);
-        header.extend(["published", "error"].into_iter().filter(|_| has_published));
+        header.push((name, Numbers));
+        header
+            .extend(["published", "error"].into_iter().filter(|_| has_published).map(|name| (name, Numbers)));
     }
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.into_iter().map(|cell| Escaped(cell).to_string()));
+    let header = header.into_iter().map(|(title, content)| (Escaped(title).to_string(), content));
+    let mut grid = Grid::new(keys, header);
     for Line { first, rows } in lines(results) {
         let value = |name: &&str| first.case.iter().find(|(column, _)| column == name);
         let mut cells: Vec<String> =
@@ -97,13 +111,9 @@ fn table(results: &Results) -> String {
                 cells.push(cell(row.and_then(Row::error_pct), percent));
             }
         }
-        table.add_row(cells.into_iter().map(|cell| Escaped(cell).to_string()));
+        grid.row(cells.into_iter().map(|cell| Escaped(cell).to_string()));
     }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        let is_text = at >= columns.len() && at < columns.len() + 2;
-        column.set_cell_alignment(if is_text { CellAlignment::Left } else { CellAlignment::Right });
-    }
-    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+    grid.render("  ", width)
 }
 
 fn cell(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
@@ -132,7 +142,7 @@ fn worst<'r>(what: &str, rows: impl Iterator<Item = &'r Row>) -> Option<String> 
     let case = case_text(&row.case);
     let case = if case.is_empty() { case } else { format!("{case}, ") };
     let figure = Escaped(format_args!("{case}{}, {}", row.variant, row.metric)).to_string();
-    Some(format!("{what}: {} ({figure})\n", percent(error)))
+    Some(format!("{what}: {} ({figure})", percent(error)))
 }
 
 #[cfg(test)]
@@ -178,9 +188,9 @@ mod tests {
 
     /// The time of a table is linear in its rows; if it were quadratic, this test would take many minutes.
     #[test]
-    fn a_long_table_is_laid_out_at_once() {
+    fn the_time_to_lay_out_a_table_is_linear_in_its_rows() {
         let (sender, laid_out) = mpsc::channel();
-        std::thread::spawn(move || sender.send(table(&many(50_000))));
+        std::thread::spawn(move || sender.send(table(&many(50_000), Width::of(200))));
         let text = laid_out.recv_timeout(Duration::from_secs(60)).expect("a table in a minute");
         assert_eq!(text.lines().count(), 50_001);
         let words = |line: usize| text.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();

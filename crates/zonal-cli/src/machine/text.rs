@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use zonal::units::PageCount;
 use zonal_machine::{Check, Escaped, MachineModel, Measured, Report, Rules, Severity, readable_size};
+
+use crate::layout::Content::{Numbers, Text};
+use crate::layout::{Content, Grid, Width};
+use crate::values::rules::NodeLoadArg;
 
 /// Largest machine whose distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
@@ -16,39 +19,41 @@ const MATRIX_NODES_MAX: usize = 16;
 const ROWS_MAX: usize = 64;
 /// Entries of a list or a row of counts that are shown before it is cut.
 const ENTRIES_MAX: usize = 32;
-/// Width to which sentences are wrapped.
-const LINE_WIDTH: usize = 110;
 
-pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report) -> String {
+pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -> String {
     let sections = [
-        heading(model, rules, report),
-        nodes(report),
-        distances(model),
-        zones(report),
-        balance(report),
-        checks(report),
-        advice(report),
+        heading(model, rules, report, width),
+        nodes(report, width),
+        distances(model, width),
+        zones(report, width),
+        balance(report, width),
+        checks(report, width),
+        advice(report, width),
     ];
     let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
     sections.join("\n")
 }
 
-fn heading(model: &MachineModel, rules: &Rules, report: &Report) -> String {
+fn heading(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -> String {
     let managed = report.nodes.iter().map(|node| node.managed).sum();
     let own = model.observed.as_ref().and_then(|observed| observed.kernel);
-    let whose = if own == Some(rules.version) { "its own kernel" } else { "not its own kernel" };
-    let whose = if own.is_none() { "its kernel is unknown" } else { whose };
-    format!(
-        "{}: {}, {}, {} in {}, pages of {}\nRules of Linux {} ({whose}), node load: {:?}\n",
+    let whose = match own {
+        Some(version) if version == rules.version => "its own kernel".to_owned(),
+        Some(version) => format!("its own kernel is {version}"),
+        None => "its own kernel is unknown".to_owned(),
+    };
+    let machine = format!(
+        "{}: {}, {}, {} in {}, pages of {}",
         Escaped(&report.name),
         counted(report.nodes.len(), "node"),
         counted(model.online_cpus() as usize, "CPU"),
         size(managed, report.page_bytes),
         counted(report.zones.len(), "zone"),
         size(1, report.page_bytes),
-        rules.version,
-        rules.node_load
-    )
+    );
+    let node_load = NodeLoadArg::name(rules.node_load);
+    let rules = format!("Rules of Linux {} ({whose}), node load: {node_load}", rules.version);
+    width.labelled("", &machine) + &width.labelled("", &rules)
 }
 
 fn counted(count: usize, thing: &str) -> String {
@@ -59,28 +64,23 @@ fn size(pages: u64, page_bytes: u32) -> String {
     readable_size(PageCount::new(pages), page_bytes)
 }
 
-/// Formats a table whose columns are numbers, except those listed as text.
-fn table(header: &[&str], text_columns: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.to_vec());
+/// Formats a table: `keys` columns that identify a row, and the first rows.
+fn table<T: Into<String>>(
+    keys: usize,
+    columns: impl IntoIterator<Item = (T, Content)>,
+    rows: impl Iterator<Item = Vec<String>>,
+    width: Width,
+) -> String {
+    let mut grid = Grid::new(keys, columns);
     let mut left = 0;
     for (at, row) in rows.enumerate() {
         if at < ROWS_MAX {
-            table.add_row(row);
+            grid.row(row);
         } else {
             left += 1;
         }
     }
-    for (at, column) in table.column_iter_mut().enumerate() {
-        let text = text_columns.contains(&at);
-        column.set_cell_alignment(if text { CellAlignment::Left } else { CellAlignment::Right });
-        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(4)));
-    }
-    let mut out = String::new();
-    for line in table.lines() {
-        let _ = writeln!(out, " {}", line.trim_end());
-    }
+    let mut out = grid.render("  ", width);
     if left > 0 {
         let _ = writeln!(out, "  ... and {left} more (--json has all)");
     }
@@ -112,28 +112,28 @@ fn in_order(ids: impl ExactSizeIterator<Item = u64>) -> String {
     }
 }
 
-fn nodes(report: &Report) -> String {
+fn nodes(report: &Report, width: Width) -> String {
     let row = |node: &zonal_machine::NodeReport| {
         let order = in_order(node.fallback_order.iter().map(|&id| u64::from(id)));
         vec![node.id.to_string(), ranges(&node.cpus), size(node.managed, report.page_bytes), order]
     };
-    let header = ["node", "cpus", "memory", "fallback order"];
-    format!("Nodes\n{}", table(&header, &[1, 3], report.nodes.iter().map(row)))
+    let columns = [("node", Numbers), ("CPUs", Text), ("memory", Numbers), ("fallback order", Text)];
+    format!("Nodes\n{}", table(1, columns, report.nodes.iter().map(row), width))
 }
 
-fn distances(model: &MachineModel) -> String {
+fn distances(model: &MachineModel, width: Width) -> String {
     let online: Vec<usize> = model.online_nodes().filter_map(|node| model.place(node.id)).collect();
     if online.len() < 2 {
         return String::new();
     }
     let ids: Vec<String> = online.iter().map(|&place| model.nodes[place].id.to_string()).collect();
     if online.len() <= MATRIX_NODES_MAX {
-        let header: Vec<&str> = std::iter::once("from\\to").chain(ids.iter().map(String::as_str)).collect();
+        let columns = std::iter::once("from\\to").chain(ids.iter().map(String::as_str));
         let rows = online.iter().zip(&ids).map(|(&from, id)| {
             let row = online.iter().map(|&to| model.distance_between(from, to).to_string());
             std::iter::once(id.clone()).chain(row).collect()
         });
-        return format!("Distances\n{}", table(&header, &[], rows));
+        return format!("Distances\n{}", table(1, columns.map(|title| (title, Numbers)), rows, width));
     }
     let mut pairs: BTreeMap<u8, u64> = BTreeMap::new();
     for &from in &online {
@@ -142,14 +142,16 @@ fn distances(model: &MachineModel) -> String {
         }
     }
     let rows = pairs.iter().map(|(distance, pairs)| vec![distance.to_string(), pairs.to_string()]);
-    format!("Distances between different nodes\n{}", table(&["distance", "ordered pairs"], &[], rows))
+    let columns = [("distance", Numbers), ("ordered pairs", Numbers)];
+    format!("Distances between different nodes\n{}", table(1, columns, rows, width))
 }
 
-fn zones(report: &Report) -> String {
+fn zones(report: &Report, width: Width) -> String {
     let tuned = report.zones.iter().any(|zone| zone.pageset_high_min.is_some());
     let high = if tuned { "pageset.high" } else { "pageset.high (fixed)" };
-    let header =
-        ["node", "zone", "managed", "min", "low", "high", "reserve", "batch", high, "stat threshold"];
+    let numbers = ["managed", "min", "low", "high", "reserve", "batch", high, "stat threshold"];
+    let keys = [("node", Numbers), ("zone", Text)];
+    let columns = keys.into_iter().chain(numbers.map(|title| (title, Numbers)));
     let row = |zone: &zonal_machine::ZoneReport| {
         let high = match (zone.pageset_high, zone.pageset_high_min, zone.pageset_high_max) {
             (Some(high), _, _) => high.to_string(),
@@ -169,43 +171,60 @@ fn zones(report: &Report) -> String {
             zone.stat_threshold.to_string(),
         ]
     };
-    let title = "Zones (in frames; reserve = kept from requests that can use any higher zone)";
-    format!("{title}\n{}", table(&header, &[1], report.zones.iter().map(row)))
+    let title = "Zones (in frames; reserve: kept from requests that can use any higher zone)";
+    width.labelled("", title) + &table(2, columns, report.zones.iter().map(row), width)
 }
 
-fn balance(report: &Report) -> String {
+fn ordinal(nth: usize) -> String {
+    match nth {
+        1 => "1st".to_owned(),
+        2 => "2nd".to_owned(),
+        3 => "3rd".to_owned(),
+        _ => format!("{nth}th"),
+    }
+}
+
+fn balance(report: &Report, width: Width) -> String {
     let places = report.balance.first().map_or(0, |node| node.times_nth.len());
     if places < 2 {
         return String::new();
     }
     let shown = places.min(MATRIX_NODES_MAX);
-    let names: Vec<String> = (1..=shown).map(|nth| format!("{nth}.")).collect();
-    let header: Vec<&str> = std::iter::once("node").chain(names.iter().map(String::as_str)).collect();
+    let names = (1..=shown).map(ordinal);
+    let columns = std::iter::once("node".to_owned()).chain(names).map(|title| (title, Numbers));
     let rows = report.balance.iter().map(|node| {
         let times = node.times_nth.iter().take(shown).map(u32::to_string);
         std::iter::once(node.node.to_string()).chain(times).collect()
     });
-    format!("Balance (how many nodes have it as 1st, 2nd ... substitute)\n{}", table(&header, &[], rows))
+    let title = "Balance (how many other nodes have it as their 1st, 2nd ... fallback)";
+    width.labelled("", title) + &table(1, columns, rows, width)
 }
 
-fn checks(report: &Report) -> String {
+fn checks(report: &Report, width: Width) -> String {
     if report.checks.is_empty() {
         return String::new();
     }
     let of = |wanted: fn(&Check) -> bool| report.checks.iter().filter(move |check| wanted(check));
     let (total, same) = (report.checks.len(), of(|check| check.same).count());
-    let mut out = format!("Checks: {same} of {total} values that its kernel reported are as predicted\n");
+    let summary = format!("{same} of {total} values that its kernel reported are predicted exactly");
+    let mut out = width.labelled("Checks: ", &summary);
     if let Some(at_boot) = &report.at_boot {
         let differing = of(Check::differs).count();
-        out += &format!("        {} as computed at boot, {differing} differ\n", at_boot.explained);
+        let summary = format!("{} as computed at boot, {differing} differ", at_boot.explained);
+        out += &width.labelled("        ", &summary);
     }
-    out += &check_table("differs", "predicted", of(Check::differs));
-    out += &check_table("as at boot", "computed now", of(|check| check.as_at_boot));
-    out + &at_boot(report)
+    out += &check_table("differs", "predicted", of(Check::differs), width);
+    out += &check_table("as at boot", "computed now", of(|check| check.as_at_boot), width);
+    out + &at_boot(report, width)
 }
 
 /// Formats checks with both values; returns an empty text if there are none.
-fn check_table<'a>(title: &str, predicted: &str, checks: impl Iterator<Item = &'a Check>) -> String {
+fn check_table<'a>(
+    title: &str,
+    predicted: &str,
+    checks: impl Iterator<Item = &'a Check>,
+    width: Width,
+) -> String {
     let value = |value: &Measured| match value {
         Measured::One(one) => one.to_string(),
         Measured::Row(row) => in_order(row.iter().copied()),
@@ -215,11 +234,11 @@ fn check_table<'a>(title: &str, predicted: &str, checks: impl Iterator<Item = &'
     if rows.peek().is_none() {
         return String::new();
     }
-    table(&[title, predicted, "observed"], &[0, 1, 2], rows)
+    table(1, [title, predicted, "observed"].map(|title| (title, Text)), rows, width)
 }
 
 /// Explains values that were computed at boot, and how to have them recomputed.
-fn at_boot(report: &Report) -> String {
+fn at_boot(report: &Report, width: Width) -> String {
     let Some(at_boot) = &report.at_boot else { return String::new() };
     let frames = |fewer: u64| format!("{fewer} frames ({})", size(fewer, report.page_bytes));
     let zones: Vec<String> = at_boot
@@ -232,21 +251,21 @@ fn at_boot(report: &Report) -> String {
         _ => String::new(),
     };
     let mut text = format!(
-        "The kernel computed these values when it had at least {} fewer{most}: {}. With so many fewer, all of them follow \
-         from the rules. Memory used during boot, such as the initial file system, was given to these zones later.",
+        "The kernel computed these values when it had at least {} fewer{most}: {}. With that many fewer, all of them \
+         follow from the rules. Memory used during boot, such as the initial file system, was released to these \
+         zones later.",
         frames(at_boot.fewer),
         zones.join(", "),
     );
     if !at_boot.recomputed_by.is_empty() {
-        text += &format!(" To have them computed from today's frames: {}.", at_boot.recomputed_by.join("; "));
+        text += &format!(" To recompute them from today's frames: {}.", at_boot.recomputed_by.join("; "));
     }
-    textwrap::fill(&text, textwrap::Options::new(LINE_WIDTH).initial_indent("  ").subsequent_indent("  "))
-        + "\n"
+    width.paragraph("  ", "  ", &text)
 }
 
-fn advice(report: &Report) -> String {
+fn advice(report: &Report, width: Width) -> String {
     if report.advice.is_empty() {
-        return "Advice: none, nothing stands out\n".to_owned();
+        return "Advice: none\n".to_owned();
     }
     let mut out = "Advice\n".to_owned();
     for advice in &report.advice {
@@ -254,10 +273,7 @@ fn advice(report: &Report) -> String {
             Severity::Info => "  info  ",
             Severity::Warn => "  warn  ",
         };
-        let options =
-            textwrap::Options::new(LINE_WIDTH).initial_indent(severity).subsequent_indent("        ");
-        out += &textwrap::fill(&advice.text, options);
-        out.push('\n');
+        out += &width.paragraph(severity, "        ", &advice.text);
     }
     out
 }

@@ -4,13 +4,14 @@ use zonal::snapshot::Accounting;
 use zonal_bench::PoolReport;
 use zonal_linux::{Placement, Pool};
 
+use crate::layout::Width;
 use crate::values::Nodes;
 
 /// Number of nodes whose names fit a line; of more nodes only the count is printed.
 const NODES_MAX: usize = 8;
 
-pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
-    let mut text = heading(pool, report);
+pub(super) fn render(pool: &Pool, report: &PoolReport, width: Width) -> String {
+    let mut text = width.labelled("", &heading(pool, report));
     let lines = [
         ("speed", speed(report)),
         ("latency", latency(report)),
@@ -23,7 +24,7 @@ pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
         ("accounting", format!("{} ({})", accounting(&report.accounting), verdict(report))),
     ];
     for (label, line) in lines.iter().filter(|(_, line)| !line.is_empty()) {
-        text.push_str(&format!("  {label:<12}{line}\n"));
+        text.push_str(&width.labelled(&format!("  {label:<12}"), line));
     }
     text
 }
@@ -36,14 +37,14 @@ fn heading(pool: &Pool, report: &PoolReport) -> String {
         _ => Nodes(nodes).to_string(),
     };
     let placement = match report.placement {
-        Placement::OnNodes => "memory on its own node",
+        Placement::OnNodes => "memory bound to its node",
         Placement::NotBound => "memory not bound to nodes",
         Placement::Emulated => "emulated",
     };
     let seconds = report.measured.elapsed.as_secs_f64();
     let bytes = pool.frames().get() * pool.page_bytes() as u64;
     format!(
-        "{}: {} for {seconds:.1} s on a pool of {}, {nodes} ({placement}), seed {}\n",
+        "{}: {} for {seconds:.1} s on a pool of {}, {nodes} ({placement}), seed {}",
         plan.workload.name(),
         counted(plan.threads.get() as u64, "thread"),
         size(bytes),
@@ -54,8 +55,8 @@ fn heading(pool: &Pool, report: &PoolReport) -> String {
 fn speed(report: &PoolReport) -> String {
     let measured = &report.measured;
     let each = match measured.ns_per_pair() {
-        Some(ns) => format!("{} a pair", time(ns)),
-        None => "no pair was done".into(),
+        Some(ns) => format!("{} per pair", time(ns)),
+        None => "no pair completed".into(),
     };
     format!("{} pairs/s, {each}", si(measured.pairs_per_second()))
 }
@@ -63,18 +64,18 @@ fn speed(report: &PoolReport) -> String {
 fn latency(report: &PoolReport) -> String {
     let latency = &report.measured.latency;
     if latency.samples == 0 {
-        return "no operation was timed".into();
+        return "no operation timed".into();
     }
     let [p50, p99, p999, max] =
         [latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].map(|ns| time(ns as f64));
     let samples = si(latency.samples as f64);
-    format!("p50 {p50}, p99 {p99}, p99.9 {p999}, max {max} (one take or give; {samples} timed)")
+    format!("p50 {p50}, p99 {p99}, p99.9 {p999}, max {max} (one allocation or free; {samples} timed)")
 }
 
 fn failed(report: &PoolReport) -> String {
     match report.measured.failed {
         0 => String::new(),
-        failed => format!("{} found no block", counted(failed, "request")),
+        failed => format!("{} found no free block", counted(failed, "request")),
     }
 }
 
@@ -94,16 +95,16 @@ fn locality(report: &PoolReport) -> String {
 
 fn zonelist(report: &PoolReport) -> String {
     let events = &report.events;
-    let [probes, marks, wipes] = [events.probes, events.marks, events.wipes].map(|count| si(count as f64));
-    format!("{probes} zones probed, {marks} marked full, wiped {wipes} times")
+    let (marks, wipes) = (si(events.marks as f64), times(events.wipes));
+    format!("{} probed, {marks} marked full, full bits cleared {wipes}", plural(events.probes, "zone"))
 }
 
 fn reclaim(report: &PoolReport) -> String {
     let events = &report.events;
     let mut line = format!(
-        "background woken {}, direct {}",
-        counted(events.background_wakes, "time"),
-        counted(events.direct_stalls, "time")
+        "background reclaim woken {}, direct reclaim {}",
+        times(events.background_wakes),
+        times(events.direct_stalls)
     );
     let node = [
         ("not scanned", events.node_reclaim_no_scan),
@@ -113,7 +114,7 @@ fn reclaim(report: &PoolReport) -> String {
     ];
     if node.iter().any(|(_, count)| *count > 0) {
         let node = node.map(|(outcome, count)| format!("{outcome} {count}")).join(", ");
-        line.push_str(&format!("; of nearby nodes: {node}"));
+        line.push_str(&format!("; node reclaim: {node}"));
     }
     line
 }
@@ -121,11 +122,7 @@ fn reclaim(report: &PoolReport) -> String {
 fn pagesets(report: &PoolReport) -> String {
     let (refills, drains) = (report.events.refills, report.events.drains);
     let high = report.pageset_high;
-    format!(
-        "refilled {} times, drained {}; largest high {high} frames",
-        si(refills as f64),
-        si(drains as f64)
-    )
+    format!("refilled {}, drained {}; largest pageset.high {high} frames", times(refills), times(drains))
 }
 
 /// Formats the accounting equation with its numbers.
@@ -147,6 +144,15 @@ pub(super) fn si(number: f64) -> String {
         Some((scale, unit)) => format!("{:.1}{unit}", number / scale),
         None => format!("{number:.0}"),
     }
+}
+
+fn times(count: u64) -> String {
+    plural(count, "time")
+}
+
+/// Formats a count with an SI-like suffix, and its noun.
+fn plural(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", si(count as f64), if count == 1 { "" } else { "s" })
 }
 
 fn time(ns: f64) -> String {
@@ -176,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_units_people_know() {
+    fn numbers_have_suitable_units() {
         assert_eq!(
             [0.0, 9999.0, 12_345.0, 34_500_000.0, 7.1e9].map(si),
             ["0", "9999", "12.3 k", "34.5 M", "7.1 G"]
@@ -187,5 +193,6 @@ mod tests {
         );
         assert_eq!([4096, 64 << 20, 1 << 30, 3 << 29].map(size), ["4 KiB", "64 MiB", "1 GiB", "1.5 GiB"]);
         assert_eq!([counted(1, "thread"), counted(0, "thread")], ["1 thread", "0 threads"]);
+        assert_eq!([times(1), times(2), times(12_345)], ["1 time", "2 times", "12.3 k times"]);
     }
 }

@@ -59,6 +59,13 @@ pub(crate) fn name_of<A: ValueEnum + Copy + Into<Rule>, Rule: PartialEq>(rule: R
     name.get_name().to_owned()
 }
 
+impl NodeLoadArg {
+    /// Returns the name by which the option selects a rule.
+    pub(crate) fn name(rule: NodeLoad) -> String {
+        name_of::<Self, _>(rule)
+    }
+}
+
 /// The rules of zoned counters: the threshold rule, and others that differ from the defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counters(pub(crate) CounterRules);
@@ -84,7 +91,7 @@ impl FromStr for Counters {
                 UNCHANGED => rules.pressure = PressureRule::Unchanged,
                 _ => {
                     return Err(format!(
-                        "`{part}` does not follow a threshold; allowed are {TO_ZERO}, {AND_MACHINE} and {UNCHANGED}"
+                        "`{part}` is not an option of counters; after the threshold, allowed are {TO_ZERO}, {AND_MACHINE} and {UNCHANGED}"
                     ));
                 }
             }
@@ -213,8 +220,8 @@ mod tests {
             ("fixed:126", "`126`"),
             ("fixed:-1", "`-1`"),
             ("to-zero", "`to-zero` is not a threshold"),
-            ("scaled,scaled", "`scaled` does not follow a threshold"),
-            ("scaled,", "`` does not follow"),
+            ("scaled,scaled", "`scaled` is not an option of counters"),
+            ("scaled,", "`` is not an option"),
         ] {
             let error = rules(text).unwrap_err();
             assert!(error.contains(named) && !error.contains('\n'), "{text}: {error}");

@@ -11,7 +11,7 @@ pub type CaseValues = Vec<(String, CaseValue)>;
 
 /// A value of a case.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
-#[serde(untagged, expecting = "a case is told apart by a number or a name")]
+#[serde(untagged, expecting = "a case is identified by a number or a name")]
 pub enum CaseValue {
     /// A number: CPUs, threads, gigabytes.
     Number(f64),

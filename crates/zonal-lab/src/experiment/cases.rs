@@ -58,7 +58,7 @@ pub(super) fn of_axes<'t>(
             _ => vec![axis.value.clone()],
         };
         if values.is_empty() {
-            return Err(document.error(axis.key.span(), format!("`{name}` has no value; give one or more")));
+            return Err(document.error(axis.key.span(), format!("`{name}` has no values; add one or more")));
         }
         let (mut settings, mut seen) = (Vec::new(), HashSet::new());
         let Setting { group, key, .. } = axis.clone();
@@ -66,13 +66,14 @@ pub(super) fn of_axes<'t>(
             let setting = Setting { group, key: key.clone(), value };
             let value = case_value(document, &name, &setting)?;
             if !seen.insert(case_key(&vec![(String::new(), value.clone())])) {
-                let problem = format!("`{name}` has {value} twice; each value must be there once");
+                let problem = format!("`{name}` has {value} twice; values must be unique");
                 return Err(document.error(setting.value.span(), problem));
             }
             settings.push((value, setting));
         }
         if cases.len() * settings.len() > RUNS_MAX {
-            let problem = format!("`{name}` makes more than {RUNS_MAX} cases of all axes; give fewer values");
+            let problem =
+                format!("`{name}` raises the product of all axes above {RUNS_MAX} cases; use fewer values");
             return Err(document.error(axis.key.span(), problem));
         }
         let mut product = Vec::with_capacity(cases.len() * settings.len());
@@ -118,7 +119,7 @@ fn column(document: Document<'_>, setting: &Setting<'_>) -> Result<String, FileE
     check_name(document, "the name of a column", &name, setting.key.span())?;
     let taken = setting.group == Group::Workload && (TAKEN.contains(&&*name) || name == LABEL);
     if taken {
-        let problem = format!("`{name}` is no axis; results have a column of that name already");
+        let problem = format!("`{name}` cannot be an axis; results already have a column of that name");
         return Err(document.error(setting.key.span(), problem));
     }
     Ok(name)
@@ -130,7 +131,7 @@ fn case_value(document: Document<'_>, name: &str, setting: &Setting<'_>) -> Resu
         matches!(setting.value.get_ref(), DeValue::Array(_) | DeValue::Table(_) | DeValue::Boolean(_));
     if lists {
         let problem = format!(
-            "`{name}`: a case is told apart by numbers and names; list [[part.case]] with `{LABEL} = ...` instead"
+            "`{name}`: a case is identified by numbers and names; list [[part.case]] with `{LABEL} = ...` instead"
         );
         return Err(document.error(span, problem));
     }

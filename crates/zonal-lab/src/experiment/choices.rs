@@ -23,7 +23,7 @@ pub(super) struct Choices {
     node_load: Option<Load>,
     cpu_penalty: Option<Switch>,
     high_fraction: Option<u32>,
-    regions: Option<RegionCount>,
+    free_areas: Option<FreeAreaCount>,
     min_free_kbytes: Option<u64>,
     watermark_scale_factor: Option<u32>,
     reclaim_distance: Option<u8>,
@@ -131,7 +131,7 @@ enum Load {
 /// Number of locks of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum RegionCount {
+enum FreeAreaCount {
     /// One, as in Linux.
     One,
     /// A few for each CPU of the node.
@@ -159,9 +159,9 @@ impl Choices {
             node_reclaim: self.node_reclaim.map_or(node_reclaim, Into::into),
             reclaim_distance: self.reclaim_distance.unwrap_or(default.reclaim_distance),
             min_unmapped_percent: self.min_unmapped_ratio.unwrap_or(settings.min_unmapped_percent),
-            region_min: match self.regions {
-                Some(RegionCount::One) => widest,
-                _ => default.region_min,
+            free_area_min: match self.free_areas {
+                Some(FreeAreaCount::One) => widest,
+                _ => default.free_area_min,
             },
             counters: self.counters.rules(),
             stat_interval: self.stat_interval.map_or(default.stat_interval, |Seconds(interval)| interval),

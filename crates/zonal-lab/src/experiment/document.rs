@@ -139,7 +139,7 @@ impl<'t> Section<'t> {
 
     /// Creates the error for a missing key.
     pub(super) fn missing(&self, key: &str) -> FileError {
-        self.document.error(self.span.clone(), format!("`{key}` is missing here"))
+        self.document.error(self.span.clone(), format!("`{key}` is missing"))
     }
 
     /// Removes and returns a table, if it is present.
@@ -185,7 +185,7 @@ impl<'t> Section<'t> {
     pub(super) fn finish(self) -> Result<(), FileError> {
         let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
         let known = self.asked.join(", ");
-        let problem = format!("unknown key `{}`; known here: {known}", key.get_ref());
+        let problem = format!("unknown key `{}`; keys here are {known}", key.get_ref());
         Err(self.document.error(key.span(), problem))
     }
 }
@@ -213,7 +213,7 @@ pub(super) fn check_name(
     if name.len() <= NAME_BYTES_MAX {
         return Ok(());
     }
-    let problem = format!("{field} has {} bytes; at most {NAME_BYTES_MAX} can be", name.len());
+    let problem = format!("{field} has {} bytes; the maximum is {NAME_BYTES_MAX}", name.len());
     Err(document.error(span, problem))
 }
 
@@ -228,5 +228,5 @@ pub(super) fn check_count(
     if count <= most {
         return Ok(());
     }
-    Err(document.error(span, format!("`{field}` has {count} entries; at most {most} can be")))
+    Err(document.error(span, format!("`{field}` has {count} entries; the maximum is {most}")))
 }

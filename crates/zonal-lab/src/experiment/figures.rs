@@ -42,7 +42,7 @@ pub(super) fn published(
             let key = figure_key(&row.case, &row.variant, &row.metric);
             let before = published.index.insert(key, at).map(|before| published.rows[before].line);
             before.map_or(Ok(()), |line| {
-                Err(format!("the same figure as in line {line}; each must be there once"))
+                Err(format!("the same figure as in line {line}; figures must be unique"))
             })
         });
         checked.map_err(|problem| FileError { file: file.clone(), line: Some(row.line), problem })?;
@@ -72,12 +72,12 @@ impl<'p> Known<'p> {
     fn check(&self, row: &PublishedRow, plan: &Plan) -> Result<(), String> {
         if !self.variants.contains(&*row.variant) {
             let known: Vec<&str> = plan.variants.iter().map(|variant| &*variant.name).collect();
-            return Err(format!("the variant is none of {}, which has {}", plan.name, known.join(", ")));
+            return Err(format!("the variant is not one of {}, which has {}", plan.name, known.join(", ")));
         }
         if !row.case.iter().all(|(name, _)| self.columns.contains(&**name)) {
             let columns = plan.columns_text();
             return Err(format!(
-                "it has a value in a column that cases do not have; in {}, {columns}",
+                "it has a value in a column that the case does not have; in {}, {columns}",
                 plan.name
             ));
         }
@@ -118,20 +118,20 @@ pub(super) fn calibration(
     let refused = |problem: String| document.error(calibration.variant.span(), problem);
     if !plan.variants.iter().any(|variant| variant.role == Role::Baseline) {
         return Err(refused(
-            "no variant has `role = \"baseline\"`; that is what can be calibrated on".to_owned(),
+            "no variant has `role = \"baseline\"`; only the baseline can be used for calibration".to_owned(),
         ));
     }
     match plan.variants.iter().find(|variant| variant.name == *name) {
         Some(variant) if variant.role == Role::Baseline => {}
         Some(_) => {
             let problem = format!(
-                "variant `{name}` is not of the role \"baseline\"; nothing else can be calibrated on"
+                "variant `{name}` does not have the role \"baseline\"; only the baseline can be used for calibration"
             );
             return Err(refused(problem));
         }
         None => {
             let known: Vec<&str> = plan.variants.iter().map(|variant| &*variant.name).collect();
-            return Err(refused(format!("unknown variant `{name}`; there are {}", known.join(", "))));
+            return Err(refused(format!("unknown variant `{name}`; variants are {}", known.join(", "))));
         }
     }
     let rows = plan.published.rows.iter().filter(|row| row.variant == *name);
@@ -139,7 +139,7 @@ pub(super) fn calibration(
     for metric in &calibration.metrics {
         let wanted = metric.get_ref();
         if !names.contains(&**wanted) {
-            let problem = format!("no figure `{wanted}` of variant `{name}` is published here");
+            let problem = format!("there is no published figure `{wanted}` of variant `{name}`");
             return Err(document.error(metric.span(), problem));
         }
     }

@@ -156,8 +156,7 @@ fn part_cases<'t>(section: &mut Section<'t>) -> Result<Vec<Case<'t>>, FileError>
     let list = section.sections("case", RUNS_MAX)?;
     match (axes, list.is_empty()) {
         (Some(axes), false) => {
-            let problem =
-                "a part has either `cases`, of which all products are run, or a list of [[part.case]]";
+            let problem = "a part must have either `cases`, all of whose combinations are run, or a list of [[part.case]]";
             Err(document.error(axes.span(), problem))
         }
         (Some(axes), true) => cases::of_axes(document, axes),

@@ -32,7 +32,7 @@ pub(super) fn find(
     for parameter in &written.parameters {
         let name = parameter.name.get_ref();
         if found.iter().any(|other| other.name == *name) {
-            let problem = format!("parameter `{name}` is there twice; each must be there once");
+            let problem = format!("parameter `{name}` is defined twice; parameters must be unique");
             return Err(document.error(parameter.name.span(), problem));
         }
         let value = value(name, parts).map_err(|problem| document.error(parameter.name.span(), problem))?;
@@ -58,7 +58,7 @@ fn value(name: &str, parts: &[Part<'_, '_>]) -> Result<f64, String> {
     let group = path.split_once('.').and_then(|(group, field)| Some((Group::named(group)?, field)));
     let (Some((group, field)), false) = (group, meant.is_empty()) else {
         return Err(format!(
-            "`{name}` is no parameter; write hardware.FIELD, workload.FIELD or config.KEY, after the name of a part if parts differ"
+            "`{name}` is not a parameter; write hardware.FIELD, workload.FIELD or config.KEY, prefixed with the name of a part if parts differ"
         ));
     };
     let mut values: Vec<f64> = Vec::new();
@@ -73,7 +73,7 @@ fn value(name: &str, parts: &[Part<'_, '_>]) -> Result<f64, String> {
     match values[..] {
         [] => Err(format!("`{name}`: {problem}")),
         [value] => Ok(value),
-        _ => Err(format!("`{name}` differs among parts; write PART.{name}, one for each")),
+        _ => Err(format!("`{name}` differs between parts; write PART.{name} for each part")),
     }
 }
 
@@ -99,5 +99,5 @@ fn value_in(part: &Part<'_, '_>, group: Group, field: &str) -> Result<f64, Strin
 }
 
 fn not_a_number() -> String {
-    "is not a number; parameters are".to_owned()
+    "is not a number; parameters must be numbers".to_owned()
 }

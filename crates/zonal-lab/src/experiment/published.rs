@@ -116,7 +116,7 @@ impl Published {
             return Err(refused(&reader, problem));
         };
         if columns.len() > LIST_MAX {
-            let problem = format!("{} columns of cases; at most {LIST_MAX} can be", columns.len());
+            let problem = format!("{} columns of cases; the maximum is {LIST_MAX}", columns.len());
             return Err(refused(&reader, problem));
         }
         let (mut rows, mut record) = (Vec::new(), csv::StringRecord::new());
@@ -159,7 +159,7 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
             return Err(format!("the {name} is missing"));
         }
         if text.len() > NAME_BYTES_MAX {
-            return Err(format!("the {name} has {} bytes; at most {NAME_BYTES_MAX} can be", text.len()));
+            return Err(format!("the {name} has {} bytes; the maximum is {NAME_BYTES_MAX}", text.len()));
         }
     }
     let number = value.parse().ok().filter(|value: &f64| value.is_finite());
@@ -185,9 +185,9 @@ fn line_before(text: &str, position: &csv::Position) -> usize {
 fn shape(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            format!("{len} cells; the header has {expected_len}")
+            format!("{len} cells; there must be {expected_len}, as in the header")
         }
-        _ => "it must be cells with commas between".to_owned(),
+        _ => "it must be cells separated by commas".to_owned(),
     }
 }
 

@@ -88,8 +88,9 @@ fn check_name(document: Document<'_>, written: &Written<'_>) -> Result<(), FileE
     if name.chars().all(fit) && name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return Ok(());
     }
-    let problem =
-        format!("name = {name:?}: must be letters, digits and -_. that begin with a letter or digit");
+    let problem = format!(
+        "name = {name:?}: must be letters, digits, `-`, `_` and `.`, starting with a letter or digit"
+    );
     Err(document.error(written.name.span(), problem))
 }
 
@@ -97,10 +98,10 @@ fn check_variants(document: Document<'_>, written: &Written<'_>) -> Result<(), F
     for (at, variant) in written.variants.iter().enumerate() {
         let name = variant.name.get_ref();
         if name.is_empty() {
-            return Err(document.error(variant.name.span(), "the variant has no name; give it one"));
+            return Err(document.error(variant.name.span(), "the variant has no name; add one"));
         }
         if written.variants[..at].iter().any(|other| other.name.get_ref() == name) {
-            let problem = format!("variant `{name}` is there twice; each name must be there once");
+            let problem = format!("variant `{name}` is defined twice; names must be unique");
             return Err(document.error(variant.name.span(), problem));
         }
     }
@@ -118,14 +119,11 @@ fn parts<'w, 't>(
     for part in &written.parts {
         match &part.name {
             None if written.parts.len() > 1 => {
-                return Err(document.error(
-                    part.span.clone(),
-                    "the part has no `name`; where there are several each needs one",
-                ));
+                return Err(document
+                    .error(part.span.clone(), "the part has no `name`; each of several parts needs one"));
             }
             Some(name) if parts.iter().any(|other| other.written.name.as_ref() == Some(name)) => {
-                let problem =
-                    format!("part `{}` is there twice; each name must be there once", name.get_ref());
+                let problem = format!("part `{}` is defined twice; names must be unique", name.get_ref());
                 return Err(document.error(name.span(), problem));
             }
             _ => {}
@@ -162,13 +160,13 @@ fn machine(
     let cpus = model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index() + 1).max().unwrap_or(0);
     if cpus > CPUS_MAX {
         return Err(refused(format!(
-            "machine: it has CPUs of larger ids; the lab has those below {CPUS_MAX}"
+            "machine: it has CPU ids of {CPUS_MAX} or more; ids must be below {CPUS_MAX}"
         )));
     }
     let end = model.zones.iter().map(|zone| zone.start.get() + zone.spanned.get()).max().unwrap_or(0);
     if end > FRAMES_MAX {
         let problem =
-            format!("machine: {} has frame {}; the lab has frames below {FRAMES_MAX}", model.name, end - 1);
+            format!("machine: {} has frame {}; frames must be below {FRAMES_MAX}", model.name, end - 1);
         return Err(refused(problem));
     }
     Ok(model)
@@ -199,7 +197,7 @@ fn runs_on<'t>(
     let count = runs.len() + part.written.cases.len() * variants.len();
     if count > RUNS_MAX {
         let problem =
-            format!("{count} runs of cases and variants up to this part; at most {RUNS_MAX} can be");
+            format!("{count} runs of cases and variants up to this part; the maximum is {RUNS_MAX}");
         return Err(document.error(part.written.span.clone(), problem));
     }
     let mut sizes = Sizes { described, bytes: HashMap::new() };
@@ -213,8 +211,8 @@ fn runs_on<'t>(
         let values: CaseValues = name.chain(case.values.iter().cloned()).collect();
         if !seen.insert(case_key(&values)) {
             let text = case_text(&values);
-            let text = if text.is_empty() { "without any value".to_owned() } else { text };
-            let problem = format!("the case {text} is there twice; each must be there once");
+            let text = if text.is_empty() { "without values".to_owned() } else { text };
+            let problem = format!("the case {text} is listed twice; cases must be unique");
             return Err(document.error(case.span.clone(), problem));
         }
         let case_place = (runs.len() / variants.len()) as u64;
@@ -232,7 +230,7 @@ fn runs_on<'t>(
             let operations = workload.program().operations(&machine);
             if operations > OPERATIONS_MAX {
                 let problem = format!(
-                    "workload: about {operations:.0e} page operations; at most {OPERATIONS_MAX:e} can be simulated"
+                    "workload: about {operations:.0e} page operations; the maximum is {OPERATIONS_MAX:e}"
                 );
                 return Err(document.error(part.written.workload.clone(), problem));
             }
@@ -293,7 +291,7 @@ fn host_bytes<'t>(
 ) -> Result<u64, FileError> {
     let refused = |what: &str, place: Span, bytes: f64| {
         let [needed, most] = [bytes, HOST_BYTES_MAX].map(|bytes| (bytes / f64::from(1 << 30)).ceil());
-        let problem = format!("{what}: needs {needed} GiB of the host's memory; at most {most} GiB can be");
+        let problem = format!("{what}: needs {needed} GiB of the host's memory; the maximum is {most} GiB");
         Err(document.error(place, problem))
     };
     if machine_bytes as f64 > HOST_BYTES_MAX {
@@ -321,7 +319,7 @@ impl Sizes<'_, '_> {
     /// When the configuration does not fit the machine.
     fn metadata(&mut self, config: &Config) -> Result<usize, ConfigError> {
         let layout = Layout::new(self.described, config)?;
-        let choices = format!("{:?} {:?}", config.tuning, config.region_min);
+        let choices = format!("{:?} {:?}", config.tuning, config.free_area_min);
         let bytes = self.bytes.entry(choices);
         Ok(*bytes.or_insert_with(|| layout.requests::<Lab>().map(|request| request.bytes).sum()))
     }

@@ -68,7 +68,7 @@ pub enum Failure {
     },
     /// The host does not have the memory that a run needs; no run was started.
     #[error(
-        "experiment {}, {}: needs {} of this host's memory, of which {} may be used; give it a smaller machine or a smaller workload",
+        "experiment {}, {}: needs {} of this host's memory, of which {} may be used; use a smaller machine or a smaller workload",
         Escaped(experiment), Escaped(run), size(*needed), size(*available)
     )]
     Memory {

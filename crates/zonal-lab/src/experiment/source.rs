@@ -84,7 +84,7 @@ impl Source {
         *left = left.checked_sub(text.len()).ok_or_else(|| {
             let most = MACHINE_BYTES_MAX >> 20;
             format!(
-                "{}: with it the machine files of the experiment have more than {most} MiB",
+                "{}: with this file the machine files of the experiment exceed {most} MiB, the limit",
                 Excerpt::name(&file)
             )
         })?;
@@ -101,10 +101,10 @@ fn unfit(relative: &Path, ending: &str) -> Option<String> {
         return None;
     }
     if relative.components().any(is_hidden) {
-        return Some("an experiment names no hidden files; name one without a leading dot".to_owned());
+        return Some("hidden files are not read; use a name without a leading dot".to_owned());
     }
     let has_ending = relative.as_os_str().as_encoded_bytes().ends_with(ending.as_bytes());
-    (!has_ending).then(|| format!("such files end in {ending}; name one that does"))
+    (!has_ending).then(|| format!("the name of such a file must end in {ending}"))
 }
 
 fn opened(path: &Path, text: io::Result<String>) -> Result<String, FileError> {

@@ -46,7 +46,7 @@ impl Files {
     /// Creates a file, which is open.
     ///
     /// # Errors
-    /// When the host has no memory for it.
+    /// When the host has too little memory for it.
     pub(super) fn create(&mut self) -> Result<FileId, TryReserveError> {
         let all = self.files.len() + 1;
         self.files.try_reserve(1)?;
@@ -81,7 +81,7 @@ impl Files {
     /// Adds a page to the cache.
     ///
     /// # Errors
-    /// When the host has no memory for it.
+    /// When the host has too little memory for it.
     pub(super) fn insert(&mut self, file: FileId, index: u32, page: u32) -> Result<(), TryReserveError> {
         let file = &mut self.files[file.0 as usize];
         if file.pages.is_empty() {

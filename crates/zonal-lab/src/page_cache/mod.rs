@@ -82,7 +82,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Creates an empty cache for the machine.
     ///
     /// # Panics
-    /// With a [`Fault`](crate::checks::Fault) when the host has no memory for it.
+    /// With a [`Fault`](crate::checks::Fault) when the host has too little memory for it.
     #[must_use]
     pub fn new(hands: &'h Hands<'s, 'm>, settings: &CacheSettings) -> Self {
         let (world, model) = (hands.sim.world, &hands.sim.machine.model);
@@ -90,7 +90,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         let cpus = model.nodes.iter().flat_map(|node| &node.cpus);
         let ids = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
         let table = Table::new(model)
-            .unwrap_or_else(|_| hands.fault("the host has no memory for the page cache".to_owned()));
+            .unwrap_or_else(|_| hands.fault("the host has too little memory for the page cache".to_owned()));
         Self {
             hands,
             settings: settings.clone(),
@@ -123,7 +123,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
 
     fn new_file(&self) -> FileId {
         let file = self.files.borrow_mut().create();
-        file.unwrap_or_else(|_| self.hands.fault("the host has no memory for a file".to_owned()))
+        file.unwrap_or_else(|_| self.hands.fault("the host has too little memory for a file".to_owned()))
     }
 
     /// Opens a file once more.
@@ -210,7 +210,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         let file = self.new_file();
         for index in 0..pages {
             let Ok(block) = self.hands.alloc(&Request::page().kind(PageKind::Cache).allowed(allowed)) else {
-                self.hands.fault("the machine has no memory for what is resident".to_owned())
+                self.hands.fault("the machine has too little memory for the resident files".to_owned())
             };
             self.enter(file, index, &block, State::ACTIVE);
         }
@@ -297,7 +297,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     fn bring(&self, file: FileId, index: u32, state: State) -> u32 {
         let block = match self.hands.alloc(&Request::page().kind(PageKind::Cache)) {
             Ok(block) => block,
-            Err(error) => self.hands.fault(format!("a page of a file got no frame: {error}")),
+            Err(error) => self.hands.fault(format!("no frame for a page of a file: {error}")),
         };
         let page = self.enter(file, index, &block, state);
         self.copy(page);
@@ -308,7 +308,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         let world = self.world();
         let page = self.table.borrow_mut().insert(block, file.0, index, state);
         if self.files.borrow_mut().insert(file, index, page).is_err() {
-            self.hands.fault("the host has no memory for a page of a file".to_owned());
+            self.hands.fault("the host has too little memory for a page of a file".to_owned());
         }
         let full = {
             let added = &mut self.added.borrow_mut()[world.cpu()];

@@ -121,7 +121,7 @@ impl Table {
     /// Creates an empty table for `machine`.
     ///
     /// # Errors
-    /// When the host has no memory for it.
+    /// When the host has too little memory for it.
     pub(super) fn new(machine: &MachineModel) -> Result<Self, TryReserveError> {
         let first = machine.zones.iter().map(|zone| zone.start).min().unwrap_or_default();
         let end = machine.zones.iter().map(|zone| zone.start.get() + zone.spanned.get()).max();

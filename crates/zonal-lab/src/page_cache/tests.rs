@@ -379,7 +379,7 @@ fn a_writer_that_is_throttled_writes_as_fast_as_the_disk() {
 }
 
 #[test]
-fn files_that_nobody_uses_lose_their_pages_in_proportion() {
+fn files_without_readers_lose_their_pages_in_proportion() {
     with_cache(
         &CacheSettings { inode_pressure: 1.0, ..CacheSettings::default() },
         NodeReclaim::OFF,

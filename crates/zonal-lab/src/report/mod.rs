@@ -2,24 +2,20 @@
 //!
 //! The page has no scripts and loads nothing; it is readable in light and dark mode, on paper and with screen
 //! readers. The same results produce the same bytes. A *figure* is a number with a name and a unit; a *part* is a
-//! group of cases (`report/parts.rs`). `report/html.rs` is the page, `report/lead.rs` its first sentences,
+//! group of cases (`report/parts.rs`). `report/page.rs` is the page, `report/lead.rs` its first sentences,
 //! `report/table.rs` its tables; `report/scaling.rs`, `report/bars.rs`, `report/causes.rs` and `report/series.rs`
-//! are its charts, drawn with `report/frame.rs`, `report/scale.rs`, `report/canvas.rs` and `report/style.rs`;
-//! [`figures`] formats numbers. Neighbours: `experiment/` has the results.
+//! are its charts. Neighbours: `experiment/` has the results; [`zonal_page`] has the style of pages and draws the
+//! charts; [`figures`] formats numbers.
 
 mod bars;
-mod canvas;
 mod causes;
-mod frame;
-mod html;
 mod lead;
+mod page;
 mod parts;
 #[cfg(test)]
 mod samples;
-mod scale;
 mod scaling;
 mod series;
-mod style;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -30,15 +26,12 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use zonal_machine::output::{self, Kind, Replace, WriteError};
+use zonal_machine::output::{self, DRAWING_MARK, Kind, Replace, WriteError};
+use zonal_page::{Chart, slug};
 
-use self::canvas::Chart;
 use crate::experiment::RESULT_FILE;
 use crate::experiment::results::Results;
 pub use crate::figures;
-
-/// Maximum length of a file name, without its extension.
-const NAME_MAX: usize = 80;
 
 /// Name of the page's file.
 const PAGE_FILE: &str = "report.html";
@@ -51,7 +44,7 @@ const PAGE_FILE: &str = "report.html";
 pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Vec<PathBuf>, WriteError> {
     let directory = output::folder(directory, &results.experiment)?;
     let gallery = Gallery::of(results);
-    let mut files = vec![(PAGE_FILE.to_owned(), html::page(results, &gallery), Kind::Page)];
+    let mut files = vec![(PAGE_FILE.to_owned(), page::page(results, &gallery), Kind::Page)];
     files.extend(gallery.documents().map(|(name, text)| (name, text, Kind::Drawing)));
     let written = files.into_iter().map(|(name, text, kind)| {
         let path = directory.join(name);
@@ -91,7 +84,7 @@ fn check_makes_files(directory: &Path) -> io::Result<()> {
 /// Returns the page, with its charts inline.
 #[must_use]
 pub fn html(results: &Results) -> String {
-    html::page(results, &Gallery::of(results))
+    page::page(results, &Gallery::of(results))
 }
 
 /// Returns file names, such as `scaling-wall.svg`, and their SVG documents, in the order of the page.
@@ -119,7 +112,7 @@ impl Gallery {
             gallery.bars.extend(bars::chart(&part, &variants));
             gallery.causes.extend(causes::chart(&part));
             for (case, chart) in series::charts(&part) {
-                parts::group(&mut gallery.series, part.title(&case), chart);
+                parts::group(&mut gallery.series, part.title(&case)).push(chart);
             }
         }
         gallery.name();
@@ -146,18 +139,6 @@ impl Gallery {
     fn documents(&self) -> impl Iterator<Item = (String, String)> {
         let series = self.series.iter().flat_map(|(_, charts)| charts);
         let charts = self.scaling.iter().chain(&self.bars).chain(&self.causes).chain(series);
-        charts.map(|chart| (format!("{}.svg", chart.name), chart.document()))
+        charts.map(|chart| (format!("{}.svg", chart.name), DRAWING_MARK.to_owned() + &chart.document()))
     }
-}
-
-/// Reduces `name` to lower-case letters, digits and hyphens, so that it is safe as a file name and as an id.
-fn slug(name: &str) -> String {
-    let letters = name.chars().map(|letter| match letter {
-        'a'..='z' | '0'..='9' => letter,
-        'A'..='Z' => letter.to_ascii_lowercase(),
-        _ => ' ',
-    });
-    let letters: String = letters.collect();
-    let words: Vec<&str> = letters.split_whitespace().collect();
-    words.join("-").chars().take(NAME_MAX).collect::<String>().trim_end_matches('-').to_owned()
 }

@@ -3,10 +3,18 @@
 //! The part of a case is its first value, if that is a name; the other values distinguish the cases of a part.
 //! Neighbours: tables and charts show one part at a time.
 
-use plotters::style::RGBColor;
+use zonal_page::{Color, Key, Symbol, color, is_shown};
 
-use super::{figures, scale, style};
+use super::figures;
 use crate::experiment::results::{CaseValue, CaseValues, Results, Role, Row, RunResult};
+
+/// Colours of variants: greys for the baseline, blue and similar colours for the published mechanism, vermilion
+/// and similar colours for this project's variants.
+const BASELINES: &[Color] = &[color::GREY, color::SKY];
+const PUBLISHED: &[Color] = &[color::BLUE, color::GREEN, color::PURPLE];
+const OURS: &[Color] = &[color::VERMILION, color::PINK, color::YELLOW];
+/// Number of further variants of a role that are distinguished along a gradient.
+const MANY: usize = 16;
 
 /// Minimum number of values of an axis to draw a line along it.
 const AXIS_VALUES_MIN: usize = 3;
@@ -32,15 +40,16 @@ pub(super) struct Figure<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Variant<'a> {
     pub(super) name: &'a str,
-    pub(super) color: RGBColor,
+    pub(super) color: Color,
 }
 
-/// Adds `item` to the group of `key`; groups are in the order of first appearance.
-pub(super) fn group<K: PartialEq, T>(groups: &mut Vec<(K, Vec<T>)>, key: K, item: T) {
-    match groups.iter_mut().find(|(other, _)| *other == key) {
-        Some((_, items)) => items.push(item),
-        None => groups.push((key, vec![item])),
-    }
+/// Returns the group of `key`, which is added if it is new; groups are in the order of first appearance.
+pub(super) fn group<K: PartialEq, T: Default>(groups: &mut Vec<(K, T)>, key: K) -> &mut T {
+    let at = groups.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
+        groups.push((key, T::default()));
+        groups.len() - 1
+    });
+    &mut groups[at].1
 }
 
 /// Returns `items` without duplicates.
@@ -96,7 +105,7 @@ pub(super) fn text(value: &CaseValue) -> String {
 /// Returns the number called `axis` of a case, if a chart can show it.
 pub(super) fn number(case: &CaseValues, axis: &str) -> Option<f64> {
     case.iter().find_map(|(name, value)| match value {
-        CaseValue::Number(number) if name == axis && scale::is_shown(*number) => Some(*number),
+        CaseValue::Number(number) if name == axis && is_shown(*number) => Some(*number),
         _ => None,
     })
 }
@@ -106,7 +115,7 @@ impl<'a> Part<'a> {
     pub(super) fn figures(&self) -> Vec<Figure<'a>> {
         let mut groups = Vec::new();
         for row in &self.rows {
-            group(&mut groups, (row.metric.as_str(), row.unit.as_str()), *row);
+            group::<_, Vec<_>>(&mut groups, (row.metric.as_str(), row.unit.as_str())).push(*row);
         }
         groups.into_iter().map(|((metric, unit), rows)| Figure { metric, unit, rows }).collect()
     }
@@ -139,18 +148,44 @@ impl<'a> Figure<'a> {
 
 /// Returns all variants with their colours, in the order of the file.
 pub(super) fn variants(results: &Results) -> Vec<Variant<'_>> {
-    let told = results.variants.iter().map(|variant| variant.name.as_str());
+    let named = results.variants.iter().map(|variant| variant.name.as_str());
     let rows = results.rows.iter().map(|row| row.variant.as_str());
     let runs = results.runs.iter().map(|run| run.variant.as_str());
-    let names = unique(told.chain(rows).chain(runs));
+    let names = unique(named.chain(rows).chain(runs));
     let role = |name: &str| {
-        let told = results.variants.iter().find(|variant| variant.name == name);
-        told.map_or(Role::Ours, |variant| variant.role)
+        let named = results.variants.iter().find(|variant| variant.name == name);
+        named.map_or(Role::Ours, |variant| variant.role)
     };
     let roles: Vec<Role> = names.iter().map(|name| role(name)).collect();
     let nth = |at: usize| roles[..at].iter().filter(|other| **other == roles[at]).count();
     let colored = names.iter().enumerate();
-    colored.map(|(at, name)| Variant { name, color: style::variant(roles[at], nth(at)) }).collect()
+    colored.map(|(at, name)| Variant { name, color: color(roles[at], nth(at)) }).collect()
+}
+
+/// Returns the colour of the `nth` variant of a role.
+fn color(role: Role, nth: usize) -> Color {
+    let colors = match role {
+        Role::Baseline => BASELINES,
+        Role::Published => PUBLISHED,
+        Role::Ours => OURS,
+    };
+    colors.get(nth).copied().unwrap_or_else(|| color::ramp((nth - colors.len()).min(MANY - 1), MANY))
+}
+
+/// Returns the legend of published values: `symbol` for those not calibrated on, a square for the others.
+pub(super) fn published_keys<'a>(
+    rows: impl IntoIterator<Item = &'a &'a Row>,
+    symbol: Symbol,
+    color: Color,
+) -> Vec<Key> {
+    let rows = rows.into_iter().filter(|row| row.published.is_some());
+    let mut calibrated = unique(rows.map(|row| row.calibrated_on));
+    calibrated.sort_unstable();
+    let key = |calibrated| match calibrated {
+        true => Key::new(Symbol::Square, color, "published and calibrated on"),
+        false => Key::new(symbol, color, "published"),
+    };
+    calibrated.into_iter().map(key).collect()
 }
 
 #[cfg(test)]

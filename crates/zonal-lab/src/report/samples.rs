@@ -18,7 +18,7 @@ pub(super) fn empty() -> Results {
     Results {
         experiment: "sample".into(),
         title: "Zone counters of one word under many processors".into(),
-        source: "Someone, 2006".into(),
+        source: "An author, 2006".into(),
         assumptions: vec!["Pages have 16 KiB.".into()],
         seed: 7,
         machines: vec!["altix".into()],

@@ -1,16 +1,12 @@
 //! Charts of values over virtual time: one line per name, one panel per variant with the same axes.
 //!
 //! Long series are thinned to about [`POINTS_MAX`] points while keeping their peaks. If there are many lines,
-//! such as one per node, their colours form a gradient. Neighbours: `outcome.rs` has the series,
-//! `report/frame.rs` the axes.
+//! such as one per node, their colours form a gradient. Neighbours: `outcome.rs` has the series.
 
-use plotters::style::RGBColor;
+use zonal_page::color::{self, DISTINCT_LINES};
+use zonal_page::{Chart, Key, Line, Lines, Panel, Scale, Symbol, is_shown};
 
-use super::canvas::{Canvas, Chart};
-use super::frame::{self, EndLabel, GiveWay, Head, Key, PLOT_PANEL_HEIGHT, Plot, Symbol};
 use super::parts::{self, Part};
-use super::scale::{self, Scale};
-use super::style;
 use crate::outcome::Series;
 
 /// Maximum points of a line.
@@ -20,138 +16,90 @@ const POINTS_OF_MANY: usize = 120;
 /// Maximum lines of a panel.
 const LINES_MAX: usize = 32;
 
-/// A line: its name and its points.
-type Line<'a> = (&'a str, Vec<(f64, f64)>);
-
-/// Lines of one chart: its name, its unit, and lines by variant.
-struct Picture<'a> {
-    plot: &'a str,
-    unit: &'a str,
-    panels: Vec<(&'a str, Vec<Line<'a>>)>,
-}
+/// Lines of a panel: names and points.
+type Named<'a> = Vec<(&'a str, Vec<(f64, f64)>)>;
 
 /// Returns the charts of the part's runs case by case, each with a description of its case, which is empty for
 /// the only case.
 pub(super) fn charts(part: &Part<'_>) -> Vec<(String, Chart)> {
-    let mut cases = Vec::new();
+    let mut cases: Vec<(String, Vec<(_, Vec<_>)>)> = Vec::new();
     for run in &part.runs {
-        parts::group(&mut cases, parts::label(parts::within_part(&run.case), None), *run);
-    }
-    let mut charts = Vec::new();
-    for (case, runs) in cases {
-        let mut pictures = Vec::new();
-        for run in runs {
-            for series in &run.outcome.series {
-                let item = (run.variant.as_str(), series);
-                parts::group(&mut pictures, (series.plot, series.unit), item);
-            }
-        }
-        for ((plot, unit), series) in pictures {
-            let picture = Picture { plot, unit, panels: panels(series) };
-            charts.extend(picture.chart(part, &case).map(|chart| (case.clone(), chart)));
+        let plots = parts::group(&mut cases, parts::label(parts::within_part(&run.case), None));
+        for series in &run.outcome.series {
+            parts::group(plots, (series.plot, series.unit)).push((run.variant.as_str(), series));
         }
     }
-    charts
+    let charts = cases.into_iter().flat_map(|(case, plots)| {
+        let charts = plots.into_iter().filter_map(|(plot, series)| chart(part, &case, plot, &series));
+        charts.map(|chart| (case.clone(), chart)).collect::<Vec<_>>()
+    });
+    charts.collect()
 }
 
-fn panels<'a>(series: Vec<(&'a str, &'a Series)>) -> Vec<(&'a str, Vec<Line<'a>>)> {
+fn chart(
+    part: &Part<'_>,
+    case: &str,
+    (plot, unit): (&str, &str),
+    series: &[(&str, &Series)],
+) -> Option<Chart> {
+    let panels = panels(series);
+    let lines = || panels.iter().flat_map(|(_, lines)| lines);
+    let points = || lines().flat_map(|(_, points)| points);
+    let x = Scale::time(points().map(|point| point.0))?;
+    let y = Scale::levels(points().map(|point| point.1), unit)?;
+    let all = parts::unique(lines().map(|(name, _)| *name));
+    let names = evenly(&all, LINES_MAX);
+    let draw = |(variant, lines): &(&str, Named<'_>)| -> Panel {
+        let title = if unit.is_empty() { (*variant).to_owned() } else { format!("{variant} ({unit})") };
+        let shown = names.iter().enumerate().flat_map(|(at, name)| {
+            let color = color::line(at, names.len());
+            let own = lines.iter().filter(move |(other, _)| other == name);
+            own.map(move |(_, points)| Line {
+                color,
+                points: points.clone(),
+                has_dots: false,
+                marks: Vec::new(),
+            })
+        });
+        let lines: Vec<Line> = shown.collect();
+        Lines { title: &title, x_name: "virtual time", x: &x, y: &y, lines: &lines }.panel()
+    };
+    Some(Chart {
+        name: format!("series {} {plot} {case}", part.name.unwrap_or_default()),
+        title: part.title(&if case.is_empty() { plot.to_owned() } else { format!("{plot}, {case}") }),
+        about: format!(
+            "Lines of {plot} in {} over virtual time, a panel for each variant: {}.",
+            if unit.is_empty() { "numbers" } else { unit },
+            panels.iter().map(|(variant, _)| *variant).collect::<Vec<_>>().join(", ")
+        ),
+        keys: keys(&names, all.len()),
+        panels: panels.iter().map(draw).collect(),
+    })
+}
+
+/// Returns the lines of each variant.
+fn panels<'a>(series: &[(&'a str, &'a Series)]) -> Vec<(&'a str, Named<'a>)> {
     let lines = parts::unique(series.iter().map(|(_, series)| &series.name)).len();
-    let most = if lines > style::distinct_lines() { POINTS_OF_MANY } else { POINTS_MAX };
-    let mut panels = Vec::new();
+    let most = if lines > DISTINCT_LINES { POINTS_OF_MANY } else { POINTS_MAX };
+    let mut panels: Vec<(&str, Named<'_>)> = Vec::new();
     for (variant, series) in series {
         let points = thinned(&series.points, most);
         if !points.is_empty() {
-            parts::group(&mut panels, variant, (series.name.as_str(), points));
+            parts::group(&mut panels, *variant).push((series.name.as_str(), points));
         }
     }
     panels
 }
 
-impl Picture<'_> {
-    fn chart(&self, part: &Part<'_>, case: &str) -> Option<Chart> {
-        let lines = || self.panels.iter().flat_map(|(_, lines)| lines);
-        let points = || lines().flat_map(|(_, points)| points);
-        let scales = (
-            Scale::of_time(points().map(|point| point.0))?,
-            Scale::of_levels(points().map(|point| point.1))?,
-        );
-        let all = parts::unique(lines().map(|(name, _)| *name));
-        let names = evenly(&all, LINES_MAX);
-        let what = if case.is_empty() { self.plot.to_owned() } else { format!("{}, {case}", self.plot) };
-        let title = part.title(&what);
-        let keys = keys(&names, all.len());
-        let head = Head { title: &title, keys: &keys, width: frame::width(self.panels.len()) };
-        let (corners, size) = frame::grid(&vec![PLOT_PANEL_HEIGHT; self.panels.len()], head.height());
-        let about = format!(
-            "Lines of {} in {} over virtual time, a panel for each variant: {}.",
-            self.plot,
-            if self.unit.is_empty() { "numbers" } else { self.unit },
-            self.panels.iter().map(|(variant, _)| *variant).collect::<Vec<_>>().join(", ")
-        );
-        let name = format!("series {} {} {case}", part.name.unwrap_or_default(), self.plot);
-        Some(Chart::draw(name, title.clone(), about, size, |canvas| {
-            head.draw(canvas);
-            for ((variant, lines), corner) in self.panels.iter().zip(corners) {
-                self.panel(canvas, (variant, lines), &names, scales, corner);
-            }
-        }))
-    }
-
-    fn panel(
-        &self,
-        canvas: &Canvas<'_>,
-        (variant, lines): (&str, &[Line<'_>]),
-        names: &[&str],
-        scales: (Scale, Scale),
-        corner: (f64, f64),
-    ) {
-        let room = if frame::labels_fit(names) { frame::label_width(names) } else { 0.0 };
-        let plot = Plot::new(corner, room, scales, ("virtual time", self.unit));
-        let title =
-            if self.unit.is_empty() { variant.to_owned() } else { format!("{variant} ({})", self.unit) };
-        let ticks = scales.0.marks(7, "s");
-        plot.axes(canvas, &title, &ticks);
-        let mut labels = Vec::new();
-        for (at, name) in names.iter().enumerate() {
-            let color = style::line(at, names.len());
-            for (_, points) in lines.iter().filter(|(other, _)| other == name) {
-                let end = draw_line(canvas, &plot, points, color);
-                labels.extend(end.map(|end| EndLabel { end, text: name, color }));
-            }
-        }
-        if room > 0.0 {
-            let few = names.len() <= style::distinct_lines();
-            frame::end_labels(canvas, &plot, labels, if few { GiveWay::Move } else { GiveWay::LeaveOut });
-        }
-    }
-}
-
-/// Draws a line, or a dot for a single point, and returns the position of its end.
-fn draw_line(
-    canvas: &Canvas<'_>,
-    plot: &Plot<'_>,
-    points: &[(f64, f64)],
-    color: RGBColor,
-) -> Option<(f64, f64)> {
-    let places: Vec<(f64, f64)> = points.iter().map(|(x, y)| plot.at(*x, *y)).collect();
-    match places.as_slice() {
-        [one] => canvas.dot(*one, 3.0, color),
-        more => canvas.line(more, color, 1.4),
-    }
-    places.last().copied()
-}
-
-/// Returns the legend entries that are needed in addition to the labels at the ends of lines.
+/// Returns the legend: all lines, or some along the gradient.
 fn keys(names: &[&str], all: usize) -> Vec<Key> {
-    let many = names.len() > style::distinct_lines();
-    let key = |at: usize| Key::new(Symbol::Line, style::line(at, names.len()), names[at]);
+    let key = |at: usize| Key::new(Symbol::Line, color::line(at, names.len()), names[at]);
     let mut keys: Vec<Key> = match names.len() {
-        of if many => [0, of / 4, of / 2, of * 3 / 4, of - 1].map(key).into(),
-        of if frame::labels_fit(names) => Vec::with_capacity(of),
+        of if of > DISTINCT_LINES => [0, of / 4, of / 2, of * 3 / 4, of - 1].map(key).into(),
         of => (0..of).map(key).collect(),
     };
     if all > names.len() {
-        keys.push(Key::new(Symbol::None, style::SOFT, format!("{} of {all} lines", names.len())));
+        keys.push(Key::new(Symbol::None, color::SOFT, format!("{} of {all} lines", names.len())));
     }
     keys
 }
@@ -166,7 +114,7 @@ fn evenly<'a>(items: &[&'a str], most: usize) -> Vec<&'a str> {
 
 /// Returns about `most` finite points, keeping the minimum and the maximum of each interval.
 fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    let finite = points.iter().copied().filter(|(x, y)| scale::is_shown(*x) && scale::is_shown(*y));
+    let finite = points.iter().copied().filter(|(x, y)| is_shown(*x) && is_shown(*y));
     let points: Vec<(f64, f64)> = finite.collect();
     if points.len() <= most {
         return points;

@@ -21,7 +21,7 @@ pub enum RunError {
     #[error("interrupted")]
     Interrupted,
     /// All threads wait for each other.
-    #[error("{waiting} threads wait for each other at {at}; the first of them is thread {first}")]
+    #[error("deadlock: {waiting} threads wait for each other at {at}; the first is thread {first}")]
     Deadlock {
         /// Number of threads that have not ended.
         waiting: usize,
@@ -32,7 +32,7 @@ pub enum RunError {
     },
     /// The run exceeded the longest virtual time that is simulated.
     #[error(
-        "not done after {} days of simulated time, the most that is simulated; give it less to do or faster hardware",
+        "not finished after {} days of simulated time, the maximum; reduce the work or use faster hardware",
         LONGEST.seconds() / 86_400.0
     )]
     TooLong,

@@ -47,7 +47,7 @@ impl SimulatedMachine {
     /// same `seed` are identical.
     ///
     /// # Errors
-    /// When the configuration does not fit the machine, or the host has no memory for it.
+    /// When the configuration does not fit the machine, or the host has too little memory for it.
     pub fn simulate<R>(
         &self,
         config: &Config,

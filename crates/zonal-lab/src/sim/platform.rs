@@ -5,7 +5,7 @@
 
 use zonal::Platform;
 use zonal::platform::ZeroedCells;
-use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Quiesce};
+use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Pinned, Popped, Push, Quiesce, Step};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
@@ -55,8 +55,12 @@ impl Platform for Lab {
         world::with(World::is_reclaiming).unwrap_or(false)
     }
 
-    fn set_reclaiming(&self, reclaiming: bool) {
-        world::with(|world| world.set_reclaiming(reclaiming));
+    fn begin_reclaiming(&self) {
+        world::with(|world| world.set_reclaiming(true));
+    }
+
+    fn end_reclaiming(&self) {
+        world::with(|world| world.set_reclaiming(false));
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {
@@ -97,8 +101,8 @@ impl CpuLocal<Lab> for LabCpus {
         &self,
         lab: &Lab,
         slots: &PagesetSlots<'m, Lab>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, Lab>, u64) {
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, Lab>, Popped) {
         undisturbed(|| PINNED.pop_current(lab, slots, step))
     }
 
@@ -107,29 +111,29 @@ impl CpuLocal<Lab> for LabCpus {
         &self,
         lab: &Lab,
         slots: &PagesetSlots<'m, Lab>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Lab>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Lab>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Lab>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Lab>, Push) -> bool,
     ) -> bool {
         // A refused push may have to wait, so it is handled after the pinned section.
         let mut left = None;
         let given = undisturbed(|| {
-            PINNED.push_current(lab, slots, prepare, |slot, step, frame| {
-                left = Some((slot, step, frame));
+            PINNED.push_current(lab, slots, prepare, |slot, push| {
+                left = Some((slot, push));
                 false
             })
         });
         match left {
-            Some((slot, step, frame)) => refused(slot, step, frame),
+            Some((slot, push)) => refused(slot, push),
             None => given,
         }
     }
 
     #[inline(always)]
-    fn lock(&self, cpu: CpuId, head: &Head<Lab>) -> Option<u64> {
+    fn lock(&self, cpu: CpuId, head: &Head<Lab>) -> Option<LockWord> {
         undisturbed(|| PINNED.lock(cpu, head))
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Lab>) -> Option<u64> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Lab>) -> Option<LockWord> {
         PINNED.lock_remote(cpu, head)
     }
 }

@@ -100,7 +100,7 @@ fn two_far_writers_alternate_at_one_transfer_each() {
 }
 
 #[test]
-fn readers_share_a_line_and_wait_for_nobody() {
+fn readers_share_a_line_and_do_not_wait() {
     let hardware = Hardware { hit_ns: 1.0, memory_ns: 80.0, ..Hardware::default() };
     let line = std::cell::OnceCell::new();
     let program = |world: &World, _| {
@@ -220,8 +220,11 @@ fn a_lock_is_held_as_long_as_lists_would_take_for_the_frames_that_move() {
     use zonal::units::PageCount;
 
     let time_of = |list_work_ns: f64, frames: usize| {
-        let config =
-            Config { tuning: PagesetTuning::Fixed, region_min: PageCount::new(1 << 24), ..Config::default() };
+        let config = Config {
+            tuning: PagesetTuning::Fixed,
+            free_area_min: PageCount::new(1 << 24),
+            ..Config::default()
+        };
         let machine = machine(Hardware { list_work_ns, ..Hardware::default() });
         let ended = machine.simulate(&config, 1, |sim| {
             let mut threads = Threads::new();
@@ -260,7 +263,7 @@ fn a_disk_serves_one_request_after_the_other() {
 }
 
 #[test]
-fn whoever_does_not_wait_for_the_disk_goes_on() {
+fn threads_that_do_not_wait_for_the_disk_go_on() {
     let disk = Disk::new(1.0, Time::ZERO);
     let program = |world: &World, _| {
         let done = disk.submit(world, Transfer::Write, 1_000_000);
@@ -303,8 +306,8 @@ fn a_run_ends_long_before_time_does() {
         }
     };
     assert_eq!(run_alone(stands_still), RunError::TooLong);
-    let told = RunError::TooLong.to_string();
-    assert!(told.starts_with("not done after 100 days of simulated time"), "{told}");
+    let text = RunError::TooLong.to_string();
+    assert!(text.starts_with("not finished after 100 days of simulated time"), "{text}");
 }
 
 #[test]

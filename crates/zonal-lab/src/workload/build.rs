@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::Request;
 
-use super::held::{bytes_of_blocks, room};
+use super::held::{bytes_of_blocks, with_capacity};
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
@@ -49,7 +49,7 @@ pub struct Build {
 }
 
 /// State shared by all jobs.
-struct Yard<'h, 's, 'm> {
+struct SharedState<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
     lists: LruLists,
     span: Range<Time>,
@@ -84,7 +84,7 @@ impl Program for Build {
     fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (sim, world) = (hands.sim, hands.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
-        let yard = Yard {
+        let shared = SharedState {
             hands,
             lists: LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)),
             pages: Cell::new(0),
@@ -96,22 +96,22 @@ impl Program for Build {
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.jobs).collect();
         let mut threads = Threads::new();
         for (at, &cpu) in mine.iter().enumerate() {
-            let yard = &yard;
+            let shared = &shared;
             let mut random = fastrand::Rng::with_seed(world.seed() ^ (at as u64 + 1) << 32);
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
-                while world.now() < yard.span.end {
-                    self.job(yard, &mut random);
+                while world.now() < shared.span.end {
+                    self.job(shared, &mut random);
                 }
             })?;
         }
         let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
-        let rate = yard.pages.get() as f64 / (span.end - span.start).seconds();
-        let (taking, giving) = (yard.taking.percent(mine.len()), yard.giving.percent(mine.len()));
+        let rate = shared.pages.get() as f64 / (span.end - span.start).seconds();
+        let (taking, giving) = (shared.taking.percent(mine.len()), shared.giving.percent(mine.len()));
         outcome.metric("build_time", "s", self.build_pages / rate);
         outcome.metric("zone_lock_contention", "% of cycles", taking + giving);
         outcome.metric("rmqueue", "% of cycles", taking);
         outcome.metric("free_unref_page_list", "% of cycles", giving);
-        outcome.metric("lruvec_lock", "% of cycles", yard.listing.percent(mine.len()));
+        outcome.metric("lruvec_lock", "% of cycles", shared.listing.percent(mine.len()));
         Ok(outcome)
     }
 }
@@ -122,34 +122,34 @@ impl Build {
         self.job_mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
     }
 
-    fn job(&self, yard: &Yard<'_, '_, '_>, random: &mut fastrand::Rng) {
-        let (hands, sim) = (yard.hands, yard.hands.sim);
+    fn job(&self, shared: &SharedState<'_, '_, '_>, random: &mut fastrand::Rng) {
+        let (hands, sim) = (shared.hands, shared.hands.sim);
         let world = sim.world;
         let page_bytes = f64::from(sim.machine.model.page_bytes);
         let size = (self.job_pages(sim.machine) * (0.5 + random.f64())) as usize;
         let (fault, compute) = (Time::from_ns(self.fault_ns), Time::from_ns(self.compute_ns));
-        let mut blocks = room(hands, size.max(1));
+        let mut blocks = with_capacity(hands, size.max(1));
         for _ in 0..size.max(1) {
-            if world.now() >= yard.span.end {
+            if world.now() >= shared.span.end {
                 break;
             }
             world.spend_user(compute);
             world.spend(fault);
-            let Ok(block) = yard.taking.of(hands, || hands.alloc(&Request::page())) else {
-                hands.fault("the machine has no memory for the jobs".to_owned())
+            let Ok(block) = shared.taking.of(hands, || hands.alloc(&Request::page())) else {
+                hands.fault("the machine has too little memory for the jobs".to_owned())
             };
             let node = hands.place_of(block.node);
             world.stream(node, page_bytes as u64);
-            yard.listing.of(hands, || yard.lists.add(sim, node));
-            yard.pages.set(yard.pages.get() + u64::from(yard.span.contains(&world.now())));
+            shared.listing.of(hands, || shared.lists.add(sim, node));
+            shared.pages.set(shared.pages.get() + u64::from(shared.span.contains(&world.now())));
             blocks.push(block);
             hands.checkpoint();
         }
         for batch in blocks.chunks(UNMAP_BATCH) {
             world.spend(Time::from_ns(self.unmap_ns * batch.len() as f64));
             let node = hands.place_of(batch[0].node);
-            yard.listing.of(hands, || yard.lists.change(sim, node, batch.len() as u32));
-            yard.giving.of(hands, || batch.iter().for_each(|block| hands.free(block)));
+            shared.listing.of(hands, || shared.lists.change(sim, node, batch.len() as u32));
+            shared.giving.of(hands, || batch.iter().for_each(|block| hands.free(block)));
             hands.checkpoint();
         }
     }

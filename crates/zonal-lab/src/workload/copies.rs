@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
-use super::held::room;
+use super::held::with_capacity;
 use super::program::{Program, Unfit, check_figure};
 use crate::bounds::{COUNT, MB_S};
 use crate::hands::Hands;
@@ -89,7 +89,7 @@ impl Copies {
         let page_bytes = f64::from(machine.hands.sim.machine.model.page_bytes);
         let pages = (self.file_mib * f64::from(1 << 20) / page_bytes) as u32;
         let arrival = page_bytes / (self.network_mb_s * 1e6);
-        let mut files = room(machine.hands, self.files * (self.copies + 1));
+        let mut files = with_capacity(machine.hands, self.files * (self.copies + 1));
         for at in 0..self.files {
             files.push(write(machine, pages, |index| {
                 world.sleep_until(Time::from_seconds(

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use zonal::request::PageKind;
 use zonal::{Block, Request};
 
-use super::held::{bytes_of_blocks, room};
+use super::held::{bytes_of_blocks, with_capacity};
 use super::measured::{Latencies, LockTime};
 use super::observer::run_watching_pagesets;
 use super::page_faults::check_span;
@@ -46,7 +46,7 @@ pub struct Exchange {
 }
 
 /// State shared by all pairs.
-struct Floor<'h, 's, 'm> {
+struct SharedState<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
     span: Range<Time>,
     /// Idle CPUs, by node index.
@@ -85,7 +85,7 @@ impl Program for Exchange {
         let (sim, world) = (hands.sim, hands.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(2 * self.pairs).collect();
-        let floor = Floor {
+        let shared = SharedState {
             hands,
             idle: RefCell::new(vec![Vec::new(); sim.machine.model.nodes.len()]),
             pages: Cell::new(0),
@@ -100,59 +100,64 @@ impl Program for Exchange {
         let mut threads = Threads::new();
         for (pair, both) in mine.chunks(2).enumerate() {
             for (side, &cpu) in both.iter().enumerate() {
-                let (floor, link) = (&floor, &links[pair]);
+                let (shared, link) = (&shared, &links[pair]);
                 let mut random = fastrand::Rng::with_seed(world.seed() ^ (cpu as u64 + 1) << 32);
                 threads.add(cpu, Role::Foreground, Time::ZERO, move || {
                     if side == 0 {
-                        self.send(floor, link, &mut random);
+                        self.send(shared, link, &mut random);
                     } else {
-                        self.receive(floor, link, &mut random);
+                        self.receive(shared, link, &mut random);
                     }
                 })?;
             }
         }
         let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
-        self.measure(&floor, mine.len(), &mut outcome);
+        self.measure(&shared, mine.len(), &mut outcome);
         Ok(outcome)
     }
 }
 
 impl Exchange {
-    fn measure(&self, floor: &Floor<'_, '_, '_>, cpus: usize, outcome: &mut Outcome) {
-        let model = &floor.hands.sim.machine.model;
-        let seconds = (floor.span.end - floor.span.start).seconds();
-        let bytes = floor.pages.get() as f64 * f64::from(model.page_bytes);
-        let busy = floor.busy.get().seconds() / seconds;
+    fn measure(&self, shared: &SharedState<'_, '_, '_>, cpus: usize, outcome: &mut Outcome) {
+        let model = &shared.hands.sim.machine.model;
+        let seconds = (shared.span.end - shared.span.start).seconds();
+        let bytes = shared.pages.get() as f64 * f64::from(model.page_bytes);
+        let busy = shared.busy.get().seconds() / seconds;
         outcome.metric("throughput", "MB/s", bytes / seconds / 1e6);
         outcome.metric("cpu_idle", "%", 100.0 * (1.0 - busy / cpus as f64));
         outcome.metric("runnable", "processes", busy);
-        outcome.metric("alloc_p99", "us", floor.alloc.percentile_us(99.0));
-        outcome.metric("free_p99", "us", floor.free.percentile_us(99.0));
+        outcome.metric("alloc_p99", "us", shared.alloc.percentile_us(99.0));
+        outcome.metric("free_p99", "us", shared.free.percentile_us(99.0));
         let contention =
-            (floor.taking.percent(cpus) + floor.giving.percent(cpus)) * cpus as f64 / busy.max(1e-9);
+            (shared.taking.percent(cpus) + shared.giving.percent(cpus)) * cpus as f64 / busy.max(1e-9);
         outcome.metric("zone_lock_contention", "% of cycles", contention);
     }
 }
 
 impl Exchange {
-    fn send(&self, floor: &Floor<'_, '_, '_>, link: &[Handoff<Vec<Block>>; 2], random: &mut fastrand::Rng) {
-        let (hands, world) = (floor.hands, floor.hands.sim.world);
+    fn send(
+        &self,
+        shared: &SharedState<'_, '_, '_>,
+        link: &[Handoff<Vec<Block>>; 2],
+        random: &mut fastrand::Rng,
+    ) {
+        let (hands, world) = (shared.hands, shared.hands.sim.world);
         let request = Request::page().kind(PageKind::Kernel);
         let mut since = world.now();
-        while world.now() < floor.span.end {
+        while world.now() < shared.span.end {
             let count = (self.burst as f64 * (0.5 + random.f64())) as usize;
-            let mut burst = room(hands, count.max(1));
+            let mut burst = with_capacity(hands, count.max(1));
             for _ in 0..count.max(1) {
-                let taken = floor.alloc.of(world, || floor.taking.of(hands, || hands.alloc(&request)));
+                let taken = shared.alloc.of(world, || shared.taking.of(hands, || hands.alloc(&request)));
                 let Ok(block) = taken else {
-                    hands.fault("the machine has no memory for the messages".to_owned())
+                    hands.fault("the machine has too little memory for the messages".to_owned())
                 };
                 burst.push(block);
                 world.spend(Time::from_ns(self.send_ns));
                 hands.checkpoint();
             }
             link[0].put(world, burst, Time::from_ns(self.wake_ns));
-            self.rest(floor, since, random, || link[1].take(world));
+            self.rest(shared, since, random, || link[1].take(world));
             since = world.now();
         }
         link[0].put(world, Vec::new(), Time::from_ns(self.wake_ns));
@@ -160,25 +165,25 @@ impl Exchange {
 
     fn receive(
         &self,
-        floor: &Floor<'_, '_, '_>,
+        shared: &SharedState<'_, '_, '_>,
         link: &[Handoff<Vec<Block>>; 2],
         random: &mut fastrand::Rng,
     ) {
-        let (hands, world) = (floor.hands, floor.hands.sim.world);
+        let (hands, world) = (shared.hands, shared.hands.sim.world);
         let mut since = world.now();
         loop {
-            let burst = self.rest(floor, since, random, || link[0].take(world));
+            let burst = self.rest(shared, since, random, || link[0].take(world));
             since = world.now();
             if burst.is_empty() {
                 return;
             }
             for block in &burst {
                 world.spend(Time::from_ns(self.receive_ns));
-                floor.free.of(world, || floor.giving.of(hands, || hands.free(block)));
+                shared.free.of(world, || shared.giving.of(hands, || hands.free(block)));
                 hands.checkpoint();
             }
-            if floor.span.contains(&world.now()) {
-                floor.pages.set(floor.pages.get() + burst.len() as u64);
+            if shared.span.contains(&world.now()) {
+                shared.pages.set(shared.pages.get() + burst.len() as u64);
             }
             link[1].put(world, Vec::new(), Time::from_ns(self.wake_ns));
         }
@@ -187,19 +192,19 @@ impl Exchange {
     /// Releases the CPU while `wait` blocks, and continues on the same CPU or on another idle one.
     fn rest<T>(
         &self,
-        floor: &Floor<'_, '_, '_>,
+        shared: &SharedState<'_, '_, '_>,
         since: Time,
         random: &mut fastrand::Rng,
         wait: impl FnOnce() -> T,
     ) -> T {
-        let world = floor.hands.sim.world;
-        if floor.span.contains(&since) {
-            floor.busy.set(floor.busy.get() + (world.now() - since));
+        let world = shared.hands.sim.world;
+        if shared.span.contains(&since) {
+            shared.busy.set(shared.busy.get() + (world.now() - since));
         }
         let node = world.node();
-        floor.idle.borrow_mut()[node].push(world.cpu());
+        shared.idle.borrow_mut()[node].push(world.cpu());
         let result = wait();
-        let idle = &mut floor.idle.borrow_mut()[node];
+        let idle = &mut shared.idle.borrow_mut()[node];
         let own = idle.iter().position(|&cpu| cpu == world.cpu());
         let moves = random.f64() * 100.0 < self.moves_pct;
         let at = own.filter(|_| !moves).unwrap_or_else(|| random.usize(..idle.len()));

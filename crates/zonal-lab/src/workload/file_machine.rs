@@ -32,10 +32,7 @@ pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> 
     if files <= FILES_MAX {
         return Ok(());
     }
-    Err(Unfit {
-        field,
-        problem: format!("makes {files} files in all; at most {FILES_MAX:e} can be simulated"),
-    })
+    Err(Unfit { field, problem: format!("makes {files} files in all; the maximum is {FILES_MAX:e}") })
 }
 
 /// Maximum number of frames from the first to the last of a machine: the page cache has an entry for each.
@@ -82,10 +79,8 @@ pub(super) fn check_files(machine: &SimulatedMachine, settings: &CacheSettings) 
     check_figure("inode_pressure", settings.inode_pressure, 0.0..=*COUNT.end())?;
     let frames = frames_from_first_to_last(machine);
     if frames > FRAMES_MAX {
-        let problem = format!(
-            "of machine {} is for {frames} frames from the first to the last; at most {FRAMES_MAX} can be",
-            machine.model.name
-        );
+        let problem =
+            format!("of machine {} spans {frames} frames; the maximum is {FRAMES_MAX}", machine.model.name);
         return Err(Unfit { field: "the page cache", problem });
     }
     if bound_cpus(machine).is_empty() {

@@ -70,15 +70,15 @@ impl Program for FileWriters {
         let machine = FileMachine::new(hands, &self.settings());
         let world = hands.sim.world;
         let journal = ProgramLock::new(world, 0);
-        let gates: Vec<Join> = (0..self.loops).map(|_| Join::new(self.threads)).collect();
+        let barriers: Vec<Join> = (0..self.loops).map(|_| Join::new(self.threads)).collect();
         let ends = RefCell::new(vec![Time::ZERO; self.loops]);
         let program = |at: usize| {
-            let (machine, journal, gates, ends) = (&machine, &journal, &gates, &ends);
+            let (machine, journal, barriers, ends) = (&machine, &journal, &barriers, &ends);
             Box::new(move || {
-                for (turn, gate) in gates.iter().enumerate() {
+                for (turn, barrier) in barriers.iter().enumerate() {
                     (0..self.files).for_each(|_| self.write_file(machine, journal));
-                    gate.arrive(world);
-                    gate.wait(world);
+                    barrier.arrive(world);
+                    barrier.wait(world);
                     ends.borrow_mut()[turn] = world.now();
                 }
                 if at == 0 {

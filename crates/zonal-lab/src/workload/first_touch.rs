@@ -50,7 +50,7 @@ impl Program for FirstTouch {
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
                 for _ in 0..pages {
                     let Ok(block) = hands.alloc(&Request::page()) else {
-                        hands.fault("the machine has no memory for the processes".to_owned())
+                        hands.fault("the machine has too little memory for the processes".to_owned())
                     };
                     world.spend(fault);
                     world.stream(hands.place_of(block.node), page_bytes);

@@ -18,8 +18,8 @@ pub(super) fn bytes_of_blocks(machine: &SimulatedMachine, blocks: f64) -> f64 {
 /// Creates an empty list with capacity for `count` entries.
 ///
 /// # Panics
-/// With a [`Fault`](crate::checks::Fault) when the host has no memory for it.
-pub(super) fn room<T>(hands: &Hands<'_, '_>, count: usize) -> Vec<T> {
+/// With a [`Fault`](crate::checks::Fault) when the host has too little memory for it.
+pub(super) fn with_capacity<T>(hands: &Hands<'_, '_>, count: usize) -> Vec<T> {
     let mut list = Vec::new();
     if list.try_reserve_exact(count).is_err() {
         no_memory(hands, count);
@@ -30,7 +30,7 @@ pub(super) fn room<T>(hands: &Hands<'_, '_>, count: usize) -> Vec<T> {
 /// Appends to a list whose length is not known in advance.
 ///
 /// # Panics
-/// With a [`Fault`](crate::checks::Fault) when the host has no memory for it.
+/// With a [`Fault`](crate::checks::Fault) when the host has too little memory for it.
 pub(super) fn push<T>(hands: &Hands<'_, '_>, list: &mut Vec<T>, thing: T) {
     if list.len() == list.capacity() && list.try_reserve(1).is_err() {
         no_memory(hands, list.len() + 1);
@@ -40,5 +40,5 @@ pub(super) fn push<T>(hands: &Hands<'_, '_>, list: &mut Vec<T>, thing: T) {
 
 #[cold]
 fn no_memory(hands: &Hands<'_, '_>, count: usize) -> ! {
-    hands.fault(format!("the host has no memory for {count} blocks that a program holds"))
+    hands.fault(format!("the host has too little memory for {count} blocks that a program holds"))
 }

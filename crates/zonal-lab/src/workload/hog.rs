@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::{Block, Request};
 
-use super::held::{bytes_of_blocks, room};
+use super::held::{bytes_of_blocks, with_capacity};
 use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_bytes};
 use crate::bounds::WORK_NS;
 use crate::hands::Hands;
@@ -52,7 +52,7 @@ impl Program for Hog {
         let there = memory_bytes(machine);
         if self.mem_gb * f64::from(1 << 30) > there {
             let problem = format!(
-                "{} GB, but machine {} has {:.1} GB to give",
+                "is {} GB, but machine {} has {:.1} GB available",
                 self.mem_gb,
                 machine.model.name,
                 there / f64::from(1 << 30)
@@ -111,13 +111,13 @@ impl Hog {
         let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
         let stores = page_bytes.div_ceil(self.stride);
         let fault = Time::from_ns(self.fault_ns);
-        *held = room(hands, pages as usize);
+        *held = with_capacity(hands, pages as usize);
         for _ in 0..pages {
             if self.shared_map == 1 {
                 map[0].modify(world);
             }
             let Ok(block) = hands.alloc(&Request::page()) else {
-                hands.fault("the machine has no memory for the hog".to_owned())
+                hands.fault("the machine has too little memory for the hog".to_owned())
             };
             let place = hands.place_of(block.node);
             world.spend(fault);

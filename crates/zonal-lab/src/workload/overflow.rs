@@ -15,7 +15,7 @@ use zonal::units::Order;
 use zonal::{Block, Request};
 use zonal_machine::NodeModel;
 
-use super::held::{bytes_of_blocks, push, room};
+use super::held::{bytes_of_blocks, push, with_capacity};
 use super::page_faults::check_span;
 use super::program::{Program, Unfit, check_figure, memory_bytes};
 use crate::bounds::{COUNT, PAUSE_MS, STEP_NS};
@@ -97,8 +97,12 @@ impl Program for Overflow {
         let firsts: Vec<usize> =
             nodes[..self.nodes - 1].iter().filter_map(|&place| cpus_of(place).next()).collect();
         let held: Vec<RefCell<Vec<Block>>> = firsts.iter().map(|_| RefCell::default()).collect();
-        let stage =
-            Stage { hands, full: Join::new(1), taken: Taken::within(&span), back: Taken::within(&span) };
+        let shared = SharedState {
+            hands,
+            filled: Join::new(1),
+            process: AllocationStats::within(&span),
+            full_node: AllocationStats::within(&span),
+        };
         let mut threads = Threads::new();
         threads.add(firsts[0], Role::Foreground, Time::ZERO, || {
             world.free_of_charge(|| {
@@ -107,49 +111,50 @@ impl Program for Overflow {
                     self.fill(hands, &mut held.borrow_mut());
                 }
             });
-            stage.full.arrive(world);
+            shared.filled.arrive(world);
         })?;
         let process = cpus_of(nodes[0]).next_back().unwrap_or(firsts[0]);
-        threads.add(process, Role::Foreground, Time::ZERO, || self.process(&stage, nodes[self.nodes - 1]))?;
+        threads
+            .add(process, Role::Foreground, Time::ZERO, || self.process(&shared, nodes[self.nodes - 1]))?;
         let mut random = fastrand::Rng::with_seed(world.seed());
         for (&cpu, held) in firsts.iter().zip(&held).filter(|_| self.breath_pages != 0) {
-            let (stage, first) = (&stage, Time::from_ns(random.f64() * self.breath_ms * 1e6));
+            let (shared, first) = (&shared, Time::from_ns(random.f64() * self.breath_ms * 1e6));
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
                 let mut held = held.borrow_mut();
                 let pages = held.iter().take_while(|block| block.order == Order::PAGE).count();
-                self.breathe(stage, first, &mut held[..pages.min(self.breath_pages)]);
+                self.breathe(shared, first, &mut held[..pages.min(self.breath_pages)]);
             })?;
         }
         let ended = world.run(threads, stop)?;
         hands.check_accounting();
         let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
-        outcome.metric("alloc", "ns/page", stage.taken.mean_ns());
-        outcome.metric("nearer", "% of pages", 100.0 - stage.taken.percent());
+        outcome.metric("alloc", "ns/page", shared.process.mean_ns());
+        outcome.metric("nearer", "% of pages", 100.0 - shared.process.percent());
         if self.breath_pages != 0 {
-            outcome.metric("breath_alloc", "ns/page", stage.back.mean_ns());
-            outcome.metric("breath_home", "% of pages", stage.back.percent());
+            outcome.metric("breath_alloc", "ns/page", shared.full_node.mean_ns());
+            outcome.metric("breath_home", "% of pages", shared.full_node.percent());
         }
         Ok(outcome)
     }
 }
 
 /// State shared by all threads.
-struct Stage<'h, 's, 'm> {
+struct SharedState<'h, 's, 'm> {
     hands: &'h Hands<'s, 'm>,
     /// Completes when all nodes that have to be full are full.
-    full: Join,
+    filled: Join,
     /// Allocations by the process; expected from the node that is not full.
-    taken: Taken,
+    process: AllocationStats,
     /// Allocations by the breathing CPUs; expected from their own node.
-    back: Taken,
+    full_node: AllocationStats,
 }
 
 impl Overflow {
     /// Returns the indices of the nodes that take part, in the order of the first node's fallback list.
     fn near_nodes(&self, hands: &Hands<'_, '_>) -> Vec<usize> {
         let mut nodes = Vec::new();
-        let home = hands.sim.machine.model.nodes[0].id;
-        hands.sim.allocator.fallback_order(home, |node| nodes.push(hands.place_of(node)));
+        let first = hands.sim.machine.model.nodes[0].id;
+        hands.sim.allocator.fallback_order(first, |node| nodes.push(hands.place_of(node)));
         nodes.truncate(self.nodes);
         nodes
     }
@@ -174,15 +179,15 @@ impl Overflow {
     }
 
     /// Runs the process; `far` is the index of the node that is not full.
-    fn process(&self, stage: &Stage<'_, '_, '_>, far: usize) {
-        let (hands, world) = (stage.hands, stage.hands.sim.world);
+    fn process(&self, shared: &SharedState<'_, '_, '_>, far: usize) {
+        let (hands, world) = (shared.hands, shared.hands.sim.world);
         let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
-        stage.full.wait(world);
-        let mut burst = room(hands, self.burst_pages);
-        while world.now() < stage.taken.span.end {
+        shared.filled.wait(world);
+        let mut burst = with_capacity(hands, self.burst_pages);
+        while world.now() < shared.process.span.end {
             for _ in 0..self.burst_pages {
                 world.spend(Time::from_ns(self.fault_ns));
-                let block = stage.taken.note(hands, far);
+                let block = shared.process.note(hands, far);
                 world.stream(hands.place_of(block.node), page_bytes);
                 burst.push(block);
                 hands.checkpoint();
@@ -196,12 +201,12 @@ impl Overflow {
     }
 
     /// Frees pages and allocates replacements half a period later, repeatedly.
-    fn breathe(&self, stage: &Stage<'_, '_, '_>, first: Time, pages: &mut [Block]) {
-        let (hands, world) = (stage.hands, stage.hands.sim.world);
+    fn breathe(&self, shared: &SharedState<'_, '_, '_>, first: Time, pages: &mut [Block]) {
+        let (hands, world) = (shared.hands, shared.hands.sim.world);
         let half = Time::from_ns(self.breath_ms * 1e6 / 2.0);
-        stage.full.wait(world);
+        shared.filled.wait(world);
         let mut next = world.now() + first;
-        while next < stage.back.span.end {
+        while next < shared.full_node.span.end {
             world.sleep_until(next);
             for block in &*pages {
                 hands.free(block);
@@ -209,7 +214,7 @@ impl Overflow {
             }
             world.sleep_until(next + half);
             for block in &mut *pages {
-                *block = stage.back.note(hands, world.node());
+                *block = shared.full_node.note(hands, world.node());
                 hands.checkpoint();
             }
             next += half + half;
@@ -218,14 +223,14 @@ impl Overflow {
 }
 
 /// Statistics of the pages allocated within a span: the time taken, and how many came from the expected node.
-struct Taken {
+struct AllocationStats {
     span: Range<Time>,
     time: Cell<Time>,
     pages: Cell<u64>,
     expected: Cell<u64>,
 }
 
-impl Taken {
+impl AllocationStats {
     fn within(span: &Range<Time>) -> Self {
         Self { span: span.clone(), time: Cell::default(), pages: Cell::new(0), expected: Cell::new(0) }
     }
@@ -235,7 +240,7 @@ impl Taken {
         let world = hands.sim.world;
         let before = world.now();
         let Ok(block) = hands.alloc(&Request::page()) else {
-            hands.fault("no node that takes part has a page".to_owned())
+            hands.fault("no participating node has a free page".to_owned())
         };
         if self.span.contains(&before) {
             self.time.set(self.time.get() + (world.now() - before));

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::Request;
 
-use super::held::{bytes_of_blocks, room};
+use super::held::{bytes_of_blocks, with_capacity};
 use super::lru_lists::LruLists;
 use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
@@ -118,12 +118,12 @@ impl PageFaults {
         let world = sim.world;
         let page_bytes = u64::from(sim.machine.model.page_bytes);
         let pages = self.pages(sim.machine);
-        let mut blocks = room(hands, pages);
+        let mut blocks = with_capacity(hands, pages);
         while world.now() < kernel.span.end {
             while blocks.len() < pages && world.now() < kernel.span.end {
                 world.spend(Time::from_ns(self.fault_ns));
                 let Ok(block) = kernel.zone_lock.of(hands, || hands.alloc(&Request::page())) else {
-                    hands.fault("the machine has no memory for the processes".to_owned())
+                    hands.fault("the machine has too little memory for the processes".to_owned())
                 };
                 let node = hands.place_of(block.node);
                 world.stream(node, page_bytes);

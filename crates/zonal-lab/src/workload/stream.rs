@@ -11,7 +11,7 @@ use serde::Deserialize;
 use zonal::units::NodeId;
 use zonal::{NodeMask, Request};
 
-use super::held::{bytes_of_blocks, room};
+use super::held::{bytes_of_blocks, with_capacity};
 use super::program::{Program, Unfit, check_figure, memory_mib};
 use crate::hands::Hands;
 use crate::outcome::Outcome;
@@ -98,16 +98,16 @@ impl Program for Stream {
             .map(|cpu| cpu.index())
             .collect();
         let pages = self.pages(hands.sim.machine);
-        let gates: Vec<Gate> = (0..=KERNELS.len()).map(|_| Gate::new(mine.len())).collect();
+        let barriers: Vec<Barrier> = (0..=KERNELS.len()).map(|_| Barrier::new(mine.len())).collect();
         let mut threads = Threads::new();
         for &cpu in &mine {
-            let (gates, allowed) = (&gates, &allowed);
+            let (barriers, allowed) = (&barriers, &allowed);
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
                 let arrays = allocate(hands, allowed, pages);
-                gates[0].pass(hands);
-                for (kernel, gate) in KERNELS.iter().zip(&gates[1..]) {
+                barriers[0].pass(hands);
+                for (kernel, barrier) in KERNELS.iter().zip(&barriers[1..]) {
                     stream(hands, &arrays[..kernel.1]);
-                    gate.pass(hands);
+                    barrier.pass(hands);
                 }
             })?;
         }
@@ -115,7 +115,7 @@ impl Program for Stream {
         hands.check_accounting();
         let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
         let page_bytes = f64::from(model.page_bytes);
-        for ((name, arrays), both) in KERNELS.iter().zip(gates.windows(2)) {
+        for ((name, arrays), both) in KERNELS.iter().zip(barriers.windows(2)) {
             let bytes = (pages * arrays * mine.len()) as f64 * page_bytes;
             let took = both[1].passed() - both[0].passed();
             outcome.metric(name, "MB/s", bytes / took.seconds() / 1e6);
@@ -128,13 +128,13 @@ impl Program for Stream {
 fn allocate(hands: &Hands<'_, '_>, allowed: &NodeMask, pages: usize) -> Vec<Vec<usize>> {
     let page = || {
         let Ok(block) = hands.alloc(&Request::page().allowed(allowed)) else {
-            hands.fault("the allowed nodes have no memory for the arrays".to_owned())
+            hands.fault("the allowed nodes have too little memory for the arrays".to_owned())
         };
         hands.checkpoint();
         hands.place_of(block.node)
     };
     let array = |_| {
-        let mut array = room(hands, pages);
+        let mut array = with_capacity(hands, pages);
         array.extend((0..pages).map(|_| page()));
         array
     };
@@ -152,12 +152,12 @@ fn stream(hands: &Hands<'_, '_>, arrays: &[Vec<usize>]) {
 }
 
 /// A barrier for the threads.
-struct Gate {
+struct Barrier {
     join: Join,
     passed: RefCell<Time>,
 }
 
-impl Gate {
+impl Barrier {
     fn new(threads: usize) -> Self {
         Self { join: Join::new(threads), passed: RefCell::default() }
     }

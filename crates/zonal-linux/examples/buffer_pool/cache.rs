@@ -12,10 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
-use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
-use zonal::request::PageKind;
-use zonal::units::{NodeId, PageCount};
-use zonal_linux::{Frames, Pool, PoolRequest};
+use zonal_linux::{Frames, NodeId, PageCount, PageKind, Pool, PoolRequest, ReclaimRequest, Reclaimer};
 
 use crate::file::BlockFile;
 

@@ -21,9 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use zonal::Config;
-use zonal::rules::watermarks::WatermarkSettings;
-use zonal_linux::Pool;
+use zonal_linux::{Config, Pool, WatermarkSettings};
 
 use cache::{BlockCache, Failure};
 use file::{BLOCK_BYTES, BlockFile};

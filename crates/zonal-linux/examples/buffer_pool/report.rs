@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table};
-use zonal::snapshot::{Events, ZoneSnapshot};
-use zonal::units::PageCount;
-use zonal::verify::VerifyError;
-use zonal_linux::Pool;
+use zonal_linux::{Events, PageCount, Pool, VerifyError, ZoneSnapshot};
 
 use crate::cache::Totals;
 use crate::readers::Finished;
@@ -131,10 +128,7 @@ pub(crate) fn conclude(pool: &Pool, finished: &Finished, totals: &Totals) -> Res
     print_totals(finished, totals, &events);
     let reclaimed: u64 = pool.nodes().flat_map(|node| node.reclaimed).map(PageCount::get).sum();
     let accounting = pool.verify()?;
-    println!(
-        "accounting      managed {} = free {} + in pagesets {} + allocated {}",
-        accounting.managed, accounting.free, accounting.in_pagesets, accounting.allocated
-    );
+    println!("accounting      {accounting}");
     let checks = [
         ("all contents right", finished.wrong == 0),
         ("every read counted once", finished.reads == totals.hits + totals.misses),

@@ -7,10 +7,9 @@ use std::error::Error;
 use std::fs;
 
 use comfy_table::{CellAlignment, Table};
-use zonal::NodeMask;
-use zonal::mempolicy::WeightTable;
-use zonal::units::{NodeId, Order, Pfn};
-use zonal_linux::{AllocFailure, Frames, Pool, PoolPolicy, PoolRequest};
+use zonal_linux::{
+    AllocFailure, Frames, NodeId, NodeMask, Order, Pfn, Pool, PoolPolicy, PoolRequest, PoolWeights,
+};
 
 use crate::Check;
 
@@ -96,7 +95,7 @@ impl<'p> Host<'p> {
         let bind = self.pool.bind(NodeMask::from_iter([self.full]))?;
         let next = self.boot("next", &format!("bind {} again", self.full), &bind, self.share / 4);
         let reused = next.failure.is_none() && next.blocks.iter().all(|block| freed.contains(&block.first()));
-        let weights = WeightTable::new();
+        let weights = PoolWeights::new();
         for (&node, weight) in self.nodes.iter().zip(WEIGHTS.into_iter().cycle()) {
             weights.set(node, weight);
         }

@@ -8,9 +8,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use zonal::NodeMask;
-use zonal::units::{NodeId, Order, PageCount};
-use zonal_linux::{AllocFailure, Frames, Pool, PoolPolicy, PoolRequest};
+use zonal_linux::{AllocFailure, Frames, NodeId, NodeMask, Order, PageCount, Pool, PoolPolicy, PoolRequest};
 
 use crate::Check;
 

@@ -14,9 +14,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use zonal::snapshot::Accounting;
-use zonal::units::PageCount;
-use zonal_linux::{HugePages, Pool, Topology};
+use zonal_linux::{HugePages, PageCount, Pool, Topology};
 
 use kv_cache::Serving;
 
@@ -78,13 +76,10 @@ fn run(options: &Options) -> Result<Vec<Check>, Box<dyn Error>> {
 
     pool.drain_pagesets();
     let accounting = pool.verify()?;
-    let Accounting { managed, free, in_pagesets, allocated } = accounting;
-    println!(
-        "\naccounting: managed {managed} = free {free} + in pagesets {in_pagesets} + allocated {allocated}"
-    );
+    println!("\naccounting: {accounting}");
     checks.push((
         "all frames are back and the accounting balances",
-        accounting.balance() && allocated == PageCount::ZERO,
+        accounting.balance() && accounting.allocated == PageCount::ZERO,
     ));
     checks.push(("the largest blocks are whole again", largest_free(&pool) == before));
     Ok(checks)

@@ -57,19 +57,19 @@ impl Mapping {
     }
 
     fn ordinary(bytes: usize, align: usize) -> io::Result<Self> {
-        let Some(room) = bytes.checked_add(align) else {
+        let Some(reserved) = bytes.checked_add(align) else {
             return Err(io::ErrorKind::OutOfMemory.into());
         };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let start = map(null_mut(), room, flags)?;
+        let start = map(null_mut(), reserved, flags)?;
         let head = start.as_ptr().align_offset(align);
         // SAFETY: `head < align`, so the result lies in the `bytes + align` just mapped.
         let base = unsafe { start.add(head) };
-        // SAFETY: `head + bytes <= room`: one past the end of the part that stays mapped.
+        // SAFETY: `head + bytes <= reserved`: one past the end of the part that stays mapped.
         let tail = unsafe { base.add(bytes) };
-        let trimmed = unmap(start, head).map_err(|why| (why, start, room));
-        let trimmed =
-            trimmed.and_then(|()| unmap(tail, room - head - bytes).map_err(|why| (why, base, room - head)));
+        let trimmed = unmap(start, head).map_err(|why| (why, start, reserved));
+        let trimmed = trimmed
+            .and_then(|()| unmap(tail, reserved - head - bytes).map_err(|why| (why, base, reserved - head)));
         if let Err((why, rest, length)) = trimmed {
             // Unmapping a part may need one mapping more than the limit allows; unmapping all that is left does
             // not.
@@ -171,7 +171,7 @@ impl Mapping {
         self.madvise(offset, bytes, libc::MADV_POPULATE_WRITE)
     }
 
-    /// [`Populate`](Self::populate)s, or [`touch`](Self::touch)es on kernels before 5.14. The range must not be in
+    /// Calls [`populate`](Self::populate), or [`touch`](Self::touch) on kernels before 5.14. The range must not be in
     /// use.
     pub(crate) fn populate_or_touch(&self, offset: usize, bytes: usize) -> io::Result<()> {
         match self.populate(offset, bytes) {
@@ -342,7 +342,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn maps_aligned_and_unmaps() {
+    fn mapping_is_aligned_and_unmapped_on_drop() {
         let align = 64 << 20;
         let mapping = Mapping::new(8 << 20, align, Backing::Ordinary).unwrap();
         let start = mapping.base().as_ptr() as usize;
@@ -360,7 +360,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nothing_of_the_margin_stays_mapped() {
+    fn alignment_margin_is_unmapped() {
         // Leaked margins of half a tebibyte on average would fill the address space of 128 TiB.
         for _ in 0..400 {
             Mapping::new(4096, 1 << 40, Backing::Ordinary).unwrap();
@@ -368,7 +368,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn populate_keeps_and_discard_clears() {
+    fn populate_keeps_contents_and_discard_clears_them() {
         let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap();
         mapping.advise(Transparent::Unwanted).ok();
         // SAFETY: inside the mapping, which only this test uses.
@@ -387,7 +387,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn binds_to_nodes_that_exist() {
+    fn binding_succeeds_for_existing_nodes() {
         let mapping = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).unwrap();
         let nowhere = NodeId::new(1023).unwrap();
         assert!(mapping.bind(nowhere).is_err());
@@ -403,18 +403,18 @@ pub(crate) mod tests {
 
     #[test]
     #[should_panic(expected = "outside the mapping")]
-    fn refuses_ranges_outside() {
+    fn ranges_outside_the_mapping_are_refused() {
         let mapping = Mapping::new(2 << 20, 2 << 20, Backing::Ordinary).unwrap();
         mapping.touch(1 << 20, (1 << 20) + 1);
     }
 
     /// Checks what a child made by `fork` sees of a mapping without copies, and of what it maps itself.
     #[test]
-    fn children_have_a_gap_that_nothing_is_mapped_into() {
+    fn child_has_a_gap_that_later_mappings_avoid() {
         let mapping = Mapping::new(4 << 20, 2 << 20, Backing::Ordinary).unwrap().without_copies().unwrap();
         mapping.touch(0, 4096);
         let is_kept = || {
-            // Mapping at this very address tells whether it is taken.
+            // Mapping at this very address shows whether it is in use.
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
             mapping.is_gap()
                 && map(mapping.base().as_ptr().cast(), mapping.bytes(), flags)
@@ -431,7 +431,7 @@ pub(crate) mod tests {
             let refused = mapping.discard(0, bytes).is_err();
             // SAFETY: the child ends without using it again.
             drop(unsafe { std::ptr::read(&raw const mapping) });
-            // Mapping at this very address tells whether it is taken.
+            // Mapping at this very address shows whether it is in use.
             mapping.is_gap() && other.is_ok() && refused && map(start.as_ptr().cast(), bytes, flags).is_err()
         };
         assert_eq!(in_a_child(true, leaves_others_alone), 0);
@@ -484,12 +484,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn children_without_addresses_live_on() {
+    fn child_without_free_addresses_survives() {
         assert_eq!(child_without_addresses(), 0);
     }
 
     #[test]
-    fn nothing_is_mapped_elsewhere_than_asked() {
+    fn fixed_mappings_are_never_placed_elsewhere() {
         let taken = Mapping::new(1 << 20, 1 << 20, Backing::Ordinary).unwrap();
         let length = || std::fs::read_to_string("/proc/self/statm").unwrap();
         let elsewhere = || {
@@ -509,7 +509,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn refuses_more_than_the_address_space() {
+    fn mappings_larger_than_the_address_space_are_refused() {
         assert!(Mapping::new(usize::MAX - 5, 4096, Backing::Ordinary).is_err());
         assert!(Mapping::new(1 << 55, 4096, Backing::Ordinary).is_err());
     }

@@ -9,7 +9,7 @@ use zonal::units::NodeId;
 
 use super::mapping::{Backing, Mapping, Transparent};
 use super::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
-use super::zones::{Binding, HugePages, Manner, bind_or_warn};
+use super::zones::{Binding, HugePages, MapOptions, bind_or_warn};
 use crate::error::{PoolError, Warnings};
 use crate::topology::Topology;
 
@@ -17,13 +17,13 @@ use crate::topology::Topology;
 #[derive(Debug)]
 pub(crate) struct Metadata {
     buffers: Vec<Mapping>,
-    manner: Manner,
+    options: MapOptions,
     failure: Option<PoolError>,
 }
 
 impl Metadata {
-    pub(crate) fn new(manner: Manner) -> Self {
-        Self { buffers: Vec::new(), manner, failure: None }
+    pub(crate) fn new(options: MapOptions) -> Self {
+        Self { buffers: Vec::new(), options, failure: None }
     }
 
     /// Returns a buffer for `request`, or `None` when the kernel refuses; [`Metadata::failure`] then has the error.
@@ -52,14 +52,14 @@ impl Metadata {
         warnings: &mut Warnings,
     ) -> Result<Mapping, PoolError> {
         let bytes = request.bytes.max(1).next_multiple_of(os_page_bytes());
-        let is_large = bytes >= HUGE_PAGE_BYTES && self.manner.huge_pages != HugePages::Never;
+        let is_large = bytes >= HUGE_PAGE_BYTES && self.options.huge_pages != HugePages::Never;
         let align = if is_large { HUGE_PAGE_BYTES } else { os_page_bytes() };
         let mapping = Mapping::new(bytes, align, Backing::Ordinary).map_err(|source| PoolError::Map {
             purpose: "metadata".into(),
             bytes: bytes as u64,
             source,
         })?;
-        if let (Place::Node(node), Binding::ToNodes) = (request.place, self.manner.binding) {
+        if let (Place::Node(node), Binding::ToNodes) = (request.place, self.options.binding) {
             bind_near(&mapping, node, topology, warnings);
         }
         if is_large {
@@ -79,10 +79,10 @@ impl Metadata {
 /// Binds `mapping` to `node`. Where the kernel has no memory on that node, binds it to the nearest node of the pool
 /// instead, because a node without memory has metadata too.
 fn bind_near(mapping: &Mapping, node: NodeId, topology: &Topology, warnings: &mut Warnings) {
-    if topology.lends(node) {
+    if topology.has_memory_on(node) {
         bind_or_warn(mapping, node, warnings);
     } else if mapping.bind(node).is_err()
-        && let Some(near) = topology.nearest_that_lends(node)
+        && let Some(near) = topology.nearest_with_memory(node)
     {
         bind_or_warn(mapping, near, warnings);
     }
@@ -96,7 +96,7 @@ mod tests {
 
     /// Uses a node that this machine does not have in place of one without memory: the kernel refuses both.
     #[test]
-    fn metadata_of_a_node_without_memory_is_no_reason_to_warn() {
+    fn metadata_of_a_node_without_memory_causes_no_warning() {
         let node = |id: u16, weight: Option<u64>| TopologyNode {
             id: NodeId::new(id).unwrap(),
             cpus: vec![CpuId::new(u32::from(id))],
@@ -104,13 +104,13 @@ mod tests {
             zones: weight.map(|weight| ZoneShare { kind: ZoneKind::Normal, weight }).into_iter().collect(),
         };
         let topology = Topology::emulated(vec![node(0, Some(1)), node(1023, None)]).unwrap();
-        let manner = Manner {
+        let options = MapOptions {
             page_bytes: 4096,
             max_order: Order::DEFAULT_MAX,
             huge_pages: HugePages::Never,
             binding: Binding::ToNodes,
         };
-        let (mut metadata, mut warnings) = (Metadata::new(manner), Warnings::default());
+        let (mut metadata, mut warnings) = (Metadata::new(options), Warnings::default());
         let mut supply = |id: u16, warnings: &mut Warnings| {
             let request = BufferRequest { place: Place::Node(NodeId::new(id).unwrap()), bytes: 10_000 };
             // SAFETY: the buffer is dropped at once.

@@ -2,17 +2,17 @@
 //!
 //! `memory/plan.rs` (with `memory/split.rs`) decides how large zones are, `memory/zones.rs` maps them and converts
 //! between frames and addresses, `memory/metadata.rs` maps the allocator's own state. Both use `memory/mapping.rs`,
-//! the only file that maps and unmaps. `memory/origin.rs`, `memory/not_copied.rs`, `memory/promised.rs` and
+//! the only file that maps and unmaps. `memory/origin.rs`, `memory/not_copied.rs`, `memory/committed.rs` and
 //! `memory/range_list.rs` handle children made by `fork`, and what all pools of a process share. Nothing here
 //! depends on allocators or threads.
 
+pub(crate) mod committed;
 pub(crate) mod mapping;
 pub(crate) mod metadata;
 mod not_copied;
 pub(crate) mod origin;
 pub(crate) mod page_sizes;
 pub(crate) mod plan;
-pub(crate) mod promised;
 mod range_list;
 mod split;
 pub(crate) mod zones;

@@ -34,7 +34,7 @@ pub(super) struct NotCopied {
 }
 
 impl NotCopied {
-    /// Records that the kernel was told not to copy `bytes` from `start`, which stay mapped while this lives.
+    /// Records that the kernel does not copy `bytes` from `start` to children; they stay mapped while this lives.
     pub(super) fn enter(start: NonNull<u8>, bytes: usize) -> Self {
         static IS_DONE: AtomicBool = AtomicBool::new(false);
         // This comes first, so that the number is recorded before children whose gaps must be filled are made.
@@ -101,7 +101,7 @@ mod tests {
     use crate::memory::origin::tests::in_a_child;
 
     #[test]
-    fn gaps_are_filled_once_however_often_the_handler_runs() {
+    fn gaps_are_filled_once_even_if_the_handler_runs_twice() {
         let mapping = Mapping::new(4096, 4096, Backing::Ordinary).unwrap();
         // SAFETY: the mapping belongs to the test; its child has none there.
         let denied =
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_handler_of_a_child_enters_is_no_gap() {
+    fn ranges_entered_by_an_earlier_fork_handler_are_not_gaps() {
         let mapping = Mapping::new(4096, 4096, Backing::Ordinary).unwrap();
         let of_child = in_a_child(false, || {
             // Simulates the handler that fills gaps running now: the range is taken, by the child's own mapping.

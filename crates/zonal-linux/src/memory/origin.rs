@@ -180,14 +180,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn children_know_of_parents_that_never_asked() {
+    fn child_recognises_a_parent_that_never_read_its_number() {
         Origin::here();
         let grandchild = || in_a_child(false, || noted_parent().is_some_and(|parent| !parent.is_here())) == 0;
         assert_eq!(in_a_child(false, grandchild), 0);
     }
 
     #[test]
-    fn children_and_theirs_are_others() {
+    fn children_and_grandchildren_differ_from_their_parents() {
         let origin = Origin::here();
         let is_other = || !origin.is_here() && Origin::here().is_here() && Origin::here() != origin;
         for alone in [false, true] {

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_get_whole_pieces_and_zones_their_part() {
+    fn nodes_get_whole_units_and_zones_share_them() {
         use ZoneKind::{Dma32, Normal};
         let topology = machine(&[&[(Dma32, 1), (Normal, 2)], &[], &[(Normal, 1)]]);
         let plans = plan(&topology, (8 << 20) + 4096, 4096).unwrap();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_says_how_much_is_needed() {
+    fn too_small_error_names_the_size_needed() {
         let topology = machine(&[&[(ZoneKind::Normal, 9)][..]; 3]);
         let error = plan(&topology, (768 << 10) - 1, 4096).unwrap_err();
         assert!(matches!(error, PoolError::TooSmall { needed: 0xc_0000, nodes: 3, .. }));

@@ -1,7 +1,7 @@
 //! Lists of address ranges that a child made by `fork` can walk, whatever other threads of its parent were doing.
 //!
 //! Entries are acquired and released by single stores and are never freed to the heap, so a child cannot find a
-//! held lock. Neighbours: `memory/not_copied.rs` and `memory/promised.rs` have one list each.
+//! held lock. Neighbours: `memory/not_copied.rs` and `memory/committed.rs` have one list each.
 
 use std::ops::Range;
 use std::ptr::null_mut;

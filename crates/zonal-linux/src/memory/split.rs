@@ -7,8 +7,8 @@
 /// Equation: the parts add up to `total`, and a part is zero exactly where its weight is.
 pub(super) fn split(total: u64, weights: &[u64]) -> Option<Vec<u64>> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
-    let sharers = weights.iter().filter(|&&weight| weight > 0).count() as u64;
-    if sharers == 0 || total < sharers {
+    let weighted = weights.iter().filter(|&&weight| weight > 0).count() as u64;
+    if weighted == 0 || total < weighted {
         return None;
     }
     let exact = |weight: u64| u128::from(total) * u128::from(weight);
@@ -19,10 +19,10 @@ pub(super) fn split(total: u64, weights: &[u64]) -> Option<Vec<u64>> {
     for &at in by_remainder.iter().take(left as usize) {
         parts[at] += 1;
     }
-    while let Some(poor) = (0..parts.len()).find(|&at| parts[at] == 0 && weights[at] > 0) {
-        let rich = (0..parts.len()).max_by_key(|&at| parts[at])?;
-        parts[rich] -= 1;
-        parts[poor] += 1;
+    while let Some(empty) = (0..parts.len()).find(|&at| parts[at] == 0 && weights[at] > 0) {
+        let largest = (0..parts.len()).max_by_key(|&at| parts[at])?;
+        parts[largest] -= 1;
+        parts[empty] += 1;
     }
     Some(parts)
 }
@@ -32,21 +32,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_proportion_and_exact() {
+    fn split_is_proportional_and_exact() {
         assert_eq!(split(10, &[1, 1, 1]), Some(vec![4, 3, 3]));
         assert_eq!(split(100, &[3, 0, 1]), Some(vec![75, 0, 25]));
         assert_eq!(split(7, &[u64::MAX, u64::MAX]), Some(vec![4, 3]));
     }
 
     #[test]
-    fn nobody_with_a_weight_goes_empty() {
+    fn every_positive_weight_gets_a_unit() {
         assert_eq!(split(5, &[1_000_000, 1, 1]), Some(vec![3, 1, 1]));
         assert_eq!(split(2, &[1, 1, 1]), None);
         assert_eq!(split(2, &[0, 0]), None);
     }
 
     #[test]
-    fn equation_holds() {
+    fn parts_add_up_for_all_weights() {
         for total in 0..200 {
             for weights in [[1, 2, 3, 4], [0, 9, 1, 0], [77, 77, 77, 1], [0, 0, 0, 5]] {
                 let Some(parts) = split(total, &weights) else { continue };

@@ -11,10 +11,10 @@ use zonal::machine::FrameRange;
 use zonal::platform::FrameContents;
 use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 
+use super::committed::CommittedMemory;
 use super::mapping::{Backing, Mapping, Transparent};
 use super::page_sizes::HUGE_PAGE_BYTES;
 use super::plan::ZonePlan;
-use super::promised::Promised;
 use crate::error::{PoolError, Warning, Warnings};
 
 /// Zones are aligned to blocks of at least this order, because the core's metadata of a zone begins at such a
@@ -53,7 +53,7 @@ pub(crate) enum Binding {
 
 /// How zones are mapped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct MapOptions {
     pub(crate) page_bytes: u32,
     pub(crate) max_order: Order,
     pub(crate) huge_pages: HugePages,
@@ -88,7 +88,7 @@ pub(crate) struct PoolMemory {
     /// Whether all memory was populated before use, and memory coming online must be populated too.
     pub(crate) is_prefaulted: bool,
     /// Counts the memory that is not populated from the start.
-    _promised: Promised,
+    _committed: CommittedMemory,
 }
 
 impl PoolMemory {
@@ -118,20 +118,20 @@ impl PoolMemory {
     /// Maps the planned zones.
     pub(crate) fn map(
         plans: &[ZonePlan],
-        manner: Manner,
+        options: MapOptions,
         warnings: &mut Warnings,
     ) -> Result<Self, PoolError> {
-        let zones = plans.iter().map(|plan| ZoneMemory::map(plan, manner, warnings));
+        let zones = plans.iter().map(|plan| ZoneMemory::map(plan, options, warnings));
         let zones: Box<[_]> = zones.collect::<Result<_, _>>()?;
         let mut by_address: Box<[u16]> = (0..zones.len() as u16).collect();
         by_address.sort_by_key(|&at| zones[usize::from(at)].range.start);
-        let page_bytes = manner.page_bytes as usize;
+        let page_bytes = options.page_bytes as usize;
         let unbacked = zones.iter().filter(|zone| !zone.populated);
-        let _promised = Promised::count(unbacked.map(|zone| {
+        let _committed = CommittedMemory::count(unbacked.map(|zone| {
             let start = zone.mapping.base().as_ptr().addr();
             start..start + zone.range.count.get() as usize * page_bytes
         }));
-        Ok(Self { page_bytes, zones, by_address, is_prefaulted: false, _promised })
+        Ok(Self { page_bytes, zones, by_address, is_prefaulted: false, _committed })
     }
 
     /// Returns the zones, in the planned order.
@@ -179,7 +179,7 @@ impl PoolMemory {
         match before.plus(after).min(range.count) {
             PageCount::ZERO => Ok(()),
             kept => {
-                let why = "they lie in huge pages with others that are online; these pages go when all do";
+                let why = "they share huge pages with frames that are online; a huge page is returned once all its frames are offline";
                 Err((kept, io::Error::other(why)))
             }
         }
@@ -256,20 +256,20 @@ impl FrameContents for PoolMemory {
 }
 
 impl ZoneMemory {
-    fn map(plan: &ZonePlan, manner: Manner, warnings: &mut Warnings) -> Result<Self, PoolError> {
-        let page_bytes = manner.page_bytes as usize;
+    fn map(plan: &ZonePlan, options: MapOptions, warnings: &mut Warnings) -> Result<Self, PoolError> {
+        let page_bytes = options.page_bytes as usize;
         let bytes = (plan.frames.get() as usize * page_bytes).next_multiple_of(HUGE_PAGE_BYTES);
-        let align = (1_usize << manner.max_order.get().max(ALIGN_ORDER)) * page_bytes;
+        let align = (1_usize << options.max_order.get().max(ALIGN_ORDER)) * page_bytes;
         let mut explicit = None;
-        if manner.huge_pages == HugePages::Explicit {
-            explicit = explicit_mapping(bytes, align, plan, manner)
-                .map_err(|why| warnings.add(no_huge_pages(plan, bytes, manner, &why)))
+        if options.huge_pages == HugePages::Explicit {
+            explicit = explicit_mapping(bytes, align, plan, options)
+                .map_err(|why| warnings.add(no_huge_pages(plan, bytes, options, &why)))
                 .ok();
         }
         let populated = explicit.is_some();
         let mapping = match explicit {
             Some(mapping) => mapping,
-            None => ordinary_mapping(bytes, align, plan, manner, warnings)?,
+            None => ordinary_mapping(bytes, align, plan, options, warnings)?,
         };
         mapping.name(&format!("zonal node {} {}", plan.node, plan.kind));
         let start = Pfn::new((mapping.base().as_ptr().expose_provenance() / page_bytes) as u64);
@@ -279,9 +279,9 @@ impl ZoneMemory {
 }
 
 /// Maps and populates explicit huge pages; if the reserve ran out at a page fault, the process would be killed.
-fn explicit_mapping(bytes: usize, align: usize, plan: &ZonePlan, manner: Manner) -> io::Result<Mapping> {
+fn explicit_mapping(bytes: usize, align: usize, plan: &ZonePlan, options: MapOptions) -> io::Result<Mapping> {
     let mapping = Mapping::new(bytes, align, Backing::Huge)?;
-    if manner.binding == Binding::ToNodes {
+    if options.binding == Binding::ToNodes {
         mapping.bind(plan.node)?;
     }
     mapping.populate(0, bytes)?;
@@ -292,7 +292,7 @@ fn ordinary_mapping(
     bytes: usize,
     align: usize,
     plan: &ZonePlan,
-    manner: Manner,
+    options: MapOptions,
     warnings: &mut Warnings,
 ) -> Result<Mapping, PoolError> {
     let purpose = || format!("node {} {}", plan.node, plan.kind);
@@ -301,10 +301,10 @@ fn ordinary_mapping(
         bytes: bytes as u64,
         source,
     })?;
-    if manner.binding == Binding::ToNodes {
+    if options.binding == Binding::ToNodes {
         bind_or_warn(&mapping, plan.node, warnings);
     }
-    match manner.huge_pages {
+    match options.huge_pages {
         // A kernel without huge pages also refuses advice not to use them.
         HugePages::Never => mapping.advise(Transparent::Unwanted).unwrap_or(()),
         HugePages::Transparent | HugePages::Explicit => {
@@ -330,15 +330,15 @@ fn transparent_refused(advised: io::Result<()>) -> Option<String> {
     }
     let file = "/sys/kernel/mm/transparent_hugepage/enabled";
     let setting = std::fs::read_to_string(file).ok()?;
-    setting.contains("[never]").then(|| format!("{file} says never"))
+    setting.contains("[never]").then(|| format!("{file} is set to never"))
 }
 
-fn no_huge_pages(plan: &ZonePlan, bytes: usize, manner: Manner, why: &io::Error) -> Warning {
+fn no_huge_pages(plan: &ZonePlan, bytes: usize, options: MapOptions, why: &io::Error) -> Warning {
     Warning::NoExplicitHugePages {
         node: plan.node,
         kind: plan.kind,
         needed: (bytes / HUGE_PAGE_BYTES) as u64,
-        free: free_huge_pages(Some(plan.node).filter(|_| manner.binding == Binding::ToNodes)),
+        free: free_huge_pages(Some(plan.node).filter(|_| options.binding == Binding::ToNodes)),
         reason: why.to_string(),
     }
 }
@@ -362,15 +362,19 @@ mod tests {
             frames: PageCount::new(frames),
         };
         let plans: Vec<_> = frames.iter().enumerate().map(plan).collect();
-        let manner =
-            Manner { page_bytes: 4096, max_order: Order::DEFAULT_MAX, huge_pages, binding: Binding::None };
+        let options = MapOptions {
+            page_bytes: 4096,
+            max_order: Order::DEFAULT_MAX,
+            huge_pages,
+            binding: Binding::None,
+        };
         let mut warnings = Warnings::default();
-        let memory = PoolMemory::map(&plans, manner, &mut warnings).unwrap();
+        let memory = PoolMemory::map(&plans, options, &mut warnings).unwrap();
         (memory, warnings.into_vec())
     }
 
     #[test]
-    fn frames_and_addresses_both_ways() {
+    fn frames_convert_to_addresses_and_back() {
         let (memory, _) = memory(&[100, 5000, 3], HugePages::Never);
         for zone in memory.zones() {
             assert!(zone.range.start.is_aligned_to(Order::DEFAULT_MAX));
@@ -408,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_reserve_is_a_warning_and_works() {
+    fn missing_huge_page_reserve_is_only_a_warning() {
         let (memory, warnings) = memory(&[1 << 20], HugePages::Explicit);
         if memory.zones()[0].populated {
             zonal_testing::skipped!("this machine has 2048 huge pages in reserve");
@@ -420,22 +424,22 @@ mod tests {
 
     /// Uses a node that this machine does not have, which the kernel itself refuses.
     #[test]
-    fn memory_that_cannot_be_bound_is_a_warning_and_works() {
+    fn memory_that_cannot_be_bound_is_only_a_warning() {
         let plan = ZonePlan {
             node: NodeId::new(1023).unwrap(),
             kind: ZoneKind::Normal,
             frames: PageCount::new(100),
         };
-        let mut manner = Manner {
+        let mut options = MapOptions {
             page_bytes: 4096,
             max_order: Order::DEFAULT_MAX,
             huge_pages: HugePages::Never,
             binding: Binding::ToNodes,
         };
         for huge_pages in [HugePages::Never, HugePages::Explicit] {
-            manner.huge_pages = huge_pages;
+            options.huge_pages = huge_pages;
             let mut warnings = Warnings::default();
-            let memory = PoolMemory::map(&[plan], manner, &mut warnings).unwrap();
+            let memory = PoolMemory::map(&[plan], options, &mut warnings).unwrap();
             memory.fill(memory.zones()[0].range.start, PageCount::new(100), 1);
             let not_bound =
                 |one: &Warning| matches!(one, Warning::NotBound { nodes, .. } if *nodes == [plan.node]);

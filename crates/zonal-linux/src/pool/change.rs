@@ -1,29 +1,30 @@
-//! Changes to a running pool: CPUs, memory and settings; and acting as a CPU.
+//! Policies over a pool, and changes to a running one: memory, CPUs and settings; access to the allocator itself; and
+//! acting as a CPU.
 //!
 //! Neighbours: the `zonal` crate implements the rules. This file returns the memory of offline frames to the
 //! kernel, and lets threads act as CPUs of an emulated machine (`pool/cpu_map.rs`).
 
 use std::io;
 
-use zonal::NodeMask;
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
 use zonal::error::{ConfigError, OnlineError, PolicyError};
 use zonal::machine::FrameRange;
-use zonal::mempolicy::{Policy, WeightTable};
+use zonal::mempolicy::Policy;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, NodeId, PageCount};
+use zonal::{Allocator, NodeMask};
 
 use super::cpu_map::ActingCpu;
 use super::handle::Pool;
 use super::platform::LinuxPlatform;
-use super::request::PoolPolicy;
+use super::request::{PoolPolicy, PoolWeights};
 
 /// Why a thread cannot act as a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ActError {
     /// The machine is real, and its threads are on the CPUs they run on.
-    #[error("the pool is over the real machine; only on an emulated one can a thread act as a CPU")]
+    #[error("the pool uses the real machine; a thread can act as a CPU only on an emulated one")]
     NotEmulated,
     /// A CPU that the machine does not have.
     #[error("the emulated machine has no CPU {0}")]
@@ -37,7 +38,7 @@ pub enum OfflineError {
     #[error(transparent)]
     Refused(#[from] OnlineError),
     /// A range that is offline, but whose memory was not completely returned to the kernel.
-    #[error("the range is offline, but {kept} of its frames keep their memory: {why}")]
+    #[error("the range is offline, but the memory of {kept} of its frames was not returned: {why}")]
     NotReturned {
         /// Number of frames that keep their memory.
         kept: PageCount,
@@ -53,54 +54,110 @@ pub enum OnlineMemoryError {
     #[error(transparent)]
     Refused(#[from] OnlineError),
     /// A lack of memory in the kernel; the range stays offline.
-    #[error("the range stays offline: the kernel has no memory for it: {0}")]
+    #[error("the range stays offline: the kernel cannot provide memory for it: {0}")]
     NoMemory(io::Error),
 }
 
 impl Pool {
-    /// Makes the calling thread act as `cpu` of the emulated machine until the returned guard is dropped.
+    /// Returns a policy that prefers one node; see [`Policy::preferred`].
+    ///
+    /// ```
+    /// # use zonal_linux::{NodeId, Pool, PoolRequest};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(2).build()?;
+    /// let policy = pool.preferred(NodeId::new(1).unwrap())?;
+    /// // Node 1 as long as it has memory, then its neighbours.
+    /// let request = PoolRequest::page().policy(&policy);
+    /// assert_eq!(pool.alloc(&request)?.node().get(), 1);
+    /// assert!(pool.preferred(NodeId::new(7).unwrap()).is_err()); // the machine has no node 7
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// When the machine is real, or has no such CPU.
-    pub fn act_as(&self, cpu: CpuId) -> Result<ActingCpu, ActError> {
-        let topology = self.topology();
-        if !topology.is_emulated() {
-            return Err(ActError::NotEmulated);
-        }
-        if !topology.nodes().iter().any(|node| node.cpus.contains(&cpu)) {
-            return Err(ActError::UnknownCpu(cpu));
-        }
-        Ok(ActingCpu::begin(self.core.platform().key, cpu))
+    /// When the machine has no such node, or the node has no memory.
+    pub fn preferred(&self, node: NodeId) -> Result<PoolPolicy<'static>, PolicyError> {
+        Policy::preferred(self.core.allocator(), node)
     }
 
-    /// Brings a CPU online.
+    /// Returns a policy that allocates only from `nodes`; see [`Policy::bind`].
+    ///
+    /// ```
+    /// # use zonal_linux::{NodeId, NodeMask, Pool, PoolRequest};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(4).build()?;
+    /// let nodes: NodeMask = [2, 3].into_iter().filter_map(NodeId::new).collect();
+    /// let policy = pool.bind(nodes)?;
+    /// assert!(pool.alloc(&PoolRequest::page().policy(&policy))?.node().get() >= 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// When there is no such CPU, or it is already online.
-    pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        self.core.allocator().online_cpu(cpu)
+    /// When a node does not belong to this machine, or none of them has memory.
+    pub fn bind(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
+        Policy::bind(self.core.allocator(), nodes)
     }
 
-    /// Takes a CPU offline and drains its pagesets.
+    /// Returns a policy that interleaves over `nodes`; see [`Policy::interleave`].
+    ///
+    /// ```
+    /// # use zonal_linux::{Pool, PoolRequest};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(2).build()?;
+    /// let policy = pool.interleave(pool.memory_nodes())?;
+    /// let request = PoolRequest::page().policy(&policy);
+    /// let pages = [pool.alloc(&request)?, pool.alloc(&request)?, pool.alloc(&request)?];
+    /// assert_eq!(pages.map(|page| page.node().get()), [0, 1, 0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// When there is no such CPU, it is already offline, or it is the last one online.
-    pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        self.core.allocator().offline_cpu(cpu)
+    /// As [`Pool::bind`].
+    pub fn interleave(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
+        Policy::interleave(self.core.allocator(), nodes)
     }
 
-    /// Brings frames online.
+    /// Returns a policy that interleaves over `nodes` by weight; see [`Policy::weighted_interleave`].
+    ///
+    /// ```
+    /// # use zonal_linux::{NodeId, Pool, PoolRequest, PoolWeights};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(2).build()?;
+    /// let weights = PoolWeights::new();
+    /// weights.set(NodeId::new(0).unwrap(), 3); // they may change while the policy is in use
+    /// weights.set(NodeId::new(1).unwrap(), 1);
+    /// let policy = pool.weighted_interleave(pool.memory_nodes(), &weights)?;
+    /// let request = PoolRequest::page().policy(&policy);
+    /// let pages = (0..8).map(|_| pool.alloc(&request)).collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(pages.iter().filter(|page| page.node().get() == 0).count(), 6);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// When the range is not within one zone, or not all of it is offline. Also when the kernel has no memory for
-    /// it, if it is backed by explicit huge pages or the pool is prefaulted.
-    pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
-        let _alone = self.core.hotplug.lock();
-        let (allocator, memory) = (self.core.allocator(), self.core.memory());
-        memory
-            .populate_for_online(range, |part| allocator.online_frames(part))
-            .map_err(OnlineMemoryError::NoMemory)?;
-        Ok(allocator.online_memory(range)?)
+    /// As [`Pool::bind`], and when all weights are 0.
+    pub fn weighted_interleave<'w>(
+        &self,
+        nodes: NodeMask,
+        weights: &'w PoolWeights,
+    ) -> Result<PoolPolicy<'w>, PolicyError> {
+        Policy::weighted_interleave(self.core.allocator(), nodes, weights)
+    }
+
+    /// Calls the reclaimers for `target` frames of `node` although no request needs them, and returns the number of
+    /// frames freed; zero when the pool has no such node.
+    ///
+    /// ```
+    /// # use zonal_linux::{PageCount, Pool};
+    /// # let pool = Pool::builder().size(64 << 20).build()?;
+    /// // Before a phase that needs much memory at once: 1000 frames of each node.
+    /// for node in pool.memory_nodes().iter() {
+    ///     let freed = pool.shrink_caches(node, PageCount::new(1000));
+    ///     assert_eq!(freed, PageCount::ZERO); // no reclaimer is registered here
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
+        self.core.allocator().shrink_caches(node, target)
+    }
+
+    /// Drains the pagesets of all CPUs into their zones.
+    pub fn drain_pagesets(&self) {
+        self.core.allocator().drain_pagesets();
     }
 
     /// Takes frames offline and returns their memory to the kernel. While frames of the range are in use,
@@ -111,6 +168,16 @@ impl Pool {
     /// the kernel does not take back all of its memory: the memory of an explicit huge page is returned only as a
     /// whole, once no frame of it is online. Where the kernel collapses pages into transparent huge pages by
     /// itself, it may back an offline part of such a page again.
+    ///
+    /// ```
+    /// # use zonal_linux::{FrameRange, PageCount, Pool};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(1).build()?;
+    /// let zone = pool.ranges().next().expect("one zone").frames;
+    /// let first_half = FrameRange { start: zone.start, count: PageCount::new(zone.count.get() / 2) };
+    /// pool.offline_memory(first_half)?; // the kernel has 32 MiB back
+    /// pool.online_memory(first_half)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OfflineError> {
         let mut fewest = PageCount::new(u64::MAX);
         loop {
@@ -128,10 +195,18 @@ impl Pool {
         }
     }
 
-    /// Calls the reclaimers for `target` frames of `node` although no request needs them, and returns the number of
-    /// frames freed; zero when the pool has no such node.
-    pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
-        self.core.allocator().shrink_caches(node, target)
+    /// Brings frames online.
+    ///
+    /// # Errors
+    /// When the range is not within one zone, or not all of it is offline. Also when the kernel has no memory for
+    /// it, if it is backed by explicit huge pages or the pool is prefaulted.
+    pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
+        let _alone = self.core.hotplug.lock();
+        let (allocator, memory) = (self.core.allocator(), self.core.memory());
+        memory
+            .populate_for_online(range, |part| allocator.online_frames(part))
+            .map_err(OnlineMemoryError::NoMemory)?;
+        Ok(allocator.online_memory(range)?)
     }
 
     fn try_offline(&self, range: FrameRange) -> Result<(), OfflineError> {
@@ -142,9 +217,20 @@ impl Pool {
         discarded.map_err(|(kept, why)| OfflineError::NotReturned { kept, why })
     }
 
-    /// Drains the pagesets of all CPUs into their zones.
-    pub fn drain_pagesets(&self) {
-        self.core.allocator().drain_pagesets();
+    /// Takes a CPU offline and drains its pagesets.
+    ///
+    /// # Errors
+    /// When there is no such CPU, it is already offline, or it is the last one online.
+    pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        self.core.allocator().offline_cpu(cpu)
+    }
+
+    /// Brings a CPU online.
+    ///
+    /// # Errors
+    /// When there is no such CPU, or it is already online.
+    pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
+        self.core.allocator().online_cpu(cpu)
     }
 
     /// Changes watermarks and lowmem reserves.
@@ -203,39 +289,40 @@ impl Pool {
         self.core.allocator().stat_refresh();
     }
 
-    /// Returns a policy that prefers one node; see [`Policy::preferred`].
+    /// Returns the allocator itself, for callers that do not use [`Frames`](crate::Frames).
     ///
-    /// # Errors
-    /// When the machine has no such node, or the node has no memory.
-    pub fn preferred(&self, node: NodeId) -> Result<PoolPolicy<'static>, PolicyError> {
-        Policy::preferred(self.core.allocator(), node)
+    /// # Safety
+    /// A block owned by a [`Frames`](crate::Frames) must not be freed through it, and memory must be taken offline
+    /// only through the pool.
+    #[inline]
+    #[must_use]
+    pub unsafe fn allocator(&self) -> &Allocator<'static, LinuxPlatform> {
+        self.core.allocator()
     }
 
-    /// Returns a policy that allocates only from `nodes`; see [`Policy::bind`].
+    /// Makes the calling thread act as `cpu` of the emulated machine until the returned guard is dropped. For tests
+    /// that need threads on several nodes.
+    ///
+    /// ```
+    /// # use zonal_linux::{NodeId, Pool, PoolRequest};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(1).build()?;
+    /// let cpu = pool.topology().nodes()[0].cpus[0];
+    /// let acting = pool.act_as(cpu)?;
+    /// assert_eq!(pool.alloc(&PoolRequest::page())?.node(), NodeId::default());
+    /// drop(acting);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// When a node does not belong to this machine, or none of them has memory.
-    pub fn bind(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
-        Policy::bind(self.core.allocator(), nodes)
-    }
-
-    /// Returns a policy that interleaves over `nodes`; see [`Policy::interleave`].
-    ///
-    /// # Errors
-    /// As [`Pool::bind`].
-    pub fn interleave(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
-        Policy::interleave(self.core.allocator(), nodes)
-    }
-
-    /// Returns a policy that interleaves over `nodes` by weight; see [`Policy::weighted_interleave`].
-    ///
-    /// # Errors
-    /// As [`Pool::bind`], and when all weights are 0.
-    pub fn weighted_interleave<'w>(
-        &self,
-        nodes: NodeMask,
-        weights: &'w WeightTable<LinuxPlatform>,
-    ) -> Result<PoolPolicy<'w>, PolicyError> {
-        Policy::weighted_interleave(self.core.allocator(), nodes, weights)
+    /// When the machine is real, or has no such CPU.
+    pub fn act_as(&self, cpu: CpuId) -> Result<ActingCpu, ActError> {
+        let topology = self.topology();
+        if !topology.is_emulated() {
+            return Err(ActError::NotEmulated);
+        }
+        if !topology.nodes().iter().any(|node| node.cpus.contains(&cpu)) {
+            return Err(ActError::UnknownCpu(cpu));
+        }
+        Ok(ActingCpu::begin(self.core.platform().key, cpu))
     }
 }

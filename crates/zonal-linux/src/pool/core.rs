@@ -10,12 +10,12 @@ use zonal::error::ConfigError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::{Allocator, Config, Machine};
 
-use super::cpu_map::{Acts, CpuMap};
+use super::cpu_map::{ActAs, CpuMap};
 use super::key::PoolKey;
 use super::platform::LinuxPlatform;
 use crate::error::{PoolError, Warning, Warnings};
 use crate::memory::metadata::Metadata;
-use crate::memory::zones::{Manner, PoolMemory};
+use crate::memory::zones::{MapOptions, PoolMemory};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
 
@@ -57,7 +57,7 @@ impl PoolCore {
         topology: Topology,
         memory: PoolMemory,
         config: &Config,
-        manner: Manner,
+        options: MapOptions,
         sequences: Option<Sequences>,
         mut warnings: Warnings,
     ) -> Result<Arc<Self>, PoolError> {
@@ -77,11 +77,12 @@ impl PoolCore {
             .collect();
         let machine = Machine::new(&nodes, &zones)?;
         let key = PoolKey::fresh();
-        let acts = if topology.is_emulated() { Acts::In(key) } else { Acts::Never };
+        let act_as = if topology.is_emulated() { ActAs::AllowedIn(key) } else { ActAs::Forbidden };
         let detect = || if topology.has_real_cpus() { Sequences::detect() } else { Sequences::none() };
         let sequences = sequences.unwrap_or_else(detect);
-        let platform = LinuxPlatform::new(key, CpuMap::new(topology.serves_for(), acts), sequences, memory);
-        let mut metadata = Metadata::new(manner);
+        let platform =
+            LinuxPlatform::new(key, CpuMap::new(topology.cpus_by_real_cpu(), act_as), sequences, memory);
+        let mut metadata = Metadata::new(options);
         let allocator = Allocator::new(platform, &machine, config, |request| {
             // SAFETY: the allocator is dropped before `metadata`, both here on failure and later by the order of
             // the fields, and it returns no reference to its buffers.

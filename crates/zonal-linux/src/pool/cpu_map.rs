@@ -21,27 +21,27 @@ thread_local! {
 
 /// Whether threads may act as CPUs other than the one they run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Acts {
+pub(super) enum ActAs {
     /// Never, because the machine is real.
-    Never,
+    Forbidden,
     /// In this pool, because its machine is emulated.
-    In(PoolKey),
+    AllowedIn(PoolKey),
 }
 
 /// Returns the current CPU in the numbering of the pool's machine.
 #[derive(Debug)]
 pub(super) struct CpuMap {
     source: CurrentCpu,
-    acts: Acts,
+    act_as: ActAs,
     /// CPU of the pool's machine, by real CPU; never empty.
-    serves_for: Box<[CpuId]>,
+    by_real_cpu: Box<[CpuId]>,
 }
 
 impl CpuMap {
     /// Returns the CPU that the caller runs on, or acts as.
     #[inline]
     pub(super) fn current(&self) -> CpuId {
-        if let Acts::In(key) = self.acts {
+        if let ActAs::AllowedIn(key) = self.act_as {
             // Once the thread's locals are destroyed, it is on the CPU it really runs on.
             let acting = ACTING.try_with(Cell::get).ok().flatten();
             if let Some((_, cpu)) = acting.filter(|(of, _)| *of == key) {
@@ -49,22 +49,22 @@ impl CpuMap {
             }
         }
         let real = self.source.read() as usize;
-        match self.serves_for.get(real) {
+        match self.by_real_cpu.get(real) {
             Some(&cpu) => cpu,
-            None => self.came_later(real),
+            None => self.share_existing(real),
         }
     }
 
-    /// Makes a map from real CPU `i` to `serves_for[i]`.
-    pub(super) fn new(serves_for: Vec<CpuId>, acts: Acts) -> Self {
-        assert!(!serves_for.is_empty(), "a machine without CPUs still runs on one");
-        Self { source: CurrentCpu::detect(), acts, serves_for: serves_for.into() }
+    /// Makes a map from real CPU `i` to `by_real_cpu[i]`.
+    pub(super) fn new(by_real_cpu: Vec<CpuId>, act_as: ActAs) -> Self {
+        assert!(!by_real_cpu.is_empty(), "a machine without CPUs still runs on one");
+        Self { source: CurrentCpu::detect(), act_as, by_real_cpu: by_real_cpu.into() }
     }
 
     /// Returns the CPU for a real CPU that did not exist when the pool was built: it shares one that did.
     #[cold]
-    fn came_later(&self, real: usize) -> CpuId {
-        self.serves_for[real % self.serves_for.len()]
+    fn share_existing(&self, real: usize) -> CpuId {
+        self.by_real_cpu[real % self.by_real_cpu.len()]
     }
 }
 
@@ -96,10 +96,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acts_only_in_its_pool_and_while_guarded() {
+    fn thread_acts_as_a_cpu_only_in_its_pool_while_guarded() {
         let (here, elsewhere) = (PoolKey::fresh(), PoolKey::fresh());
         let all_same = vec![CpuId::new(5); 1024];
-        let map = CpuMap::new(all_same.clone(), Acts::In(here));
+        let map = CpuMap::new(all_same.clone(), ActAs::AllowedIn(here));
         assert_eq!(map.current(), CpuId::new(5));
         let outer = ActingCpu::begin(here, CpuId::new(77));
         assert_eq!(map.current(), CpuId::new(77));
@@ -108,17 +108,17 @@ mod tests {
             assert_eq!(map.current(), CpuId::new(78));
         }
         assert_eq!(map.current(), CpuId::new(77));
-        assert_eq!(CpuMap::new(all_same.clone(), Acts::In(elsewhere)).current(), CpuId::new(5));
-        assert_eq!(CpuMap::new(all_same, Acts::Never).current(), CpuId::new(5));
+        assert_eq!(CpuMap::new(all_same.clone(), ActAs::AllowedIn(elsewhere)).current(), CpuId::new(5));
+        assert_eq!(CpuMap::new(all_same, ActAs::Forbidden).current(), CpuId::new(5));
         std::thread::scope(|s| s.spawn(|| assert_eq!(map.current(), CpuId::new(5))).join().unwrap());
         drop(outer);
         assert_eq!(map.current(), CpuId::new(5));
     }
 
     #[test]
-    fn cpus_that_came_later_share() {
-        let map = CpuMap::new(vec![CpuId::new(3), CpuId::new(4)], Acts::Never);
-        assert_eq!(map.came_later(6), CpuId::new(3));
-        assert_eq!(map.came_later(7), CpuId::new(4));
+    fn cpus_added_later_share_existing_ones() {
+        let map = CpuMap::new(vec![CpuId::new(3), CpuId::new(4)], ActAs::Forbidden);
+        assert_eq!(map.share_existing(6), CpuId::new(3));
+        assert_eq!(map.share_existing(7), CpuId::new(4));
     }
 }

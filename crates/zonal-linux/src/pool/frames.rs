@@ -15,16 +15,39 @@ use zonal::units::{NodeId, Order, PageCount, Pfn};
 use super::core::PoolCore;
 
 /// A block of frames of a pool, readable and writable as bytes. New frames contain the previous data of the frames,
-/// unless the request asked for zeroed ones.
+/// unless the request is for zeroed ones.
+///
+/// ```
+/// use zonal_linux::{Frames, Order, Pool, PoolRequest};
+///
+/// let pool = Pool::builder().size(64 << 20).build()?;
+/// let mut frames: Frames = pool.alloc(&PoolRequest::new(Order::new(2).unwrap()))?;
+/// frames.fill(7); // a `[u8]` of 16 KiB
+/// println!("{} frames from {} on node {}", frames.count(), frames.first(), frames.node());
+/// // Frames may be sent to other threads and outlive the pool's handles.
+/// drop(pool);
+/// std::thread::spawn(move || assert!(frames.iter().all(|&byte| byte == 7))).join().unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// Invariant: the block is allocated, and only this value may use or free it.
 pub struct Frames<K: Deref<Target = PoolCore> = Arc<PoolCore>> {
-    keeper: K,
+    pool: K,
     block: Block,
     start: NonNull<u8>,
 }
 
 /// [`Frames`] that borrow their pool: cheaper to allocate and free, because no reference count changes.
+///
+/// ```
+/// use zonal_linux::{Lease, Pool, PoolRequest};
+///
+/// let pool = Pool::builder().size(64 << 20).build()?;
+/// let pages: Vec<Lease> = (0..8).map(|_| pool.lease(&PoolRequest::page())).collect::<Result<_, _>>()?;
+/// assert_eq!(pool.accounting().allocated.get(), 8);
+/// drop(pages); // before the pool
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Lease<'p> = Frames<&'p PoolCore>;
 
 // SAFETY: only this value owns the block, as a box owns its bytes.
@@ -36,13 +59,13 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
     /// Takes ownership of an allocated block.
     ///
     /// # Safety
-    /// `block` was allocated from the keeper's pool, and nothing else uses or frees it.
-    pub(super) unsafe fn own(keeper: K, block: Block) -> Self {
-        let Some(start) = keeper.memory().pointer(block.first) else {
-            keeper.allocator().free(block.first, block.order).ok();
+    /// `block` was allocated from `pool`, and nothing else uses or frees it.
+    pub(super) unsafe fn own(pool: K, block: Block) -> Self {
+        let Some(start) = pool.memory().pointer(block.first) else {
+            pool.allocator().free(block.first, block.order).ok();
             no_memory(block)
         };
-        Self { keeper, block, start }
+        Self { pool, block, start }
     }
 
     /// Returns the first frame.
@@ -89,11 +112,21 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
 
     /// Releases ownership: the block stays allocated until it is freed by [`Pool::free_raw`](crate::Pool::free_raw)
     /// or [`Pool::from_raw`](crate::Pool::from_raw) takes ownership again.
+    ///
+    /// ```
+    /// # use zonal_linux::{Pool, PoolRequest};
+    /// # let pool = Pool::builder().size(64 << 20).build()?;
+    /// let block = pool.alloc(&PoolRequest::page())?.into_raw(); // for a table that stores numbers
+    /// // SAFETY: released just now, and nothing else uses or frees it.
+    /// let frames = unsafe { pool.from_raw(block) };
+    /// assert_eq!(frames.first(), block.first);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use = "the block is lost when its number is"]
     pub fn into_raw(self) -> Block {
         let frames = ManuallyDrop::new(self);
-        // SAFETY: `frames` is not used or dropped after this, so the keeper is dropped once.
-        drop(unsafe { std::ptr::read(&frames.keeper) });
+        // SAFETY: `frames` is not used or dropped after this, so the reference to the pool is dropped once.
+        drop(unsafe { std::ptr::read(&frames.pool) });
         frames.block
     }
 }
@@ -101,7 +134,7 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
 #[cold]
 fn no_memory(block: Block) -> ! {
     panic!(
-        "frame {} of node {} is not memory of this process: a child made by fork has no copy of explicit huge \
+        "frame {} of node {} is not mapped in this process: a child made by fork has no copy of explicit huge \
          pages; build a pool in the child, or use another kind of pages",
         block.first, block.node
     )
@@ -111,7 +144,7 @@ impl<K: Deref<Target = PoolCore>> Deref for Frames<K> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let bytes = self.keeper.memory().bytes(self.count());
+        let bytes = self.pool.memory().bytes(self.count());
         // SAFETY: the block is mapped, the kernel initialized it, and `self` is borrowed.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), bytes) }
     }
@@ -119,7 +152,7 @@ impl<K: Deref<Target = PoolCore>> Deref for Frames<K> {
 
 impl<K: Deref<Target = PoolCore>> DerefMut for Frames<K> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let bytes = self.keeper.memory().bytes(self.count());
+        let bytes = self.pool.memory().bytes(self.count());
         // SAFETY: as for `deref`, and `self` is borrowed mutably.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), bytes) }
     }
@@ -127,10 +160,10 @@ impl<K: Deref<Target = PoolCore>> DerefMut for Frames<K> {
 
 impl<K: Deref<Target = PoolCore>> Drop for Frames<K> {
     fn drop(&mut self) {
-        let freed = self.keeper.allocator().free(self.block.first, self.block.order);
+        let freed = self.pool.allocator().free(self.block.first, self.block.order);
         if let Err(error) = freed {
             // Only unsafe code that breaks its contract gets here.
-            assert!(std::thread::panicking(), "freeing frames that were held: {error}");
+            assert!(std::thread::panicking(), "a block owned by `Frames` could not be freed: {error}");
         }
     }
 }

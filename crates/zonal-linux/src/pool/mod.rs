@@ -5,16 +5,21 @@
 //! `pool/frames.rs` keeps alive; `pool/workers.rs` runs its threads. `pool/platform.rs` implements the allocator's
 //! platform, using `pool/cpu_map.rs`, `pool/reclaimers.rs` and the crate's other folders.
 
+// These four first, in the order in which rustdoc shows the methods of `Pool`.
 mod builder;
-mod callback;
+
+mod handle;
+
+mod observe;
+
 mod change;
+
+mod callback;
 mod core;
 mod cpu_map;
 mod failure;
 mod frames;
-mod handle;
 mod key;
-mod observe;
 mod platform;
 mod prefault;
 mod reclaimers;
@@ -32,4 +37,4 @@ pub use observe::{Placement, ZoneRange};
 pub use platform::LinuxPlatform;
 pub use prefault::{OnProgress, Progress};
 pub use reclaimers::Registration;
-pub use request::{PoolPolicy, PoolRequest};
+pub use request::{PoolPolicy, PoolRequest, PoolWeights};

@@ -51,7 +51,15 @@ pub struct ZoneRange {
 }
 
 impl Pool {
-    /// Returns the ways in which the pool differs from what was requested.
+    /// Returns the ways in which the pool differs from what was requested. A pool with warnings works; what a warning
+    /// says cannot be had is missing, such as huge pages or memory bound to its node.
+    ///
+    /// ```
+    /// # use zonal_linux::Pool;
+    /// let pool = Pool::builder().size(64 << 20).build()?;
+    /// pool.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.core.warnings
@@ -98,7 +106,19 @@ impl Pool {
         self.ranges().map(|zone| zone.frames.count).sum()
     }
 
-    /// Returns the accounting of the whole pool: `managed = free + in_pagesets + allocated`.
+    /// Returns the accounting of the whole pool: `managed = free + in_pagesets + allocated`. Exact when no other
+    /// thread uses the pool.
+    ///
+    /// ```
+    /// # use zonal_linux::{Pool, PoolRequest};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(1).build()?;
+    /// let pages: Vec<_> = (0..10).map(|_| pool.alloc(&PoolRequest::page())).collect::<Result<_, _>>()?;
+    /// let accounting = pool.accounting();
+    /// assert_eq!((accounting.managed.get(), accounting.allocated.get()), (16384, 10));
+    /// println!("{accounting}"); // 16384 managed = 16320 free + 54 in pagesets + 10 allocated (balanced)
+    /// # drop(pages);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn accounting(&self) -> Accounting {
         self.core.allocator().accounting()
@@ -133,12 +153,28 @@ impl Pool {
     }
 
     /// Returns the pool's state, which can be written in the formats of Linux's `/proc` and `/sys`.
+    ///
+    /// ```
+    /// # let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
+    /// print!("{}", pool.snapshot().buddyinfo()); // as /proc/buddyinfo; also zoneinfo, vmstat, numastat
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot<'_, '_, LinuxPlatform> {
         self.core.allocator().snapshot()
     }
 
     /// Returns the counts of events so far.
+    ///
+    /// ```
+    /// # let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
+    /// let before = pool.events();
+    /// // ... the program runs ...
+    /// let events = pool.events();
+    /// println!("{} requests failed", events.failures - before.failures);
+    /// println!("{events}"); // one line each for zonelists, reclaim, pagesets and failures
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn events(&self) -> Events {
         self.core.allocator().events()
@@ -168,6 +204,16 @@ impl Pool {
     /// meanwhile, after those in a reclaimer have returned: the caller must not hold a lock that a reclaimer takes.
     /// No other thread may use the pool meanwhile, or false differences are reported.
     ///
+    /// ```
+    /// # use zonal_linux::{Pool, PoolRequest};
+    /// # let pool = Pool::builder().size(64 << 20).build()?;
+    /// drop(pool.alloc(&PoolRequest::page())?);
+    /// // At the end of a program or test: everything is free, and nothing was lost or counted twice.
+    /// let accounting = pool.verify()?;
+    /// assert!(accounting.balance() && accounting.allocated.get() == 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The first invariant that does not hold.
     ///
@@ -176,7 +222,7 @@ impl Pool {
     pub fn verify(&self) -> Result<Accounting, VerifyError> {
         let platform = self.core.platform();
         assert!(!platform.is_reclaiming(), "a pool cannot be verified while it reclaims");
-        let _rest = platform.presence.rest_outside_reclaimers();
+        let _pause = platform.presence.pause_outside_reclaimers();
         self.core.allocator().verify()
     }
 

@@ -100,8 +100,12 @@ impl Platform for LinuxPlatform {
         reentrancy::is_inside()
     }
 
-    fn set_reclaiming(&self, reclaiming: bool) {
-        reclaimers::set_reclaiming(self.key, reclaiming);
+    fn begin_reclaiming(&self) {
+        reclaimers::begin_reclaiming(self.key);
+    }
+
+    fn end_reclaiming(&self) {
+        reclaimers::end_reclaiming(self.key);
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {

@@ -128,7 +128,7 @@ mod tests {
     use crate::error::Warnings;
     use crate::memory::mapping::tests::resident;
     use crate::memory::plan::ZonePlan;
-    use crate::memory::zones::{Binding, HugePages, Manner};
+    use crate::memory::zones::{Binding, HugePages, MapOptions};
     use zonal::units::{NodeId, Order, PageCount, ZoneKind};
 
     fn memory(frames: u64) -> PoolMemory {
@@ -137,17 +137,17 @@ mod tests {
             kind: ZoneKind::Normal,
             frames: PageCount::new(frames),
         };
-        let manner = Manner {
+        let options = MapOptions {
             page_bytes: 4096,
             max_order: Order::DEFAULT_MAX,
             huge_pages: HugePages::Never,
             binding: Binding::None,
         };
-        PoolMemory::map(&[plan(0), plan(1)], manner, &mut Warnings::default()).unwrap()
+        PoolMemory::map(&[plan(0), plan(1)], options, &mut Warnings::default()).unwrap()
     }
 
     #[test]
-    fn backs_everything_and_tells() {
+    fn prefault_backs_all_memory_and_reports_progress() {
         let memory = memory(20_000);
         let most = Mutex::new(Progress { done: 0, total: 0 });
         prefault(&memory, &|progress| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_when_told() {
+    fn prefault_stops_when_the_callback_breaks() {
         let memory = memory(20_000);
         let calls = AtomicU64::new(0);
         let outcome = prefault(&memory, &|_| {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_callback_is_the_builders() {
+    fn callback_panic_resumes_in_the_building_thread() {
         let memory = memory(80_000);
         let calls = AtomicU64::new(0);
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -25,9 +25,25 @@ type Shrinker = dyn Reclaimer + Send;
 /// A reclaimer's registration with a pool, which ends when this is dropped; see
 /// [`Pool::register_reclaimer`](crate::Pool::register_reclaimer).
 ///
+/// ```
+/// use std::sync::Arc;
+/// use zonal_linux::{Pool, Reclaimer, Registration};
+///
+/// /// A cache in use: the registration is kept beside it.
+/// struct Service<C> {
+///     cache: Arc<C>,
+///     _registration: Registration,
+/// }
+///
+/// fn start<C: Reclaimer + Send + 'static>(pool: &Pool, cache: C) -> Service<C> {
+///     let cache = Arc::new(cache);
+///     Service { _registration: pool.register_reclaimer(&cache), cache }
+/// }
+/// ```
+///
 /// It keeps the reclaimer alive, but not the pool. A call already running may still finish after the drop. A
 /// reclaimer that owns its own registration is never dropped.
-#[must_use = "a reclaimer is no longer asked for frames once its registration is dropped"]
+#[must_use = "a reclaimer is no longer called once its registration is dropped"]
 pub struct Registration {
     id: ReclaimerId,
     reclaimers: Arc<Reclaimers>,
@@ -137,9 +153,9 @@ impl Reclaimers {
 
     /// Calls a reclaimer if it still exists; one that panics counts as having freed nothing.
     fn guarded(&self, entry: &Entry, call: impl FnOnce(&Shrinker) -> PageCount) -> PageCount {
-        let is_ours = works_for(self.key);
-        let away = if is_ours { self.presence.go_into_reclaimer() } else { None };
-        if is_ours && away.is_none() {
+        let is_ours = belongs_to(self.key);
+        let in_reclaimer = if is_ours { self.presence.enter_reclaimer() } else { None };
+        if is_ours && in_reclaimer.is_none() {
             return PageCount::ZERO; // // the pool is being dropped
         }
         let Some(reclaimer) = entry.reclaimer.upgrade() else { return PageCount::ZERO };
@@ -186,17 +202,17 @@ thread_local! {
     /// Pools that this thread reclaims for; rarely more than one.
     static RECLAIMING: Cell<[Option<PoolKey>; NESTED_MOST]> = const { Cell::new([None; NESTED_MOST]) };
     /// Pool that this thread belongs to.
-    static WORKS_FOR: Cell<Option<PoolKey>> = const { Cell::new(None) };
+    static POOL_OF_THREAD: Cell<Option<PoolKey>> = const { Cell::new(None) };
 }
 
 /// Records permanently that the calling thread belongs to pool `key`.
-pub(super) fn work_for(key: PoolKey) {
-    WORKS_FOR.set(Some(key));
+pub(super) fn join_pool(key: PoolKey) {
+    POOL_OF_THREAD.set(Some(key));
 }
 
 /// Whether the calling thread belongs to pool `key`.
-pub(super) fn works_for(key: PoolKey) -> bool {
-    WORKS_FOR.get() == Some(key)
+pub(super) fn belongs_to(key: PoolKey) -> bool {
+    POOL_OF_THREAD.get() == Some(key)
 }
 
 /// Whether the calling thread reclaims for pool `key`, or for so many pools that it cannot reclaim for another.
@@ -205,9 +221,17 @@ pub(super) fn is_reclaiming(key: PoolKey) -> bool {
     pools.contains(&Some(key)) || !pools.contains(&None)
 }
 
-/// Records that the calling thread begins or ends reclaiming for pool `key`.
-pub(super) fn set_reclaiming(key: PoolKey, reclaiming: bool) {
-    let (from, to) = if reclaiming { (None, Some(key)) } else { (Some(key), None) };
+/// Records that the calling thread begins to reclaim for pool `key`.
+pub(super) fn begin_reclaiming(key: PoolKey) {
+    replace_reclaiming(None, Some(key));
+}
+
+/// Records that the calling thread has finished reclaiming for pool `key`.
+pub(super) fn end_reclaiming(key: PoolKey) {
+    replace_reclaiming(Some(key), None);
+}
+
+fn replace_reclaiming(from: Option<PoolKey>, to: Option<PoolKey>) {
     let mut pools = RECLAIMING.get();
     if let Some(place) = pools.iter_mut().find(|pool| **pool == from) {
         *place = to;
@@ -221,8 +245,8 @@ mod tests {
     use zonal::platform::reclaimer::ReclaimReason;
     use zonal::units::NodeId;
 
-    struct Gives(AtomicU64);
-    impl Reclaimer for Gives {
+    struct Cache(AtomicU64);
+    impl Reclaimer for Cache {
         fn count(&self, _request: &ReclaimRequest) -> PageCount {
             PageCount::new(self.0.load(Ordering::Relaxed)) // one thread
         }
@@ -254,9 +278,9 @@ mod tests {
     }
 
     #[test]
-    fn asks_until_the_target_is_met() {
+    fn reclaimers_are_called_until_the_target_is_met() {
         let all = Arc::new(reclaimers());
-        let _registered = [5, 7, 9].map(|n| all.register(Arc::new(Gives(AtomicU64::new(n)))));
+        let _registered = [5, 7, 9].map(|n| all.register(Arc::new(Cache(AtomicU64::new(n)))));
         assert_eq!(all.count(&wanted(1)), PageCount::new(21));
         assert_eq!(all.reclaim(&wanted(12)), PageCount::new(12));
         assert_eq!(all.count(&wanted(1)), PageCount::new(9));
@@ -264,9 +288,9 @@ mod tests {
     }
 
     #[test]
-    fn registrations_keep_reclaimers_and_end_them() {
+    fn registration_keeps_its_reclaimer_alive_until_dropped() {
         let all = Arc::new(reclaimers());
-        let (first, second) = (Arc::new(Gives(AtomicU64::new(3))), Arc::new(Gives(AtomicU64::new(4))));
+        let (first, second) = (Arc::new(Cache(AtomicU64::new(3))), Arc::new(Cache(AtomicU64::new(4))));
         let [kept, gone, twice] = [&first, &second, &first].map(|one| all.register(one.clone()));
         // Only the registration keeps the second reclaimer alive.
         let seen = Arc::downgrade(&second);
@@ -286,10 +310,10 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_frees_nothing_and_stops_nobody() {
+    fn panicking_reclaimer_frees_nothing_and_others_still_run() {
         let all = Arc::new(reclaimers());
         let _bad = all.register(Arc::new(Panics));
-        let _good = all.register(Arc::new(Gives(AtomicU64::new(6))));
+        let _good = all.register(Arc::new(Cache(AtomicU64::new(6))));
         for left in [4, 2] {
             assert_eq!(all.reclaim(&wanted(2)), PageCount::new(2));
             assert_eq!(all.count(&wanted(1)), PageCount::new(left));
@@ -318,10 +342,10 @@ mod tests {
     }
 
     #[test]
-    fn payloads_that_panic_free_nothing_and_stop_nobody() {
+    fn panicking_payload_frees_nothing_and_others_still_run() {
         let all = Arc::new(reclaimers());
         let _bad = all.register(Arc::new(PanicsWithPayload));
-        let _good = all.register(Arc::new(Gives(AtomicU64::new(6))));
+        let _good = all.register(Arc::new(Cache(AtomicU64::new(6))));
         for left in [4, 2] {
             assert_eq!(all.reclaim(&wanted(2)), PageCount::new(2));
             assert_eq!(all.count(&wanted(1)), PageCount::new(left));
@@ -331,12 +355,12 @@ mod tests {
     #[test]
     fn reclaiming_is_per_pool_and_thread() {
         let (a, b) = (PoolKey::fresh(), PoolKey::fresh());
-        set_reclaiming(a, true);
+        begin_reclaiming(a);
         assert!(is_reclaiming(a) && !is_reclaiming(b));
         std::thread::spawn(move || assert!(!is_reclaiming(a))).join().unwrap();
-        set_reclaiming(b, true);
-        set_reclaiming(a, false);
+        begin_reclaiming(b);
+        end_reclaiming(a);
         assert!(!is_reclaiming(a) && is_reclaiming(b));
-        set_reclaiming(b, false);
+        end_reclaiming(b);
     }
 }

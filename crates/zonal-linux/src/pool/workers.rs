@@ -47,7 +47,7 @@ impl Worker {
     fn live(self, run: impl FnOnce(&PoolCore)) {
         take_own_signals();
         reset_scheduling();
-        reclaimers::work_for(self.core.platform().key);
+        reclaimers::join_pool(self.core.platform().key);
         run(&self.core);
     }
 }
@@ -122,7 +122,7 @@ impl Drop for Workers {
             // The threads have finished their work. What remains is the end of their stacks, and destructors of
             // thread locals that reclaimers created, which may wait for the caller: if there were none, join the
             // threads so that nothing of them remains.
-            if !platform.presence.wait_for_the_end() {
+            if !platform.presence.wait_until_exited() {
                 self.threads.drain(..).for_each(|thread| _ = thread.join());
             }
             return;
@@ -130,7 +130,7 @@ impl Drop for Workers {
         mem::take(&mut self.threads).into_iter().for_each(mem::forget);
         // A child made by `fork` has copies of the threads' references, but no threads to drop them. The exception
         // is this thread, if a reclaimer made the child on it: it drops its own reference.
-        let own = u32::from(reclaimers::works_for(platform.key));
+        let own = u32::from(reclaimers::belongs_to(platform.key));
         let held = self.held.load(Ordering::Relaxed);
         self.held.store(own, Ordering::Relaxed);
         for _ in own..held {

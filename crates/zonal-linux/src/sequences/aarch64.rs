@@ -11,6 +11,8 @@ use std::arch::asm;
 use std::num::NonZeroIsize;
 use std::sync::atomic::AtomicU64;
 
+use zonal::platform::cpu_local::Push;
+
 macro_rules! sequence {
     ([$($body:literal)*] [$($failed:literal)*] $($operands:tt)*) => {
         asm!(
@@ -42,13 +44,13 @@ macro_rules! sequence {
 }
 
 /// Pops the top frame of the stack in the current pageset slot. Returns the address of that pageset slot and the
-/// frame, or the address of any pageset slot and `NO_FRAME`.
+/// frame, or the address of any pageset slot and all bits set.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `slots` are the addresses of `count` pageset slots by CPU, at least
 /// one.
 #[inline(always)]
-pub(super) unsafe fn take(
+pub(super) unsafe fn pop(
     area: NonZeroIsize,
     slots: *const AtomicU64,
     count: usize,
@@ -87,13 +89,12 @@ pub(super) unsafe fn take(
 /// # Safety
 /// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
 #[inline(always)]
-pub(super) unsafe fn give(
+pub(super) unsafe fn push(
     area: NonZeroIsize,
     cpu: u64,
     head: *const u8,
     slots: usize,
-    step: u64,
-    frame: u32,
+    push: Push,
     refused: impl FnOnce() -> bool,
 ) -> bool {
     // SAFETY: the caller guarantees it; the slot written is outside the stack until the word includes it.
@@ -113,14 +114,14 @@ pub(super) unsafe fn give(
             "str {next}, [{head}, #8]"
         ] ["b {refused}"]
             area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
-            step = in(reg) step, frame = in(reg) frame, t = out(reg) _, next = out(reg) _,
+            step = in(reg) push.step.bits(), frame = in(reg) push.frame, t = out(reg) _, next = out(reg) _,
             lock_word = out(reg) _, refused = label { return refused() },
         );
     }
     true
 }
 
-/// Locks an unlocked head of `cpu` and returns its previous lock word, or `NO_FRAME`.
+/// Locks an unlocked head of `cpu` and returns its previous lock word, or `LockWord::LOCKED`.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is a head.

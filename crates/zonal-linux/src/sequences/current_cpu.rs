@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ways_name_the_cpu_a_thread_is_pinned_to() {
+    fn rseq_area_and_system_call_name_the_pinned_cpu() {
         let ways = [CurrentCpu::detect(), CurrentCpu { field: None }];
         if ways[0].field.is_none() {
             zonal_testing::skipped!("no restartable-sequence area here; only sched_getcpu is tested");
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    fn a_thread_without_an_area_asks_the_kernel() {
+    fn thread_without_rseq_area_reads_its_cpu_by_system_call() {
         let unregistered = -1_i32;
         // The offset is that of a negative number.
         let at = std::ptr::from_ref(&unregistered) as isize;

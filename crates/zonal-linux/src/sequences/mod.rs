@@ -30,9 +30,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use zonal::Platform;
 use zonal::platform::cpu_local::{
-    CpuLocal, Head, LOCKED, LOCKED_REMOTELY, NO_FRAME, TryLock, UNINIT, lock_remotely,
+    CpuLocal, Head, LockWord, PagesetSlot, PagesetSlots, Popped, Push, Step, TryLock, lock_remotely,
 };
-use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::units::CpuId;
 
 use crate::topology::affinity::CpuSet;
@@ -48,8 +47,11 @@ pub struct Sequences {
 }
 
 /// Values that the instructions compare with.
-const _: () =
-    assert!(NO_FRAME == u64::MAX && UNINIT == 0 && LOCKED == u64::MAX && LOCKED_REMOTELY == u64::MAX - 1);
+const _: () = assert!(
+    LockWord::UNINIT.bits() == 0
+        && LockWord::LOCKED.bits() == u64::MAX
+        && LockWord::LOCKED_REMOTELY.bits() == u64::MAX - 1
+);
 
 /// Stops the build if the offsets in the instructions differ from those of the structures.
 const fn assert_layout<P: Platform>() {
@@ -70,15 +72,15 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, P>, u64) {
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, P>, Popped) {
         const { assert_layout::<P>() };
-        let Some(area) = self.area else { return take_by_lock(platform, slots, step) };
+        let Some(area) = self.area else { return pop_by_lock(platform, slots, step) };
         let current = slots.current();
         // SAFETY: `area` is valid for all threads; the limits keep the free slots below the number of slots.
-        let (slot, frame) = unsafe { instructions::take(area, current.as_ptr(), current.len(), step) };
+        let (slot, frame) = unsafe { instructions::pop(area, current.as_ptr(), current.len(), step.bits()) };
         // SAFETY: a sequence returns one of `current`, which are addresses of pageset slots.
-        (unsafe { &*slot.cast() }, frame)
+        (unsafe { &*slot.cast() }, Popped::from_bits(frame))
     }
 
     #[inline(always)]
@@ -86,11 +88,11 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool {
         const { assert_layout::<P>() };
-        let Some(area) = self.area else { return give_by_lock(platform, slots, prepare, refused) };
+        let Some(area) = self.area else { return push_by_lock(platform, slots, prepare, refused) };
         // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
         // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before its address is
@@ -99,23 +101,25 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         let address = address.load(Relaxed) as usize;
         // SAFETY: the addresses are of pageset slots that live as long as `slots`.
         let slot: &'m PagesetSlot<'m, P> = unsafe { &*std::ptr::with_exposed_provenance(address) };
-        let Some((step, frame)) = prepare(slot) else { return false };
+        let Some(push) = prepare(slot) else { return false };
         let head = std::ptr::from_ref(slot.head).cast();
-        let refused = || refused(slot, step, frame);
+        let refused = || refused(slot, push);
         // SAFETY: as in `pop_current`.
-        unsafe { instructions::give(area, cpu, head, slot.slots_at, step, frame, refused) }
+        unsafe { instructions::push(area, cpu, head, slot.slots_at, push, refused) }
     }
 
     #[inline]
-    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return TryLock.lock(cpu, head) };
         // SAFETY: `area` is valid for all threads.
-        let lock_word = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
-        (lock_word != NO_FRAME).then_some(lock_word)
+        let lock_word = LockWord::from_bits(unsafe {
+            instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast())
+        });
+        (lock_word != LockWord::LOCKED).then_some(lock_word)
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
         match self.area {
             Some(_) => lock_remotely(head, || restart_sequences(cpu)),
             None => TryLock.lock_remote(cpu, head),
@@ -126,20 +130,20 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
 // Separate functions, so that each caller contains the instructions of only one implementation.
 
 #[inline(never)]
-fn take_by_lock<'m, P: Platform>(
+fn pop_by_lock<'m, P: Platform>(
     platform: &P,
     slots: &PagesetSlots<'m, P>,
-    step: u64,
-) -> (&'m PagesetSlot<'m, P>, u64) {
+    step: Step,
+) -> (&'m PagesetSlot<'m, P>, Popped) {
     TryLock.pop_current(platform, slots, step)
 }
 
 #[inline(never)]
-fn give_by_lock<'m, P: Platform>(
+fn push_by_lock<'m, P: Platform>(
     platform: &P,
     slots: &PagesetSlots<'m, P>,
-    prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
-    refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
+    prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
+    refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
 ) -> bool {
     TryLock.push_current(platform, slots, prepare, refused)
 }
@@ -207,22 +211,22 @@ fn restart_sequences(cpu: CpuId) -> bool {
         // The kernel is older than the flag, or the number is out of range: restart on all CPUs.
         || membarrier(BARRIER_RSEQ, 0, 0)
         // Denied by a filter installed after the first barrier.
-        || visit(cpu)
+        || move_to(cpu)
 }
 
 /// Runs on `cpu` for a moment, which preempts the thread running there and so restarts its sequence. Returns
 /// whether it ran there.
 #[cold]
-fn visit(cpu: CpuId) -> bool {
+fn move_to(cpu: CpuId) -> bool {
     let Some(there) = CpuSet::one(cpu) else { return false };
     // If a filter hides the usual CPUs, the thread may run on any CPU afterwards.
     let usual = CpuSet::of_this_thread().unwrap_or(CpuSet::all());
-    visit_by(&usual, &there, CpuSet::apply)
+    move_by(&usual, &there, CpuSet::apply)
 }
 
 /// Moves there and back. If the usual CPUs have gone meanwhile, any CPU is allowed; a thread that cannot move back
 /// at all is counted.
-fn visit_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool {
+fn move_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool {
     let came = go(there);
     if came && !go(usual) && !go(&CpuSet::all()) {
         STRANDED.fetch_add(1, Relaxed); // // a statistic
@@ -243,21 +247,21 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn a_visitor_goes_back_anywhere_or_is_counted() {
+    fn moved_thread_returns_or_is_counted_as_stranded() {
         let usual = CpuSet::of_this_thread().unwrap();
         let [there, all] = [CpuSet::one(CpuId::new(77)).unwrap(), CpuSet::all()];
-        let visit = |lets: &dyn Fn(&CpuSet) -> bool| {
+        let move_to = |lets: &dyn Fn(&CpuSet) -> bool| {
             let (went, before) = (RefCell::new(Vec::new()), stranded_threads());
-            let came = visit_by(&usual, &there, |set| {
+            let came = move_by(&usual, &there, |set| {
                 went.borrow_mut().push(set.clone());
                 lets(set)
             });
             (came, went.into_inner(), stranded_threads() - before)
         };
         let [usual, there, all] = [&usual, &there, &all].map(CpuSet::clone);
-        assert_eq!(visit(&|_| true), (true, vec![there.clone(), usual.clone()], 0));
-        assert_eq!(visit(&|_| false), (false, vec![there.clone()], 0));
-        assert_eq!(visit(&|to| *to != usual), (true, vec![there.clone(), usual.clone(), all.clone()], 0));
-        assert_eq!(visit(&|to| *to == there), (true, vec![there.clone(), usual.clone(), all.clone()], 1));
+        assert_eq!(move_to(&|_| true), (true, vec![there.clone(), usual.clone()], 0));
+        assert_eq!(move_to(&|_| false), (false, vec![there.clone()], 0));
+        assert_eq!(move_to(&|to| *to != usual), (true, vec![there.clone(), usual.clone(), all.clone()], 0));
+        assert_eq!(move_to(&|to| *to == there), (true, vec![there.clone(), usual.clone(), all.clone()], 1));
     }
 }

@@ -4,29 +4,28 @@ use std::num::NonZeroIsize;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use zonal::platform::cpu_local::NO_FRAME;
+use zonal::platform::cpu_local::{LockWord, Push};
 
 /// Fails, and returns the first of `slots`.
 ///
 /// # Safety
 /// `slots` must have at least one entry.
-pub(super) unsafe fn take(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
+pub(super) unsafe fn pop(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
     // SAFETY: the caller guarantees an entry.
     let first = unsafe { &*slots }.load(Relaxed); // // relaxed: any entry is correct
-    (std::ptr::with_exposed_provenance(first as usize), NO_FRAME)
+    (std::ptr::with_exposed_provenance(first as usize), u64::MAX)
 }
 
 /// Fails.
 ///
 /// # Safety
 /// None needed.
-pub(super) unsafe fn give(
+pub(super) unsafe fn push(
     _: NonZeroIsize,
     _: u64,
     _: *const u8,
     _: usize,
-    _: u64,
-    _: u32,
+    _: Push,
     refused: impl FnOnce() -> bool,
 ) -> bool {
     refused()
@@ -37,7 +36,7 @@ pub(super) unsafe fn give(
 /// # Safety
 /// None needed.
 pub(super) unsafe fn lock(_: NonZeroIsize, _: u32, _: *const u8) -> u64 {
-    NO_FRAME
+    LockWord::LOCKED.bits()
 }
 
 /// Returns 0.

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_of_a_program_stays() {
+    fn program_code_is_always_resident() {
         assert!(is_in_the_program());
         assert!(stays_in_memory());
         assert!(!mark_never_unloaded(), "the program is no library");

@@ -11,6 +11,8 @@ use std::arch::asm;
 use std::num::NonZeroIsize;
 use std::sync::atomic::AtomicU64;
 
+use zonal::platform::cpu_local::Push;
+
 macro_rules! sequence {
     ([$($body:literal)*] [$($failed:literal)*] $($operands:tt)*) => {
         asm!(
@@ -39,13 +41,13 @@ macro_rules! sequence {
 }
 
 /// Pops the top frame of the stack in the current pageset slot. Returns the address of that pageset slot and the
-/// frame, or the address of any pageset slot and `NO_FRAME`.
+/// frame, or the address of any pageset slot and all bits set.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `slots` are the addresses of `count` pageset slots by CPU, at least
 /// one.
 #[inline(always)]
-pub(super) unsafe fn take(
+pub(super) unsafe fn pop(
     area: NonZeroIsize,
     slots: *const AtomicU64,
     count: usize,
@@ -56,25 +58,25 @@ pub(super) unsafe fn take(
     unsafe {
         sequence!([
             "mov {t:e}, fs:[{area} + 4]"
-            "cmp {t}, {count_gate}"
+            "cmp {t}, {count_lock_word}"
             "jae 50f"
             "mov {slot}, [{slots} + {t} * 8]"
             "mov {head}, [{slot}]"
-            "mov {count_gate}, [{head}]"
+            "mov {count_lock_word}, [{head}]"
             "mov {t}, [{head} + 8]"
             "add {next}, {t}"
-            "mov {reach}, [{head} + 16]"
-            "add {reach}, {next}"
-            "test {count_gate}, {reach}"
+            "mov {limit}, [{head} + 16]"
+            "add {limit}, {next}"
+            "test {count_lock_word}, {limit}"
             "jnz 50f"
-            "mov {reach}, [{slot} + 8]"
+            "mov {limit}, [{slot} + 8]"
             "and {t:e}, 0x7ffffff"
-            "mov {t:e}, [{reach} + {t} * 4]"
+            "mov {t:e}, [{limit} + {t} * 4]"
             "mov [{head} + 8], {next}"
         ] ["mov {slot}, [{slots}]" "mov {t}, -1" "jmp 60f"]
-            area = in(reg) area.get(), slots = in(reg) slots, count_gate = inout(reg) count => _,
+            area = in(reg) area.get(), slots = in(reg) slots, count_lock_word = inout(reg) count => _,
             next = inout(reg) step => _, slot = out(reg) slot, t = out(reg) frame, head = out(reg) _,
-            reach = out(reg) _,
+            limit = out(reg) _,
         );
     }
     (slot, frame)
@@ -85,41 +87,40 @@ pub(super) unsafe fn take(
 /// # Safety
 /// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
 #[inline(always)]
-pub(super) unsafe fn give(
+pub(super) unsafe fn push(
     area: NonZeroIsize,
     cpu: u64,
     head: *const u8,
     slots: usize,
-    step: u64,
-    frame: u32,
+    push: Push,
     refused: impl FnOnce() -> bool,
 ) -> bool {
     // SAFETY: the caller guarantees it; the slot written is outside the stack until the word includes it.
     unsafe {
         sequence!([
-            "cmp dword ptr fs:[{area} + 4], {cpu_gate:e}"
+            "cmp dword ptr fs:[{area} + 4], {cpu_lock_word:e}"
             "jne 50f"
-            "mov {cpu_gate}, [{head}]"
+            "mov {cpu_lock_word}, [{head}]"
             "mov {next}, [{head} + 8]"
             "sub {next}, {step}"
             "mov {t}, [{head} + 24]"
             "sub {t}, {next}"
-            "test {cpu_gate}, {t}"
+            "test {cpu_lock_word}, {t}"
             "jnz 50f"
             "mov {t:e}, {next:e}"
             "and {t:e}, 0x7ffffff"
             "mov [{slots} + {t} * 4], {frame:e}"
             "mov [{head} + 8], {next}"
         ] ["jmp {refused}"]
-            area = in(reg) area.get(), cpu_gate = inout(reg) cpu => _, head = in(reg) head,
-            slots = in(reg) slots, step = in(reg) step, frame = in(reg) frame, t = out(reg) _,
+            area = in(reg) area.get(), cpu_lock_word = inout(reg) cpu => _, head = in(reg) head,
+            slots = in(reg) slots, step = in(reg) push.step.bits(), frame = in(reg) push.frame, t = out(reg) _,
             next = out(reg) _, refused = label { return refused() },
         );
     }
     true
 }
 
-/// Locks an unlocked head of `cpu` and returns its previous lock word, or `NO_FRAME`.
+/// Locks an unlocked head of `cpu` and returns its previous lock word, or `LockWord::LOCKED`.
 ///
 /// # Safety
 /// `area` is the offset of the registered area; `head` is a head.

@@ -23,8 +23,10 @@ pub(crate) struct SignalsBlocked {
 }
 
 impl SignalsBlocked {
+    /// Creates the guard, which blocks these signals until it is dropped.
+    ///
     /// # Errors
-    /// When the kernel refuses, which happens only with a filter.
+    /// Returns an error if the kernel refuses, which happens only with a filter.
     pub(crate) fn begin() -> io::Result<Self> {
         // SAFETY: a set of bits, for which zeros are valid.
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };

@@ -96,7 +96,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_lock_that_is_freed_too_often_hinders_no_request() {
+    fn unlocking_twice_does_not_block_later_requests() {
         SleepingLock::new().unlock();
         assert!(!reentrancy::is_inside());
         let lock = SleepingLock::new();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn excludes() {
+    fn lock_excludes_other_threads() {
         const ROUNDS: u64 = if cfg!(miri) { 100 } else { 10_000 };
         let lock = SleepingLock::new();
         let count = AtomicU64::new(0);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_a_holder_that_sleeps() {
+    fn lock_waits_for_a_holder_that_sleeps() {
         let lock = SleepingLock::new();
         lock.lock();
         std::thread::scope(|s| {

@@ -25,8 +25,8 @@ struct State {
     threads: usize,
     at_work: usize,
     in_reclaimers: usize,
-    /// Number of live [`Rest`]s: while there are any, no thread begins to work.
-    rests: usize,
+    /// Number of live [`Pause`]s: while there are any, no thread begins to work.
+    pauses: usize,
     /// Whether any thread was in a reclaimer, which may have left destructors of thread locals on it.
     ran_reclaimers: bool,
     is_ending: bool,
@@ -78,54 +78,54 @@ impl Presence {
     }
 
     /// Marks the calling thread, one of the pool's, as at work until the result is dropped. Waits while there is a
-    /// [`Rest`].
+    /// [`Pause`].
     pub(crate) fn work(&self) -> AtWork<'_> {
         self.begin_work();
         AtWork(self)
     }
 
     fn begin_work(&self) {
-        self.change(|_| (), |state| state.rests == 0, |state| state.at_work += 1);
+        self.change(|_| (), |state| state.pauses == 0, |state| state.at_work += 1);
     }
 
     /// Marks the calling thread, which is at work, as in a reclaimer until the result is dropped, after which it is
     /// at work again. Returns `None` when the pool is being dropped: no reclaimer may be called any more.
-    pub(crate) fn go_into_reclaimer(&self) -> Option<InReclaimer<'_>> {
-        let goes = self.change(
+    pub(crate) fn enter_reclaimer(&self) -> Option<InReclaimer<'_>> {
+        let enters = self.change(
             |_| (),
             |_| true,
             |state| {
-                let goes = !state.is_ending;
-                state.at_work -= usize::from(goes);
-                state.in_reclaimers += usize::from(goes);
-                state.ran_reclaimers |= goes;
-                goes
+                let enters = !state.is_ending;
+                state.at_work -= usize::from(enters);
+                state.in_reclaimers += usize::from(enters);
+                state.ran_reclaimers |= enters;
+                enters
             },
         );
-        goes.then(|| InReclaimer(self))
+        enters.then(|| InReclaimer(self))
     }
 
     /// Waits until no thread is at work, and prevents work while the result exists. Threads in a reclaimer stay
     /// there, and are counted.
-    pub(crate) fn rest(&self) -> Rest<'_> {
-        self.rest_when(|state| state.at_work == 0)
+    pub(crate) fn pause(&self) -> Pause<'_> {
+        self.pause_when(|state| state.at_work == 0)
     }
 
-    /// Waits as [`Presence::rest`] does, and also until no thread is in a reclaimer.
-    pub(crate) fn rest_outside_reclaimers(&self) -> Rest<'_> {
-        self.rest_when(|state| state.at_work == 0 && state.in_reclaimers == 0)
+    /// Waits as [`Presence::pause`] does, and also until no thread is in a reclaimer.
+    pub(crate) fn pause_outside_reclaimers(&self) -> Pause<'_> {
+        self.pause_when(|state| state.at_work == 0 && state.in_reclaimers == 0)
     }
 
-    fn rest_when(&self, holds: impl Fn(&State) -> bool) -> Rest<'_> {
-        let in_reclaimers = self.change(|state| state.rests += 1, holds, |state| state.in_reclaimers);
-        Rest { presence: self, in_reclaimers }
+    fn pause_when(&self, holds: impl Fn(&State) -> bool) -> Pause<'_> {
+        let in_reclaimers = self.change(|state| state.pauses += 1, holds, |state| state.in_reclaimers);
+        Pause { presence: self, in_reclaimers }
     }
 
-    /// Waits until all threads have exited except those in a reclaimer, which exit when it returns. They were
-    /// already told to stop. Returns whether any of them ever ran a reclaimer.
-    pub(crate) fn wait_for_the_end(&self) -> bool {
-        let all_away = |state: &State| state.threads == state.in_reclaimers;
-        self.change(|state| state.is_ending = true, all_away, |state| state.ran_reclaimers)
+    /// Waits until all threads have exited except those in a reclaimer, which exit when it returns. They
+    /// have already been asked to stop. Returns whether any of them ever ran a reclaimer.
+    pub(crate) fn wait_until_exited(&self) -> bool {
+        let only_in_reclaimers = |state: &State| state.threads == state.in_reclaimers;
+        self.change(|state| state.is_ending = true, only_in_reclaimers, |state| state.ran_reclaimers)
     }
 }
 
@@ -146,7 +146,7 @@ pub(crate) struct InReclaimer<'a>(&'a Presence);
 impl Drop for InReclaimer<'_> {
     fn drop(&mut self) {
         // It leaves at once, although it may have to wait to work: a waiter for all threads to leave holds a
-        // `Rest`.
+        // `Pause`.
         self.0.change_now(|state| state.in_reclaimers -= 1);
         self.0.begin_work();
     }
@@ -154,14 +154,14 @@ impl Drop for InReclaimer<'_> {
 
 /// Guard that prevents the pool's threads from working.
 #[must_use]
-pub(crate) struct Rest<'a> {
+pub(crate) struct Pause<'a> {
     presence: &'a Presence,
-    /// Number of threads that were in a reclaimer when the rest began.
+    /// Number of threads that were in a reclaimer when the pause began.
     pub(crate) in_reclaimers: usize,
 }
 
-impl Drop for Rest<'_> {
+impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        self.presence.change_now(|state| state.rests -= 1);
+        self.presence.change_now(|state| state.pauses -= 1);
     }
 }

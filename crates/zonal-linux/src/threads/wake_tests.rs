@@ -37,7 +37,7 @@ fn no_wake_is_lost() {
 }
 
 #[test]
-fn raised_before_anybody_waits_and_unknown_nodes() {
+fn wake_before_a_worker_waits_is_kept_and_unknown_nodes_are_ignored() {
     let board = WakeBoard::new([0, 1].map(node).into_iter());
     board.wake(node(7));
     board.wake(node(1));

@@ -70,11 +70,11 @@ const LEGACY: Files =
 fn group_bytes(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
-    groups.lines().filter_map(|line| least_room(root, line, &mounts)).min()
+    groups.lines().filter_map(|line| least_bytes_left(root, line, &mounts)).min()
 }
 
 /// Returns the least memory left in the group named by a line of `/proc/self/cgroup` and in its ancestors.
-fn least_room(root: &Path, group: &str, mounts: &str) -> Option<u64> {
+fn least_bytes_left(root: &Path, group: &str, mounts: &str) -> Option<u64> {
     let mut parts = group.splitn(3, ':').skip(1);
     let (controllers, group) = (parts.next()?, parts.next()?);
     let files = match controllers {
@@ -85,7 +85,7 @@ fn least_room(root: &Path, group: &str, mounts: &str) -> Option<u64> {
     let (top, below) = mounts.lines().find_map(|line| mounted_at(line, group, controllers.is_empty()))?;
     let top = root.join(top.strip_prefix("/").unwrap_or(&top));
     let own = top.join(below);
-    own.ancestors().take_while(|dir| dir.starts_with(&top)).filter_map(|dir| room(dir, &files)).min()
+    own.ancestors().take_while(|dir| dir.starts_with(&top)).filter_map(|dir| bytes_left(dir, &files)).min()
 }
 
 /// Returns the mount point of the hierarchy that contains `group`, and the group's path below it, if a line of
@@ -108,7 +108,7 @@ fn mounted_at(mount: &str, group: &str, unified: bool) -> Option<(PathBuf, PathB
 }
 
 /// Returns the bytes left in one group; `None` when it sets no limit.
-fn room(dir: &Path, files: &Files) -> Option<u64> {
+fn bytes_left(dir: &Path, files: &Files) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number(files.limit)?; // // `max` is not a number, and no limit
     let usage = number(files.usage)?;
@@ -151,7 +151,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_machine_alone() {
+    fn machine_limits_without_cgroups() {
         let found = read("alone", &[MEMINFO]);
         assert_eq!(found, Available { bytes: 8000 * 1024, limited_by: Limit::Machine });
         assert!(matches!(available(Path::new("/nonexistent")), Err(PoolError::Unreadable { .. })));
@@ -160,7 +160,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_parent_of_a_unified_group_limits() {
+    fn limit_of_a_parent_cgroup_v2_applies() {
         let found = read(
             "unified",
             &[
@@ -181,7 +181,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_legacy_group_seen_from_a_container() {
+    fn container_reads_limit_of_its_cgroup_v1() {
         let found = read(
             "legacy",
             &[

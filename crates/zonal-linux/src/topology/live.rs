@@ -16,10 +16,10 @@ use super::nodes::{TopologyNode, ZoneShare, nodes_of};
 
 const NODES: &str = "sys/devices/system/node";
 
-/// What was read. `room` is empty where the nodes' memory does not add up to the machine's.
+/// What was read. `available` is empty where the nodes' memory does not add up to the machine's.
 pub(super) struct Found {
     pub(super) nodes: Vec<TopologyNode>,
-    pub(super) room: Vec<(NodeId, u64)>,
+    pub(super) available: Vec<(NodeId, u64)>,
     pub(super) missing: Option<String>,
 }
 
@@ -38,7 +38,7 @@ fn with_memory(root: &Path, model: &MachineModel) -> Found {
     if nodes.iter().all(|node| node.cpus.is_empty()) {
         return one_node("no node has a CPU");
     }
-    let (mut room, mut total) = (Vec::new(), 0);
+    let (mut available, mut total) = (Vec::new(), 0);
     for node in &mut nodes {
         let managed = model.managed_of(node.id).get() * u64::from(model.page_bytes);
         let file = root.join(NODES).join(format!("node{}/meminfo", node.id));
@@ -49,12 +49,12 @@ fn with_memory(root: &Path, model: &MachineModel) -> Found {
             _ => vec![ZoneShare { kind: ZoneKind::Normal, weight: memory.available.max(1) }],
         };
         total += memory.total;
-        room.push((node.id, memory.available));
+        available.push((node.id, memory.available));
     }
     if !covers_machine(root, total) {
-        room.clear();
+        available.clear();
     }
-    Found { nodes, room, missing: None }
+    Found { nodes, available, missing: None }
 }
 
 /// Memory of a node in bytes.
@@ -86,7 +86,7 @@ fn one_node(why: &str) -> Found {
     let cpus = (0..u32::try_from(possible).unwrap_or(1).max(1)).map(CpuId::new).collect();
     let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];
     let node = TopologyNode { id: NodeId::default(), cpus, distances: vec![LOCAL_DISTANCE], zones };
-    Found { nodes: vec![node], room: Vec::new(), missing: Some(why.into()) }
+    Found { nodes: vec![node], available: Vec::new(), missing: Some(why.into()) }
 }
 
 #[cfg(test)]
@@ -129,18 +129,18 @@ mod tests {
         assert_eq!(first.zones, [ZoneShare { kind: ZoneKind::Normal, weight: 650 * 1024 }]);
         assert_eq!((last.id.get(), last.distances.as_slice()), (3, [21, 10].as_slice()));
         assert!(last.cpus.is_empty() && last.zones.is_empty());
-        assert_eq!(found.room[0], (first.id, 650 * 1024));
+        assert_eq!(found.available[0], (first.id, 650 * 1024));
         assert_eq!(found.missing, None);
     }
 
     #[test]
-    fn numbers_that_do_not_add_up_are_no_limits() {
+    fn node_memory_that_does_not_add_up_is_not_a_limit() {
         let tree = tree("grown", 4000);
-        assert!(read(&tree.0).room.is_empty());
+        assert!(read(&tree.0).available.is_empty());
     }
 
     #[test]
-    fn without_nodes_it_is_one() {
+    fn machine_without_node_files_is_one_node() {
         let tree = Tree::new("nodeless", &[("proc/meminfo", "MemTotal: 1000 kB\n")]);
         let found = read(&tree.0);
         assert_eq!(found.nodes.len(), 1);

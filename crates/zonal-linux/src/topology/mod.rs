@@ -42,7 +42,7 @@ pub struct Topology {
     /// CPUs of the running machine, ascending.
     real_cpus: Vec<CpuId>,
     /// Memory that a pool can have on each node, in bytes, where the kernel reports it reliably.
-    room: Vec<(NodeId, u64)>,
+    available: Vec<(NodeId, u64)>,
     /// Why the topology could not be read, if so.
     missing: Option<String>,
 }
@@ -55,8 +55,8 @@ impl Topology {
         let mut real_cpus: Vec<CpuId> =
             found.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
         real_cpus.sort_unstable();
-        let (nodes, room, missing) = (found.nodes, found.room, found.missing);
-        Self { origin: Origin::Live, nodes, real_cpus, room, missing }
+        let (nodes, available, missing) = (found.nodes, found.available, found.missing);
+        Self { origin: Origin::Live, nodes, real_cpus, available, missing }
     }
 
     /// Returns the running machine's memory and CPUs as `count` nodes on a ring. CPUs are assigned round robin, so
@@ -80,7 +80,7 @@ impl Topology {
             Some(TopologyNode { id, cpus, distances, zones })
         };
         let nodes = (0..count).filter_map(node).collect();
-        Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..self })
+        Ok(Self { origin: Origin::Emulated, nodes, available: Vec::new(), ..self })
     }
 
     /// Returns a machine described by `nodes`, ascending by id, and emulated on the running one. Real CPUs are
@@ -92,7 +92,7 @@ impl Topology {
         if nodes.iter().all(|node| node.cpus.is_empty()) {
             return Err(PoolError::NoCpu);
         }
-        Ok(Self { origin: Origin::Emulated, nodes, room: Vec::new(), ..Self::live() })
+        Ok(Self { origin: Origin::Emulated, nodes, available: Vec::new(), ..Self::live() })
     }
 
     /// Returns a machine that was read, captured or loaded from a preset, emulated as by [`Topology::emulated`]:
@@ -142,20 +142,20 @@ impl Topology {
     }
 
     /// Whether pools over this machine have memory on `node`.
-    pub(crate) fn lends(&self, node: NodeId) -> bool {
+    pub(crate) fn has_memory_on(&self, node: NodeId) -> bool {
         self.nodes.iter().any(|one| one.id == node && one.has_memory())
     }
 
     /// Returns the node nearest to `node` on which pools have memory; the first if several are equally near.
-    pub(crate) fn nearest_that_lends(&self, node: NodeId) -> Option<NodeId> {
+    pub(crate) fn nearest_with_memory(&self, node: NodeId) -> Option<NodeId> {
         let from = self.nodes.iter().find(|one| one.id == node)?;
         let others = self.nodes.iter().zip(&from.distances).filter(|(one, _)| one.has_memory());
         others.min_by_key(|(_, distance)| **distance).map(|(one, _)| one.id)
     }
 
     /// Returns the bytes that a pool can have on `node`, where that is known.
-    pub(crate) fn room_on(&self, node: NodeId) -> Option<u64> {
-        self.room.iter().find(|(of, _)| *of == node).map(|&(_, bytes)| bytes)
+    pub(crate) fn available_on(&self, node: NodeId) -> Option<u64> {
+        self.available.iter().find(|(of, _)| *of == node).map(|&(_, bytes)| bytes)
     }
 
     /// Returns why the topology could not be read, if so.
@@ -171,18 +171,18 @@ impl Topology {
 
     /// Returns, by real CPU id, the CPU of this machine that it is mapped to. Real CPUs are spread evenly, and
     /// mapped to themselves where this machine's CPUs are exactly the real ones.
-    pub(crate) fn serves_for(&self) -> Vec<CpuId> {
+    pub(crate) fn cpus_by_real_cpu(&self) -> Vec<CpuId> {
         let real = &self.real_cpus;
         let mut own: Vec<CpuId> = self.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
         if own.len() == real.len() && own.iter().all(|cpu| real.contains(cpu)) {
             own.clone_from(real);
         }
         let ids = real.last().map_or(1, |last| last.index() + 1);
-        let stand_in = |id: usize| match real.iter().position(|cpu| cpu.index() == id) {
+        let mapped = |id: usize| match real.iter().position(|cpu| cpu.index() == id) {
             Some(at) => own[at * own.len() / real.len()],
             None => own[id % own.len()], // // in case it comes online later
         };
-        (0..ids).map(stand_in).collect()
+        (0..ids).map(mapped).collect()
     }
 
     fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn described_machines_share_as_their_zones() {
+    fn described_machines_weight_zones_by_managed_frames() {
         let text = r#"{ "name": "two", "page_bytes": 4096, "possible_offline": [1],
             "nodes": [ {"id": 0, "cpus": [0, 1], "distances": {"0": 10, "5": 31}},
                        {"id": 5, "cpus": [], "distances": {"0": 17, "5": 10}} ],
@@ -240,7 +240,7 @@ mod tests {
         let live = Topology::live();
         assert!(live.nodes().iter().any(TopologyNode::has_memory));
         for cpu in &live.real_cpus {
-            assert_eq!(live.serves_for()[cpu.index()], *cpu);
+            assert_eq!(live.cpus_by_real_cpu()[cpu.index()], *cpu);
         }
     }
 
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(first.distances, [10, 20, 30, 20]);
         let cpus: Vec<_> = fake.nodes().iter().map(|node| ids(node.cpus.clone())).collect();
         assert_eq!(cpus, [vec![0], vec![1], vec![4], vec![]]);
-        assert_eq!(ids(fake.serves_for()), [0, 1, 4, 0, 4]);
+        assert_eq!(ids(fake.cpus_by_real_cpu()), [0, 1, 4, 0, 4]);
         assert_eq!(ring_distance(0, 512, 1024), 254);
         assert!(matches!(Topology::fake(0), Err(PoolError::FakeNodes { asked: 0, .. })));
         assert!(Topology::fake(1025).is_err());
@@ -262,15 +262,15 @@ mod tests {
     fn real_cpus_are_spread_over_emulated_ones() {
         let nodes = vec![node(0, &[0, 1, 2, 3], 1), node(1, &[4, 5, 6, 7], 1)];
         let emulated = with_real_cpus(Topology::emulated(nodes.clone()).unwrap(), &[0, 1]);
-        assert_eq!(ids(emulated.serves_for()), [0, 4]);
+        assert_eq!(ids(emulated.cpus_by_real_cpu()), [0, 4]);
         let few = with_real_cpus(Topology::emulated(vec![node(0, &[9], 1)]).unwrap(), &[0, 1, 2]);
-        assert_eq!(ids(few.serves_for()), [9, 9, 9]);
-        let nobody = Topology::emulated(vec![node(0, &[], 1)]);
-        assert!(matches!(nobody, Err(PoolError::NoCpu)));
+        assert_eq!(ids(few.cpus_by_real_cpu()), [9, 9, 9]);
+        let without_cpus = Topology::emulated(vec![node(0, &[], 1)]);
+        assert!(matches!(without_cpus, Err(PoolError::NoCpu)));
     }
 
     #[test]
-    fn restriction_keeps_cpus_and_names_what_exists() {
+    fn restriction_keeps_cpus_and_errors_list_valid_nodes() {
         let machine = Topology::emulated(vec![node(0, &[0], 3), node(2, &[1], 0)]).unwrap();
         let wanted = |id| [NodeId::new(id).unwrap()];
         let error = machine.clone().restricted_to(&wanted(1)).unwrap_err().to_string();
@@ -279,9 +279,9 @@ mod tests {
         assert_eq!(error, "node 2 has no memory; memory is on node 0");
         let both = Topology::emulated(vec![node(0, &[0], 3), node(2, &[1], 4)]).unwrap();
         let only = both.restricted_to(&wanted(2)).unwrap();
-        let [lends, does_not] = [wanted(2), wanted(0)].map(|[node]| node);
-        assert!(only.lends(lends) && !only.lends(does_not));
-        assert_eq!(only.nearest_that_lends(does_not), Some(lends));
+        let [with, without] = [wanted(2), wanted(0)].map(|[node]| node);
+        assert!(only.has_memory_on(with) && !only.has_memory_on(without));
+        assert_eq!(only.nearest_with_memory(without), Some(with));
         assert!(!only.nodes()[0].has_memory() && only.nodes()[1].has_memory());
         assert_eq!(only.nodes()[0].cpus.len(), 1);
     }

@@ -92,21 +92,21 @@ impl Reserve {
     /// # Errors
     /// As [`Self::locked`].
     pub fn try_locked(files: Files) -> Result<Option<Self>, String> {
-        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", files.lock.display());
+        let describe = |why: &dyn std::fmt::Display| format!("{}: {why}", files.lock.display());
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         // A symbolic link created by another user is not followed.
-        let lock = options.custom_flags(libc::O_NOFOLLOW).open(&files.lock).map_err(|why| told(&why))?;
-        let status = lock.metadata().map_err(|why| told(&why))?;
+        let lock = options.custom_flags(libc::O_NOFOLLOW).open(&files.lock).map_err(|why| describe(&why))?;
+        let status = lock.metadata().map_err(|why| describe(&why))?;
         // SAFETY: no preconditions.
         if !status.is_file() || status.uid() != unsafe { libc::geteuid() } {
-            return Err(told(&"is not a file of this user's"));
+            return Err(describe(&"is not a file of this user's"));
         }
         // SAFETY: the descriptor is open.
         if unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             let error = io::Error::last_os_error();
             let is_held = error.kind() == io::ErrorKind::WouldBlock;
-            return if is_held { Ok(None) } else { Err(told(&error)) };
+            return if is_held { Ok(None) } else { Err(describe(&error)) };
         }
         let mut reserve = Self { files, lock };
         reserve.lower()?;

@@ -21,11 +21,11 @@ enum Source {
     /// The CPU in the thread's area.
     Cpu,
     /// The address of the CPU's pageset slot.
-    Home,
+    PagesetSlot,
     /// The address of the head of that pageset slot, or of its slots.
     Head,
     Slots,
-    Gate,
+    LockWord,
     Word,
     Limit,
 }
@@ -91,7 +91,7 @@ impl Kind {
 fn wanted(kind: Kind) -> Vec<Event> {
     let mut events = vec![Event::Cpu, Event::GivesUp([Source::Cpu].into())];
     if kind == Kind::Pop {
-        events.extend([Source::Home, Source::Head].map(Event::Address));
+        events.extend([Source::PagesetSlot, Source::Head].map(Event::Address));
     }
     let mut loaded = Sources::new();
     for &access in kind.table() {
@@ -113,9 +113,9 @@ fn wanted(kind: Kind) -> Vec<Event> {
 
 const fn source_of(field: Field) -> Option<Source> {
     match field {
-        Field::Gate => Some(Source::Gate),
+        Field::LockWord => Some(Source::LockWord),
         Field::Word => Some(Source::Word),
-        Field::TakeLimit | Field::GiveLimit => Some(Source::Limit),
+        Field::PopLimit | Field::PushLimit => Some(Source::Limit),
         Field::Slot => None,
     }
 }
@@ -149,7 +149,7 @@ struct Trace {
 impl Trace {
     fn kind(&self) -> Kind {
         let does = |wanted: fn(&Event) -> bool| self.events.iter().any(wanted);
-        if does(|event| matches!(event, Event::Address(Source::Home))) {
+        if does(|event| matches!(event, Event::Address(Source::PagesetSlot))) {
             Kind::Pop
         } else if does(|event| matches!(event, Event::Accesses(Access::Store(Field::Slot), _))) {
             Kind::Push
@@ -196,7 +196,7 @@ impl Trace {
         }
         let base = self.sources(memory.base);
         let source = match (memory.index, memory.bytes, memory.offset) {
-            (Some((_, 8)), 8, 0) => Source::Home,
+            (Some((_, 8)), 8, 0) => Source::PagesetSlot,
             (Some((index, 4)), 4, 0) => {
                 let by = self.sources(index);
                 if !(base.is_empty() || base == [Source::Slots].into()) {
@@ -205,8 +205,8 @@ impl Trace {
                 self.note(memory.way, Field::Slot, by);
                 return Ok(None);
             }
-            (None, 8, 0) if base == [Source::Home].into() => Source::Head,
-            (None, 8, 8) if base == [Source::Home].into() => Source::Slots,
+            (None, 8, 0) if base == [Source::PagesetSlot].into() => Source::Head,
+            (None, 8, 8) if base == [Source::PagesetSlot].into() => Source::Slots,
             (None, 8, offset) => return self.access_head(memory, &base, offset, value),
             _ => return Err("an access to nothing that is known".into()),
         };
@@ -233,10 +233,10 @@ impl Trace {
             return Err(format!("an access to what is no head: {base:?}"));
         }
         let field = match offset {
-            0 => Field::Gate,
+            0 => Field::LockWord,
             8 => Field::Word,
-            16 => Field::TakeLimit,
-            24 => Field::GiveLimit,
+            16 => Field::PopLimit,
+            24 => Field::PushLimit,
             _ => return Err("an access beyond the head".into()),
         };
         let is_load = matches!(memory.way, Way::Load | Way::LoadAcquire);

@@ -4,7 +4,7 @@ use zonal::rules::pageset_limits::HighRule;
 use zonal::rules::watermarks::default_min_free;
 use zonal::units::{PageCount, ZoneKind};
 
-use super::{View, info, place_of, some_of, warn};
+use super::{View, info, list_first, warn, zone_name};
 use crate::model::ZoneModel;
 use crate::predict::ZonePrediction;
 use crate::report::Advice;
@@ -32,7 +32,7 @@ fn main_zones<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a ZoneModel, &'
 }
 
 /// Returns the number of frames outside movable zones, and how many of them are kept free.
-fn kept_free(view: &View<'_>) -> (PageCount, PageCount) {
+fn reserved_pages(view: &View<'_>) -> (PageCount, PageCount) {
     let ordinary = view.model.zones.iter().filter(|zone| zone.kind != ZoneKind::Movable);
     let ordinary: PageCount = ordinary.map(|zone| zone.managed).sum();
     let set = view.model.watermark_settings(view.rules).min_free;
@@ -41,14 +41,14 @@ fn kept_free(view: &View<'_>) -> (PageCount, PageCount) {
 
 pub(super) fn min_free_large(view: &View<'_>) -> Option<Advice> {
     let kib = view.model.settings.min_free_kib?;
-    let (ordinary, kept) = kept_free(view);
+    let (ordinary, kept) = reserved_pages(view);
     let percent = kept.get().saturating_mul(100).checked_div(ordinary.get())?;
     if percent <= 5 {
         return None;
     }
     warn(format!(
-        "min_free_kbytes {kib} keeps {} free, {percent} % of the {} outside movable zones; above 5 % it costs \
-         more page cache than bursts need (the kernel's own choice: {})",
+        "min_free_kbytes {kib} keeps {} free, which is {percent} % of the {} outside movable zones; more than 5 % \
+         takes more memory from the page cache than bursts of allocation need (the kernel's default: {})",
         view.size(kept),
         view.size(ordinary),
         view.size(default_min_free(ordinary, view.model.page_bytes))
@@ -57,14 +57,14 @@ pub(super) fn min_free_large(view: &View<'_>) -> Option<Advice> {
 
 pub(super) fn min_free_small(view: &View<'_>) -> Option<Advice> {
     let kib = view.model.settings.min_free_kib?;
-    let (ordinary, kept) = kept_free(view);
+    let (ordinary, kept) = reserved_pages(view);
     let usual = default_min_free(ordinary, view.model.page_bytes);
     if kept.get() >= usual.get() / 4 {
         return None;
     }
     warn(format!(
-        "min_free_kbytes {kib} keeps {} free, less than a quarter of the kernel's own choice of {}: atomic \
-         allocations (network receive) fail in bursts",
+        "min_free_kbytes {kib} keeps {} free, less than a quarter of the kernel's default of {}; atomic \
+         allocations, such as for received packets, fail in bursts",
         view.size(kept),
         view.size(usual)
     ))
@@ -72,20 +72,20 @@ pub(super) fn min_free_small(view: &View<'_>) -> Option<Advice> {
 
 /// Advises when the low watermark is too close to min. Background reclaim is one worker per node, so the
 /// zones of a node are added up.
-pub(super) fn marks_too_close(view: &View<'_>) -> Option<Advice> {
+pub(super) fn watermarks_too_close(view: &View<'_>) -> Option<Advice> {
     let page_bytes = u64::from(view.model.page_bytes);
     let (mut nodes, mut factor) = (Vec::new(), 0);
     for node in view.model.online_nodes() {
         let managed = view.model.managed_of(node.id).get();
         let zones = view.zones().filter(|(zone, _)| zone.node == node.id);
-        let rooms = zones.map(|(_, of)| of.watermarks.low.saturating_minus(of.watermarks.min));
+        let gaps = zones.map(|(_, of)| of.watermarks.low.saturating_minus(of.watermarks.min));
         // A file may set watermarks that are larger than any machine's memory.
-        let room = PageCount::new(rooms.fold(0, |sum: u64, room| sum.saturating_add(room.get())));
+        let gap = PageCount::new(gaps.fold(0, |sum: u64, gap| sum.saturating_add(gap.get())));
         let cpus = node.cpus.len() as u64;
         let burst = cpus * CPU_BYTES_PER_SECOND / 1_000_000 * WAKE_MICROSECONDS / page_bytes;
-        if managed > 0 && room.get() < burst {
+        if managed > 0 && gap.get() < burst {
             factor = factor.max(burst.saturating_mul(10_000).div_ceil(managed));
-            nodes.push(format!("node {} ({} for {cpus} CPUs)", node.id, view.size(room)));
+            nodes.push(format!("node {} ({} for {cpus} CPUs)", node.id, view.size(gap)));
         }
     }
     if nodes.is_empty() {
@@ -94,14 +94,14 @@ pub(super) fn marks_too_close(view: &View<'_>) -> Option<Advice> {
     let cure = match factor {
         0..=3000 => {
             let now = view.model.settings.watermark_scale_factor;
-            format!("watermark_scale_factor {factor} (now {now}) gives it that long")
+            format!("watermark_scale_factor {factor} (now {now}) would avoid it")
         }
-        _ => "no watermark_scale_factor gives so little memory that long".to_owned(),
+        _ => "no watermark_scale_factor can avoid it with so little memory".to_owned(),
     };
     warn(format!(
-        "between low and min lies less than a node's CPUs allocate in 1 ms at 1 GiB/s each, so background reclaim \
-         comes too late and requests must reclaim themselves: {}; {cure}",
-        some_of(&nodes)
+        "low is above min by less than a node's CPUs allocate in 1 ms at 1 GiB/s each, so background reclaim starts \
+         too late and requests must reclaim directly: {}; {cure}",
+        list_first(&nodes)
     ))
 }
 
@@ -115,7 +115,7 @@ pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
             let percent = held.saturating_mul(100) / zone.managed.get();
             zones.push(format!(
                 "{} ({cpus} CPUs x {} = {}, {percent} % of it; its low watermark is {})",
-                place_of(zone),
+                zone_name(zone),
                 view.size(predicted.limits.high_min),
                 view.size(PageCount::new(held)),
                 view.size(predicted.watermarks.low)
@@ -127,10 +127,10 @@ pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
     }
     let cure = match (view.rules.high, view.model.settings.high_fraction) {
         (HighRule::SixBatches, _) => "",
-        (_, 0) => "; percpu_pagelist_high_fraction bounds them, smaller watermarks do too",
+        (_, 0) => "; percpu_pagelist_high_fraction or lower watermarks limit them",
         _ => "; percpu_pagelist_high_fraction is set too low for so many CPUs",
     };
-    warn(format!("pagesets may hold much of a zone for good: {}{cure}", some_of(&zones)))
+    warn(format!("pagesets may permanently hold a large part of a zone: {}{cure}", list_first(&zones)))
 }
 
 pub(super) fn unusable_behind_reserve(view: &View<'_>) -> Option<Advice> {
@@ -145,7 +145,7 @@ pub(super) fn unusable_behind_reserve(view: &View<'_>) -> Option<Advice> {
         if kept >= zone.managed.get() && reserve > PageCount::ZERO {
             zones.push(format!(
                 "{} ({}, reserve {} over low {})",
-                place_of(zone),
+                zone_name(zone),
                 view.size(zone.managed),
                 view.size(reserve),
                 view.size(predicted.watermarks.low)
@@ -156,9 +156,9 @@ pub(super) fn unusable_behind_reserve(view: &View<'_>) -> Option<Advice> {
         return None;
     }
     info(format!(
-        "movable requests never get a frame of these zones, as the lowmem reserve covers them whole: {}; a larger \
-         lowmem_reserve_ratio opens them",
-        some_of(&zones)
+        "movable requests never get a frame from these zones, because the lowmem reserve covers all of their memory: \
+         {}; a larger lowmem_reserve_ratio makes it available",
+        list_first(&zones)
     ))
 }
 
@@ -167,15 +167,16 @@ pub(super) fn tiny_zones(view: &View<'_>) -> Option<Advice> {
     let tiny: Vec<String> = tiny
         .map(|(zone, _)| {
             let node = view.size(view.model.managed_of(zone.node));
-            format!("{} ({} of the node's {node})", place_of(zone), view.size(zone.managed))
+            format!("{} ({} of the node's {node})", zone_name(zone), view.size(zone.managed))
         })
         .collect();
     if tiny.is_empty() {
         return None;
     }
     info(format!(
-        "tiny zones run dry at once and then cost every scan a look: {}; kernel data of such a node goes elsewhere",
-        some_of(&tiny)
+        "very small zones are soon exhausted, and then every scan checks them without success: {}; kernel data of such a node is \
+         allocated elsewhere",
+        list_first(&tiny)
     ))
 }
 
@@ -184,16 +185,16 @@ pub(super) fn counters_drift(view: &View<'_>) -> Option<Advice> {
     let drifting = main_zones(view).filter_map(|(zone, predicted)| {
         let threshold = predicted.stat_threshold;
         let drift = cpus * u64::from(threshold);
-        let room = predicted.watermarks.low.saturating_minus(predicted.watermarks.min).get();
-        (drift > room).then(|| format!("{} ({cpus} CPUs x {threshold} = {drift} > {room})", place_of(zone)))
+        let gap = predicted.watermarks.low.saturating_minus(predicted.watermarks.min).get();
+        (drift > gap).then(|| format!("{} ({cpus} CPUs x {threshold} = {drift} > {gap})", zone_name(zone)))
     });
     let drifting: Vec<String> = drifting.collect();
     if drifting.is_empty() {
         return None;
     }
     info(format!(
-        "free-page counters can be off by more frames than lie between low and min, so checks near the marks count \
-         exactly, which is slow: {}; a larger min_free_kbytes or watermark_scale_factor ends it",
-        some_of(&drifting)
+        "free-page counters can be wrong by more frames than low is above min, so checks near the watermarks sum up the \
+         counters of all CPUs, which is slow: {}; a larger min_free_kbytes or watermark_scale_factor avoids it",
+        list_first(&drifting)
     ))
 }

@@ -21,11 +21,11 @@ struct View<'a> {
     balance: &'a [Balance],
 }
 
-type Remark = fn(&View<'_>) -> Option<Advice>;
+type AdviceRule = fn(&View<'_>) -> Option<Advice>;
 
-const REMARKS: &[Remark] = &[
+const ADVICE_RULES: &[AdviceRule] = &[
     topology::node_load_defect,
-    topology::everyone_falls_back_to_one,
+    topology::shared_first_fallback,
     topology::asymmetric_distances,
     topology::without_memory,
     topology::without_cpus,
@@ -33,7 +33,7 @@ const REMARKS: &[Remark] = &[
     topology::node_reclaim_off,
     memory::min_free_large,
     memory::min_free_small,
-    memory::marks_too_close,
+    memory::watermarks_too_close,
     memory::pagesets_hold_too_much,
     memory::unusable_behind_reserve,
     memory::tiny_zones,
@@ -48,7 +48,7 @@ pub(crate) fn advise(
     balance: &[Balance],
 ) -> Vec<Advice> {
     let view = View { model, rules, prediction, balance };
-    let mut advice: Vec<Advice> = REMARKS.iter().filter_map(|remark| remark(&view)).collect();
+    let mut advice: Vec<Advice> = ADVICE_RULES.iter().filter_map(|rule| rule(&view)).collect();
     advice.sort_by_key(|advice| std::cmp::Reverse(advice.severity));
     advice
 }
@@ -74,7 +74,7 @@ impl View<'_> {
 }
 
 /// Lists the first few of several things, and how many more there are.
-fn some_of(things: &[String]) -> String {
+fn list_first(things: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = things[..things.len().min(SHOWN)].join(", ");
     match things.len().saturating_sub(SHOWN) {
@@ -83,6 +83,6 @@ fn some_of(things: &[String]) -> String {
     }
 }
 
-fn place_of(zone: &ZoneModel) -> String {
+fn zone_name(zone: &ZoneModel) -> String {
     format!("node {} {}", zone.node, zone.kind)
 }

@@ -3,7 +3,7 @@
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::units::{NodeId, PageCount};
 
-use super::{View, info, some_of, warn};
+use super::{View, info, list_first, warn};
 use crate::kernel::Rules;
 use crate::model::{NodeModel, Presence};
 use crate::predict;
@@ -36,8 +36,8 @@ pub(super) fn node_load_defect(view: &View<'_>) -> Option<Advice> {
     let (node, times) = (worst.node, worst.times_nth[nth]);
     let then = repaired.iter().find(|other| other.node == node)?.times_nth[nth];
     warn(format!(
-        "kernel {} forgets node load between lists: node {node} is the {} substitute of {times} nodes, \
-         but of {then} with the repair of 5.18; memory pressure fills it first",
+        "kernel {} resets node load for each list: node {node} is the {} fallback of {times} other nodes \
+         (of {then} with the fix of 5.18), and memory pressure fills it first",
         view.rules.version,
         ordinal(nth + 1)
     ))
@@ -52,7 +52,7 @@ fn ordinal(nth: usize) -> String {
     }
 }
 
-pub(super) fn everyone_falls_back_to_one(view: &View<'_>) -> Option<Advice> {
+pub(super) fn shared_first_fallback(view: &View<'_>) -> Option<Advice> {
     let others = view.model.online_nodes().count() as u32 - 1;
     let node = view.balance.iter().max_by_key(|node| node.times_nth.first())?;
     let times = *node.times_nth.first()?;
@@ -62,7 +62,7 @@ pub(super) fn everyone_falls_back_to_one(view: &View<'_>) -> Option<Advice> {
     }
     let managed = NodeId::new(node.node).map_or(PageCount::ZERO, |id| view.model.managed_of(id));
     warn(format!(
-        "node {} is the first substitute of {times} of the {} other nodes; its {} are all they share",
+        "node {} is the first fallback of {times} of the {} other nodes, which share its {}",
         node.node,
         others,
         view.size(managed)
@@ -77,7 +77,7 @@ pub(super) fn asymmetric_distances(view: &View<'_>) -> Option<Advice> {
         for to in (from + 1..nodes.len()).filter(|&place| online(place)) {
             let (there, back) = (nodes[from].distances[to], nodes[to].distances[from]);
             if there != back {
-                pairs.push(format!("{} to {} is {there}, back {back}", nodes[from].id, nodes[to].id));
+                pairs.push(format!("{} to {} is {there}, but {back} back", nodes[from].id, nodes[to].id));
             }
         }
     }
@@ -85,9 +85,9 @@ pub(super) fn asymmetric_distances(view: &View<'_>) -> Option<Advice> {
         return None;
     }
     info(format!(
-        "distances are not the same both ways ({} pairs: {}); rarely true of hardware, often a firmware mistake",
+        "distances differ by direction ({} pairs: {}); this is rarely true of hardware and often a firmware error",
         pairs.len(),
-        some_of(&pairs)
+        list_first(&pairs)
     ))
 }
 
@@ -96,14 +96,14 @@ fn has_memory(view: &View<'_>, node: &NodeModel) -> bool {
 }
 
 pub(super) fn without_memory(view: &View<'_>) -> Option<Advice> {
-    let bare = view.model.nodes.iter().enumerate().filter(|(_, node)| {
+    let memoryless = view.model.nodes.iter().enumerate().filter(|(_, node)| {
         node.presence == Presence::Online && !node.cpus.is_empty() && !has_memory(view, node)
     });
-    let served: Vec<String> = bare
+    let served: Vec<String> = memoryless
         .map(|(place, node)| {
             let first = view.prediction.orders[place].iter().find(|&&id| id != node.id);
             let first = first.and_then(|&id| Some((id, view.model.place(id)?)));
-            let by = first.map_or("by nobody".to_owned(), |(id, to)| {
+            let by = first.map_or("by no node".to_owned(), |(id, to)| {
                 format!("by node {id} first, at distance {}", node.distances[to])
             });
             format!("node {} ({} CPUs, served {by})", node.id, node.cpus.len())
@@ -112,7 +112,7 @@ pub(super) fn without_memory(view: &View<'_>) -> Option<Advice> {
     if served.is_empty() {
         return None;
     }
-    info(format!("CPUs on nodes without memory allocate remotely always: {}", some_of(&served)))
+    info(format!("CPUs on nodes without memory always allocate remotely: {}", list_first(&served)))
 }
 
 pub(super) fn without_cpus(view: &View<'_>) -> Option<Advice> {
@@ -128,7 +128,10 @@ pub(super) fn without_cpus(view: &View<'_>) -> Option<Advice> {
     if far.is_empty() {
         return None;
     }
-    info(format!("memory on nodes without CPUs serves only as a substitute or by policy: {}", some_of(&far)))
+    info(format!(
+        "memory on nodes without CPUs is used only as a fallback or by policy: {}",
+        list_first(&far)
+    ))
 }
 
 /// Returns the smallest and largest distance between different online nodes.
@@ -153,13 +156,13 @@ pub(super) fn node_reclaim_on(view: &View<'_>) -> Option<Advice> {
     }
     if most <= RECLAIM_DISTANCE {
         return warn(format!(
-            "zone_reclaim_mode is {mode}, but no node is farther than {most} (reclaim is worth it beyond \
-             {RECLAIM_DISTANCE}): page cache is thrown away where remote memory is nearly as fast; set it to 0"
+            "zone_reclaim_mode is {mode}, but no node is farther than {most}, and reclaim is worth it only beyond \
+             {RECLAIM_DISTANCE}: page cache is discarded although remote memory is nearly as fast; set it to 0"
         ));
     }
     info(format!(
         "zone_reclaim_mode is {mode}: nodes within {RECLAIM_DISTANCE} are reclaimed before farther ones serve \
-         (distances here {least} to {most}); right for work that fits its node, wrong for file servers"
+         (distances here {least} to {most}); this suits programs that fit on one node, not file servers"
     ))
 }
 
@@ -169,7 +172,7 @@ pub(super) fn node_reclaim_off(view: &View<'_>) -> Option<Advice> {
         return None;
     }
     info(format!(
-        "distances reach {most}, beyond {RECLAIM_DISTANCE}, and zone_reclaim_mode is 0: work that is partitioned \
-         by node may gain from 1, which reclaims unmapped page cache before it allocates that far"
+        "distances reach {most}, more than {RECLAIM_DISTANCE}, and zone_reclaim_mode is 0: programs partitioned by node may \
+         gain from mode 1, which reclaims unmapped page cache before it allocates from such distances"
     ))
 }

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_seen() {
+    fn contradictory_bounds_are_detected() {
         let zones = [(ZoneKind::Dma, range(0, 3840)), (ZoneKind::Dma32, range(0, 9000))];
         let mut sums = NodeSums::new(zones.into_iter());
         sums.add_reserves(ZoneKind::Dma, &pages([0, 36, 36, 36, 36]), 256);

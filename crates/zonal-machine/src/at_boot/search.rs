@@ -17,7 +17,7 @@ use super::node_sums::{NodeSums, Range};
 use crate::kernel::Rules;
 use crate::model::{MachineModel, ObservedZone, ZoneModel};
 
-/// Largest cost of a search, in evaluations of a zone under one total.
+/// Budget of a search, in evaluations of a zone under one total.
 const EVALUATIONS_MAX: u64 = 1 << 22;
 /// Cost of inverting all rules of a zone, in evaluations.
 const INVERSION_COST: u64 = 64;
@@ -39,26 +39,26 @@ pub(super) struct Found {
 pub(super) fn search(model: &MachineModel, rules: &Rules, observed: &[ObservedZone]) -> Option<Found> {
     let inverse = Inverse::new(model, rules, observed)?;
     let today = inverse.sharing_today();
-    let mut cost = Cost(EVALUATIONS_MAX);
+    let mut budget = Budget(EVALUATIONS_MAX);
     let mut sharing = today;
     let found = loop {
-        match inverse.solve(sharing, &mut cost)? {
+        match inverse.solve(sharing, &mut budget)? {
             Step::Fits(solution) => break solution,
             Step::Next(lower) if lower >= today / 2 && lower > 0 => sharing = lower,
             Step::Next(_) => return None,
         }
     };
-    let last = inverse.lowest_from(sharing, today / 2, &mut cost);
+    let last = inverse.lowest_from(sharing, today / 2, &mut budget);
     let managed: u64 = model.zones.iter().map(|zone| zone.managed.get()).sum();
     let fewer = managed - found.iter().map(|pages| pages.get()).sum::<u64>();
     Some(Found { fewer, fewer_at_most: fewer + (sharing - last), managed: found })
 }
 
 /// The cost that a search may still incur.
-struct Cost(u64);
+struct Budget(u64);
 
-impl Cost {
-    fn pay(&mut self, evaluations: u64) -> Option<()> {
+impl Budget {
+    fn spend(&mut self, evaluations: u64) -> Option<()> {
         self.0 = self.0.checked_sub(evaluations)?;
         Some(())
     }
@@ -141,23 +141,23 @@ impl<'a> Inverse<'a> {
         zones.map(|zone| zone.managed.get()).sum()
     }
 
-    /// Checks whether zones with `sharing` frames in total explain all values. Returns `None` when the cost
+    /// Checks whether zones with `sharing` frames in total explain all values. Returns `None` when the budget
     /// bound is reached.
-    fn solve(&self, sharing: u64, cost: &mut Cost) -> Option<Step> {
-        cost.pay(self.model.zones.len() as u64)?;
+    fn solve(&self, sharing: u64, budget: &mut Budget) -> Option<Step> {
+        budget.spend(self.model.zones.len() as u64)?;
         let most = self.shares_at_most(sharing);
         if most < sharing {
             // The bound falls with the total, so no total above it can add up.
             return Some(Step::Next(most));
         }
-        cost.pay(self.model.zones.len() as u64 * INVERSION_COST)?;
+        budget.spend(self.model.zones.len() as u64 * INVERSION_COST)?;
         Some(self.solve_exactly(sharing).map_or(Step::Next(sharing.saturating_sub(1)), Step::Fits))
     }
 
     /// Returns the lowest total of at least `floor` that also explains all values, starting from one that
     /// does. Exact if such totals are contiguous.
-    fn lowest_from(&self, fits: u64, floor: u64, cost: &mut Cost) -> u64 {
-        let mut does = |sharing: u64| matches!(self.solve(sharing, cost), Some(Step::Fits(_)));
+    fn lowest_from(&self, fits: u64, floor: u64, budget: &mut Budget) -> u64 {
+        let mut does = |sharing: u64| matches!(self.solve(sharing, budget), Some(Step::Fits(_)));
         let (mut fits, mut step) = (fits, 1);
         while fits >= floor + step && does(fits - step) {
             fits -= step;

@@ -44,7 +44,7 @@ pub struct Capture {
 /// large, or is a link that leads out of the tree, and the errors of [`MachineModel::read`].
 pub fn capture(root: &Path) -> Result<Capture, MachineError> {
     let tree = Tree::new(root);
-    tree.judge(capture_tree(&tree, Log::in_tree))
+    tree.or_unreadable(capture_tree(&tree, Log::in_tree))
 }
 
 /// Captures the running machine, and its kernel log as far as it may be read.
@@ -53,7 +53,7 @@ pub fn capture(root: &Path) -> Result<Capture, MachineError> {
 /// The errors of [`capture`]; [`MachineError::NoTree`] if neither `/proc` nor `/sys` is mounted.
 pub fn capture_live() -> Result<Capture, MachineError> {
     let tree = Tree::new(Path::new("/"));
-    tree.judge(capture_tree(&tree, Log::of_running_kernel))
+    tree.or_unreadable(capture_tree(&tree, Log::of_running_kernel))
 }
 
 fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture, MachineError> {
@@ -78,7 +78,7 @@ fn capture_tree(tree: &Tree, log: impl Fn(&Tree, &str) -> Log) -> Result<Capture
             (tree.page_bytes(info.managed()), disjoint(info.zones(), tree), info.kind_names())
         }
         None => {
-            tree.note("proc/zoneinfo is missing: zones are made up from each node's size");
+            tree.note("proc/zoneinfo is missing: zones are assumed from each node's size");
             (tree.page_bytes(None), topology.made_up_zones(tree), Vec::new())
         }
     };
@@ -162,7 +162,7 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
         let text = tree.note_missing(&format!("proc/sys/vm/{name}"))?;
         let value = text.trim().parse().ok();
         if value.is_none() {
-            tree.note(&format!("proc/sys/vm/{name} is no number: its default is assumed"));
+            tree.note(&format!("proc/sys/vm/{name} is not a number: its default is assumed"));
         }
         value
     };
@@ -202,7 +202,9 @@ fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {
         let listed = cpus.len();
         cpus.retain(|&cpu| taken.insert(cpu));
         if cpus.len() < listed {
-            tree.note(&format!("node {id} lists CPUs of other nodes (emulated NUMA?): left to those"));
+            tree.note(&format!(
+                "node {id} lists CPUs of other nodes (emulated NUMA?): these CPUs stay on the other nodes"
+            ));
         }
         let row: BTreeMap<u64, i64> = ids.iter().copied().zip(row).collect();
         nodes.push(FileNode { id, cpus, distances: FileRow(row.into_iter().collect()) });
@@ -220,7 +222,7 @@ fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
     if !overlap {
         return zones;
     }
-    tree.note("zones span each other's memory (interleaved nodes): they are laid out one after another");
+    tree.note("zones overlap (interleaved nodes): they are assumed to follow one another");
     let mut next = 0;
     let mut moved = by_start.into_iter().cloned().collect::<Vec<_>>();
     for zone in &mut moved {

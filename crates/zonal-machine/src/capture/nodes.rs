@@ -27,6 +27,8 @@ struct Found {
 }
 
 impl Topology {
+    /// Reads the nodes, their CPUs and their distances.
+    ///
     /// # Errors
     /// [`MachineError::Malformed`] for a `cpumap` that is not a bit mask, and for more CPUs than a machine
     /// can have.
@@ -37,7 +39,7 @@ impl Topology {
         }
         online.retain(|&id| id < MAX_NODES as u64);
         if online.is_empty() {
-            tree.note(&format!("{NODES} is missing: all CPUs are taken to be on node 0"));
+            tree.note(&format!("{NODES} is missing: all CPUs are assumed to be on node 0"));
             let found = Found { cpus: all_cpus(tree), distances: None };
             return Ok(Self { nodes: BTreeMap::from([(0, found)]), possible: BTreeSet::new() });
         }
@@ -60,9 +62,7 @@ impl Topology {
     pub(super) fn add_nodes(&mut self, ids: &BTreeSet<u64>, tree: &Tree) {
         for &id in ids.iter().filter(|&&id| id < MAX_NODES as u64) {
             if !self.nodes.contains_key(&id) {
-                tree.note(&format!(
-                    "node {id} is in proc/zoneinfo alone: its CPUs and distances are unknown"
-                ));
+                tree.note(&format!("node {id} is only in proc/zoneinfo: its CPUs and distances are unknown"));
                 self.possible.remove(&id);
                 self.nodes.insert(id, Found::default());
             }
@@ -103,8 +103,10 @@ impl Topology {
         }
         if self.nodes.len() > 1 {
             let file = format!("{NODES}/node{id}/distance");
-            let what = if tree.has(&file) { "makes no sense" } else { "is missing" };
-            tree.note(&format!("{file} {what}: {NUMA_DEFAULT_DISTANCE} to every other node is assumed"));
+            let what = if tree.has(&file) { "is invalid" } else { "is missing" };
+            tree.note(&format!(
+                "{file} {what}: distance {NUMA_DEFAULT_DISTANCE} to every other node is assumed"
+            ));
         }
         let far = i64::from(NUMA_DEFAULT_DISTANCE);
         self.nodes.keys().map(|&to| if to == id { 10 } else { far }).collect()
@@ -129,7 +131,7 @@ impl Topology {
             let alone = self.nodes.len() == 1;
             let kib = of_node.or_else(|| tree.memory_kib("proc/meminfo").filter(|_| alone));
             let Some(kib) = kib else {
-                tree.note(&format!("the memory of node {node} is unknown: it is taken to have none"));
+                tree.note(&format!("the memory of node {node} is unknown: none is assumed"));
                 continue;
             };
             let pages = kib / page_kib;
@@ -171,7 +173,7 @@ fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineEr
         if !cpus.is_empty() || text.trim().is_empty() {
             return Ok(Some(cpus));
         }
-        tree.note(&format!("{directory}/cpulist makes no sense: what else tells of its CPUs is used"));
+        tree.note(&format!("{directory}/cpulist is invalid: other files that name its CPUs are used"));
     }
     let file = format!("{directory}/cpumap");
     if let Some(text) = tree.read(&file, Limit::List) {
@@ -227,12 +229,12 @@ fn list(text: Option<&str>) -> BTreeSet<u64> {
 /// most significant first, as in `00000001,0000000f`.
 fn mask(text: &str) -> Result<Vec<u64>, String> {
     const RIGHT: &str =
-        "it must be groups of one to eight hexadecimal digits with commas between, such as 00000001,0000000f";
+        "it must be groups of one to eight hexadecimal digits separated by commas, such as 00000001,0000000f";
     const GROUPS_MAX: usize = CPUS_MAX as usize / 32;
     let text = text.trim();
     let count = text.split(',').count();
     if count > GROUPS_MAX {
-        return Err(format!("{count} groups of 32 CPUs; there are at most {GROUPS_MAX}"));
+        return Err(format!("{count} groups of 32 CPUs; the maximum is {GROUPS_MAX}"));
     }
     let mut set = Vec::new();
     for (at, group) in text.rsplit(',').enumerate() {
@@ -240,7 +242,7 @@ fn mask(text: &str) -> Result<Vec<u64>, String> {
         let bits = u32::from_str_radix(group, 16).ok().filter(|_| digits);
         let bits = bits.ok_or_else(|| {
             let shown: String = group.chars().take(20).collect();
-            format!("{shown:?} is no part of a mask of CPUs; {RIGHT}")
+            format!("{shown:?} is not part of a CPU mask; {RIGHT}")
         })?;
         set.extend((0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| at as u64 * 32 + bit));
     }
@@ -272,7 +274,7 @@ mod tests {
             assert!(problem.starts_with(what) && problem.contains("such as 00000001,0000000f"), "{problem}");
         }
         let long = vec!["0"; (1 << 15) + 1].join(",");
-        assert!(mask(&long).unwrap_err().contains("at most 32768"));
+        assert!(mask(&long).unwrap_err().contains("the maximum is 32768"));
         assert_eq!(mask(&long[2..]), Ok(vec![]));
     }
 

@@ -15,8 +15,8 @@ const USUAL_PAGE_BYTES: u64 = 4096;
 /// Possible page sizes in bytes; all are powers of two.
 const PAGE_SIZES: RangeInclusive<u64> = 1 << 12..=1 << 30;
 
-/// Key of the page size in the auxiliary vector: `AT_PAGESZ` of elf.h.
-const PAGE_SIZE_TOLD: usize = 6;
+/// Key of the page size in the auxiliary vector, from elf.h.
+const AT_PAGESZ: usize = 6;
 
 /// Limit of the bytes of all files of a tree together: a `proc/zoneinfo` and a log of the largest size
 /// allowed, and as much again for all other files.
@@ -27,11 +27,11 @@ pub(super) struct Tree {
     budget: Budget,
     notes: RefCell<Vec<String>>,
     /// The first file that exists and could not be read.
-    unread: RefCell<Option<Unread>>,
+    unreadable: RefCell<Option<UnreadableFile>>,
 }
 
 /// A file that exists and could not be read.
-struct Unread {
+struct UnreadableFile {
     error: MachineError,
     /// Whether the file is of a kind that no machine or copy of one has: a device, a FIFO, or a link that
     /// leads out of the tree.
@@ -41,7 +41,7 @@ struct Unread {
 impl Tree {
     pub(super) fn new(root: &Path) -> Self {
         let budget = Budget::new(ALL_BYTES);
-        Self { root: Folder::new(root), budget, notes: RefCell::default(), unread: RefCell::default() }
+        Self { root: Folder::new(root), budget, notes: RefCell::default(), unreadable: RefCell::default() }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -79,20 +79,20 @@ impl Tree {
         }
         // Errors from the system have a number. A live machine may refuse or fail to show a file.
         let is_foreign = source.raw_os_error().is_none_or(|number| number == libc::ELOOP);
-        self.note(&format!("{file} cannot be read ({source}): it is taken to be missing"));
-        let mut unread = self.unread.borrow_mut();
-        if unread.as_ref().is_none_or(|first| is_foreign && !first.is_foreign) {
+        self.note(&format!("{file} cannot be read ({source}): it is treated as missing"));
+        let mut unreadable = self.unreadable.borrow_mut();
+        if unreadable.as_ref().is_none_or(|first| is_foreign && !first.is_foreign) {
             let error = MachineError::Read { path: self.root().join(file), source };
-            *unread = Some(Unread { error, is_foreign });
+            *unreadable = Some(UnreadableFile { error, is_foreign });
         }
     }
 
     /// Returns what was captured, unless a file is of a kind that cannot be captured. If there is no machine,
     /// the error is the file that could not be read.
-    pub(super) fn judge<T>(&self, captured: Result<T, MachineError>) -> Result<T, MachineError> {
+    pub(super) fn or_unreadable<T>(&self, captured: Result<T, MachineError>) -> Result<T, MachineError> {
         let has_nothing = matches!(captured, Err(MachineError::NoTree(_) | MachineError::NoMemory(_)));
-        match self.unread.take() {
-            Some(unread) if unread.is_foreign || has_nothing => Err(unread.error),
+        match self.unreadable.take() {
+            Some(unreadable) if unreadable.is_foreign || has_nothing => Err(unreadable.error),
             _ => captured,
         }
     }
@@ -102,7 +102,7 @@ impl Tree {
         let text = self.read(file, Limit::Setting);
         if text.is_none() {
             self.note(&format!(
-                "{file} is missing: its default is assumed, and what rests on it is not checked"
+                "{file} is missing: its default is assumed, and values that depend on it are not checked"
             ));
         }
         text
@@ -147,7 +147,7 @@ impl Tree {
             let sizes = (12..=30).map(|shift| 1_u64 << shift);
             sizes.min_by_key(|size| managed.saturating_mul(*size).abs_diff(memory))
         };
-        self.told_page_bytes().or_else(closest).unwrap_or_else(|| {
+        self.page_bytes_from_auxv().or_else(closest).unwrap_or_else(|| {
             self.note("the page size is unknown (proc/meminfo with proc/zoneinfo): 4096 bytes is assumed");
             USUAL_PAGE_BYTES
         })
@@ -155,13 +155,13 @@ impl Tree {
 
     /// Reads the page size from the auxiliary vector, which the kernel passes to a process in pairs of words:
     /// key and value.
-    fn told_page_bytes(&self) -> Option<u64> {
+    fn page_bytes_from_auxv(&self) -> Option<u64> {
         let bytes = self.bytes("proc/self/auxv", Limit::Setting)?;
         let words: Vec<usize> = bytes
             .chunks_exact(size_of::<usize>())
             .filter_map(|word| Some(usize::from_ne_bytes(word.try_into().ok()?)))
             .collect();
-        let size = words.chunks_exact(2).find(|pair| pair[0] == PAGE_SIZE_TOLD)?[1];
+        let size = words.chunks_exact(2).find(|pair| pair[0] == AT_PAGESZ)?[1];
         let size = size as u64;
         (size.is_power_of_two() && PAGE_SIZES.contains(&size)).then_some(size)
     }

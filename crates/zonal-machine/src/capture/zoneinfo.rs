@@ -45,6 +45,8 @@ struct Info {
 }
 
 impl ZoneInfo {
+    /// Parses the text of `/proc/zoneinfo`.
+    ///
     /// # Errors
     /// Returns an error for more zones than a kernel can have.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
@@ -52,7 +54,7 @@ impl ZoneInfo {
         for line in text.lines() {
             if let Some((node, name)) = heading(line) {
                 if zones.len() == ZONES_MAX {
-                    return Err(format!("it has more than {ZONES_MAX} zones; no kernel has"));
+                    return Err(format!("it has more than {ZONES_MAX} zones, the maximum"));
                 }
                 zones.push(Info { node, name, ..Info::default() });
             } else if let Some(zone) = zones.last_mut() {

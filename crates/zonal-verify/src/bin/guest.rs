@@ -29,7 +29,7 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     if let Some(error) = options.refuse_membarrier {
-        return ended(tell("without membarrier", without_membarrier(error), Instant::now()));
+        return ended(print_verdict("without membarrier", without_membarrier(error), Instant::now()));
     }
     let is_named = |check: &Check| {
         options.words.is_empty() || options.words.iter().any(|word| check.name.contains(word.as_str()))
@@ -47,13 +47,13 @@ fn main() -> ExitCode {
         } else {
             check.run()
         };
-        holds &= tell(check.name, verdict, begin);
+        holds &= print_verdict(check.name, verdict, begin);
     }
     ended(holds)
 }
 
-/// Prints what a check found; whether it holds.
-fn tell(name: &str, verdict: Verdict, begin: Instant) -> bool {
+/// Prints what a check found; returns whether it holds.
+fn print_verdict(name: &str, verdict: Verdict, begin: Instant) -> bool {
     let one_line = |text: String| text.replace('\n', " ");
     let seconds = begin.elapsed().as_secs_f64();
     match verdict {

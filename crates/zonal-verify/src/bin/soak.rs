@@ -13,7 +13,7 @@ use zonal_lab::experiment;
 use zonal_verify::soak::{Pace, Tally, soak};
 
 /// Time between two lines about how it goes.
-const TELL_EVERY: Duration = Duration::from_secs(20);
+const REPORT_EVERY: Duration = Duration::from_secs(20);
 
 /// Soaks the allocator on this machine's memory and on simulated machines.
 #[derive(Parser)]
@@ -44,16 +44,16 @@ fn main() -> ExitCode {
             eprintln!("soak: signal {signal} will not end it cleanly: {error}");
         }
     }
-    let mut told = begin;
+    let mut reported = begin;
     let ended = soak(seed, Pace::LONG, &stop, |tally| {
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            tell(begin.elapsed(), tally);
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
+            report(begin.elapsed(), tally);
         }
     });
     match ended {
         Ok(tally) => {
-            tell(begin.elapsed(), &tally);
+            report(begin.elapsed(), &tally);
             println!("{:#?}", tally.faults);
             println!("soak: nothing found in {:.1} minutes", begin.elapsed().as_secs_f64() / 60.0);
             ExitCode::SUCCESS
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell(time: Duration, tally: &Tally) {
+fn report(time: Duration, tally: &Tally) {
     let Tally { rounds, operations, verified, held_max, visits, faults, simulated } = tally;
     println!(
         "{:5.1} min: {rounds} rounds, {operations} operations, {simulated} simulated, {verified} walks, at most {held_max} \
@@ -76,7 +76,7 @@ fn tell(time: Duration, tally: &Tally) {
     );
 }
 
-/// Memory that the process has, in MiB.
+/// Returns the memory of the process, in MiB.
 fn resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -9,18 +9,18 @@ use zonal_linux::{Pool, PoolRequest};
 use super::kernel::{on_cpu, online_cpus, set_cpu_online};
 use super::load::while_used;
 use super::pages::{MIB, all_free, on_their_nodes, take};
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 64 * MIB;
 const THREADS: usize = 4;
 
-/// CPUs other than the first, which many machines cannot take offline.
+/// Returns CPUs other than the first, which many machines cannot take offline.
 fn removable() -> Result<Vec<u32>, String> {
     Ok(online_cpus()?.into_iter().skip(1).collect())
 }
 
 /// Takes each CPU but the first offline and brings it back: at first behind the pool's back, then with the
-/// pool being told before and after.
+/// pool being notified before and after.
 pub(super) fn under_load() -> Verdict {
     let cpus = removable()?;
     if cpus.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn under_load() -> Verdict {
     Ok(Found::Holds(format!("{} CPUs twice, {used} frames meanwhile", cpus.len())))
 }
 
-/// What a CPU had in its pagesets when it went offline can be drained from elsewhere.
+/// Checks that what a CPU had in its pagesets when it went offline can be drained from elsewhere.
 fn frames_of_a_cpu_that_is_gone(pool: &Pool, cpu: u32) -> Result<(), String> {
     pool.drain_pagesets();
     on_cpu(cpu, || take(pool, &PoolRequest::page(), 50).map(drop))?;
@@ -60,7 +60,7 @@ fn frames_of_a_cpu_that_is_gone(pool: &Pool, cpu: u32) -> Result<(), String> {
     all_free(pool)
 }
 
-/// A pool built while a CPU is offline serves threads on that CPU later, from any node, and stays exact.
+/// Checks that a pool built while a CPU is offline serves threads on that CPU later, from any node, and stays exact.
 pub(super) fn later_than_the_pool() -> Verdict {
     let Some(&cpu) = removable()?.last() else {
         return Ok(Found::Skipped("one CPU is online; two are needed".into()));

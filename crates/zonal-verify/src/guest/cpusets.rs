@@ -12,7 +12,7 @@ use super::pages::{
     MIB, Tally, all_free, every_page_on_its_node, flawless, needs_nodes, node, places, take, take_all, tally,
     touch_everything,
 };
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 const ROOT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/zonal-guest";
@@ -47,7 +47,7 @@ impl Drop for Group {
     }
 }
 
-/// Nodes that are not allowed cannot be bound to, and are named; nodes that are allowed work as ever; the limit
+/// Checks that nodes outside the cpuset cannot be bound to, and are named; nodes that are allowed work as ever; the limit
 /// of memory is named when a pool is larger.
 pub(super) fn limited() -> Verdict {
     needs_nodes!();
@@ -106,7 +106,7 @@ pub(super) fn limited() -> Verdict {
     )))
 }
 
-/// Gives the group other nodes while a pool is in use. The kernel moves the pool's pages there with their contents
+/// Moves the group to other nodes while a pool is in use. The kernel moves the pool's pages there with their contents
 /// and changes what they are bound to: frames stay as they are, their place does not. Returns the places.
 fn moved_to_other_nodes(others: &[u16]) -> Result<Tally, String> {
     let pool = Pool::builder().size(POOL_BYTES / 2).huge_pages(HugePages::Never).build().map_err(text)?;

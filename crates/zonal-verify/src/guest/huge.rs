@@ -8,7 +8,7 @@ use zonal_linux::{HugePages, Pool, PoolRequest, Warning};
 
 use super::kernel::{free_kib, memory_nodes, read, reserve, set_reserve, smaps_kib, write};
 use super::pages::{MIB, all_free, every_page_on_its_node, needs_nodes, node, on_their_nodes, take};
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 /// Huge pages in the reserve of a node that has some.
 const RESERVED: u64 = 8;
@@ -38,7 +38,7 @@ impl Drop for Reserves {
     }
 }
 
-/// A pool of `pages` huge pages of node `of`.
+/// Returns a pool of `pages` huge pages of node `of`.
 fn of_node(of: u16, pages: u64) -> Result<Pool, String> {
     Pool::builder()
         .size(pages * 2 * MIB)
@@ -48,13 +48,13 @@ fn of_node(of: u16, pages: u64) -> Result<Pool, String> {
         .map_err(text)
 }
 
-/// The size of the pages that back the memory of the pool's first zone, in KiB.
+/// Returns the size of the pages that back the memory of the pool's first zone, in KiB.
 fn backing_kib(pool: &Pool) -> Result<u64, String> {
     let first = pool.ranges().next().ok_or("a pool without memory")?.frames.start;
     smaps_kib(pool.ptr_of(first).ok_or("a frame of the pool")?.as_ptr(), "KernelPageSize")
 }
 
-/// Nodes that are named as having too few explicit huge pages.
+/// Returns nodes that are named as having too few explicit huge pages.
 fn without_explicit(pool: &Pool) -> Vec<u16> {
     let named = pool.warnings().iter().filter_map(|warning| match warning {
         Warning::NoExplicitHugePages { node, .. } => Some(node.get()),
@@ -63,7 +63,7 @@ fn without_explicit(pool: &Pool) -> Vec<u16> {
     named.collect()
 }
 
-/// Every other node has a reserve: its pools come from it, all others fall back and say so.
+/// Reserves huge pages on every second node; checks that its pools use it and that all others fall back with a warning.
 pub(super) fn explicit() -> Verdict {
     needs_nodes!();
     let reserves = Reserves::set(|at| if at % 2 == 0 { RESERVED } else { 0 })?;
@@ -99,7 +99,7 @@ pub(super) fn explicit() -> Verdict {
     Ok(Found::Holds(found.join(", ")))
 }
 
-/// One pool over all nodes falls back on those nodes alone that have no reserve.
+/// Checks that one pool over all nodes falls back on those nodes alone that have no reserve.
 fn over_all_nodes(reserves: &Reserves) -> Result<(), String> {
     let pool = Pool::builder().size(8 * MIB * reserves.0.len() as u64).huge_pages(HugePages::Explicit);
     let pool = pool.build().map_err(text)?;
@@ -113,7 +113,7 @@ fn over_all_nodes(reserves: &Reserves) -> Result<(), String> {
     all_free(&pool)
 }
 
-/// A reserve that another pool uses is missed and said so, and can be had when that pool is gone.
+/// Checks that a pool warns if another pool uses the reserve, and gets it after that pool is dropped.
 pub(super) fn exhausted() -> Verdict {
     needs_nodes!();
     let reserves = Reserves::set(|_| RESERVED)?;
@@ -134,7 +134,7 @@ pub(super) fn exhausted() -> Verdict {
     Ok(Found::Holds(format!("node {of}")))
 }
 
-/// A reserve that is most of a node's memory: the pool has it, though less than that is available beside it.
+/// Checks that a pool gets a reserve that is most of a node's memory, although less than that is available otherwise.
 pub(super) fn most_of_a_node() -> Verdict {
     needs_nodes!();
     let &of = memory_nodes()?.last().ok_or("no node has memory")?;
@@ -147,7 +147,7 @@ pub(super) fn most_of_a_node() -> Verdict {
     Ok(Found::Holds(format!("{:?}", every_page_on_its_node(&pool)?)))
 }
 
-/// Transparent huge pages back a pool that may have them, on each node; where the kernel uses none, a warning
+/// Checks that transparent huge pages back a pool that may have them, on each node; where the kernel uses none, a warning
 /// says so.
 pub(super) fn transparent() -> Verdict {
     needs_nodes!();

@@ -10,7 +10,7 @@ use std::{fs, io, ptr, thread};
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-use super::text;
+use super::verdict::text;
 
 const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
@@ -30,7 +30,7 @@ pub(super) enum PagePlace {
     Unknown(i32),
 }
 
-/// Where the page of each address lies, by the query form of `move_pages`.
+/// Returns where the page of each address lies, by the query form of `move_pages`.
 pub(super) fn page_places(addresses: &[*const u8]) -> Result<Vec<PagePlace>, String> {
     let mut status: Vec<c_int> = vec![c_int::MIN; addresses.len()];
     // SAFETY: the kernel reads `len` addresses and writes `len` numbers, and moves nothing because no nodes
@@ -114,7 +114,7 @@ fn apart<R: Send>(work: impl FnOnce() -> Result<R, String> + Send) -> Result<R, 
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-/// A file's text without blanks at its ends.
+/// Returns a file's text without blanks at its ends.
 pub(super) fn read(path: impl AsRef<Path>) -> Result<String, String> {
     let path = path.as_ref();
     let read = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
@@ -132,7 +132,7 @@ fn number(path: impl AsRef<Path>) -> Result<u64, String> {
     read(path)?.parse().map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The numbers in a list such as `0-2,4`.
+/// Returns the numbers in a list such as `0-2,4`.
 fn listed(list: &str) -> Vec<u16> {
     let number = |text: &str| text.parse::<u16>().ok();
     let ranges = list.split(',').filter_map(|range| match range.split_once('-') {
@@ -142,12 +142,12 @@ fn listed(list: &str) -> Vec<u16> {
     ranges.flatten().collect()
 }
 
-/// Nodes that have memory now.
+/// Returns nodes that have memory now.
 pub(super) fn memory_nodes() -> Result<Vec<u16>, String> {
     Ok(listed(&read(format!("{NODES}/has_memory"))?))
 }
 
-/// Nodes that have CPUs, each with its first one that is online.
+/// Returns nodes that have CPUs, each with its first one that is online.
 pub(super) fn nodes_with_cpus() -> Result<Vec<(u16, u32)>, String> {
     let mut found = Vec::new();
     for node in listed(&read(format!("{NODES}/has_cpu"))?) {
@@ -157,7 +157,7 @@ pub(super) fn nodes_with_cpus() -> Result<Vec<(u16, u32)>, String> {
     Ok(found)
 }
 
-/// CPUs that are online.
+/// Returns CPUs that are online.
 pub(super) fn online_cpus() -> Result<Vec<u32>, String> {
     Ok(listed(&read(format!("{CPUS}/online"))?).into_iter().map(u32::from).collect())
 }
@@ -167,7 +167,7 @@ pub(super) fn set_cpu_online(cpu: u32, online: bool) -> Result<(), String> {
     write(format!("{CPUS}/cpu{cpu}/online"), u8::from(online))
 }
 
-/// Memory of a node that is free, in KiB.
+/// Returns the free memory of a node, in KiB.
 pub(super) fn free_kib(node: u16) -> Result<u64, String> {
     let text = read(format!("{NODES}/node{node}/meminfo"))?;
     let free =
@@ -175,7 +175,7 @@ pub(super) fn free_kib(node: u16) -> Result<u64, String> {
     free.ok_or_else(|| format!("node {node}: meminfo has no MemFree"))
 }
 
-/// The huge pages of 2 MiB in the reserve of a node: all, and those free.
+/// Returns the huge pages of 2 MiB in the reserve of a node: all, and those free.
 pub(super) fn reserve(node: u16) -> Result<(u64, u64), String> {
     let folder = format!("{NODES}/node{node}/hugepages/hugepages-2048kB");
     Ok((number(format!("{folder}/nr_hugepages"))?, number(format!("{folder}/free_hugepages"))?))
@@ -190,7 +190,7 @@ pub(super) fn set_reserve(node: u16, pages: u64) -> Result<(), String> {
     }
 }
 
-/// A field in KiB of `/proc/self/smaps`, of the mapping that holds `address`.
+/// Returns a field in KiB of `/proc/self/smaps`, of the mapping that holds `address`.
 pub(super) fn smaps_kib(address: *const u8, field: &str) -> Result<u64, String> {
     let (address, text) = (address.addr(), read("/proc/self/smaps")?);
     let mut inside = false;
@@ -217,7 +217,7 @@ pub(super) struct MemoryBlock {
 }
 
 impl MemoryBlock {
-    /// All blocks that are online and lie wholly in a zone Movable.
+    /// Returns all blocks that are online and lie wholly in a zone Movable.
     pub(super) fn movable() -> Result<Vec<Self>, String> {
         let entries = fs::read_dir(BLOCKS).map_err(|error| format!("{BLOCKS}: {error}"))?;
         let mut found: Vec<Self> = entries.flatten().filter_map(|entry| Self::at(entry.path())).collect();
@@ -244,7 +244,7 @@ impl MemoryBlock {
     }
 }
 
-/// The kernel's log since boot.
+/// Returns the kernel's log since boot.
 pub(super) fn log() -> Result<String, String> {
     const READ_ALL: c_int = 3;
     let mut bytes = vec![0_u8; 1 << 20];
@@ -259,7 +259,7 @@ pub(super) fn log() -> Result<String, String> {
 /// Stores a byte at an address.
 ///
 /// # Safety
-/// The address is mapped writable, and nobody else uses it.
+/// The address is mapped writable, and no other thread uses it.
 pub(super) unsafe fn touch(address: *mut c_void) {
     // SAFETY: the caller's promise.
     unsafe { address.cast::<u8>().write_volatile(1) };
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn pages_are_somewhere_once_they_were_stored_to() {
-        // Large enough for a mapping of its own, whose pages nobody has touched.
+        // Large enough for a mapping of its own, whose pages no thread has touched.
         let mut bytes = vec![0_u8; 64 << 20].into_boxed_slice();
         let at = |page: usize| bytes.as_ptr().wrapping_add(page << 12);
         let (near, far) = (at(1000), at(15_000));

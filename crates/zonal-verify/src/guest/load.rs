@@ -9,7 +9,7 @@ use std::thread;
 use zonal_linux::{Frames, Pool, PoolRequest};
 
 use super::pages::all_free;
-use super::{ensure, text};
+use super::verdict::{ensure, text};
 
 /// Frames that a thread holds at most.
 const HELD_MAX: usize = 200;
@@ -46,7 +46,7 @@ pub(super) fn while_used<R>(
     Ok((happened, used))
 }
 
-/// Allocates and frees until told to stop, and a few rounds more. Returns how many frames were allocated.
+/// Allocates and frees until `stop` is set, and a few rounds more. Returns how many frames were allocated.
 fn use_frames(pool: &Pool, request: &PoolRequest<'_>, id: usize, stop: &AtomicBool) -> Result<u64, String> {
     let mut random = fastrand::Rng::with_seed(id as u64);
     let mut held: Vec<(Frames, u64)> = Vec::new();
@@ -74,7 +74,7 @@ fn use_frames(pool: &Pool, request: &PoolRequest<'_>, id: usize, stop: &AtomicBo
     Ok(used)
 }
 
-/// The stamp is still there.
+/// Checks that the stamp is still there.
 fn check((frames, stamp): &(Frames, u64)) -> Result<(), String> {
     let (start, end) = (&frames[..8], &frames[frames.len() - 8..]);
     let is_there = start == stamp.to_ne_bytes() && end == stamp.to_ne_bytes();

@@ -10,7 +10,7 @@ use zonal_linux::{HugePages, OfflineError, Pool, PoolRequest, ZoneRange};
 use super::kernel::{MemoryBlock, PagePlace};
 use super::load::while_used;
 use super::pages::{MIB, flawless, mask, needs_nodes, places, tally, touch_everything};
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 64 * MIB;
 const THREADS: usize = 2;
@@ -19,7 +19,7 @@ const PART: u64 = 1024;
 /// Attempts at a part that is in use.
 const ATTEMPTS: usize = 200;
 
-/// Parts of each zone of a pool leave under load: their pages go back to the kernel, and come back empty.
+/// Checks that parts of each zone of a pool leave under load: their pages go back to the kernel, and come back empty.
 pub(super) fn of_a_pool() -> Verdict {
     needs_nodes!();
     let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never))?;
@@ -67,7 +67,7 @@ fn leaves_and_returns(pool: &Pool, part: FrameRange) -> Result<usize, String> {
     Ok(ATTEMPTS)
 }
 
-/// Blocks of the machine's memory leave and come back under load on their node. Contents stay; pages that were
+/// Checks that blocks of the machine's memory leave and come back under load on their node. Contents stay; pages that were
 /// moved lie on other nodes then, and new ones on their own.
 pub(super) fn of_the_kernel() -> Verdict {
     needs_nodes!();

@@ -3,8 +3,8 @@
 //! Each check uses pools through their public API and compares what they say with what the kernel says:
 //! `move_pages` for where each page lies, `/proc/self/smaps` for what backs it, files of `/sys` for CPUs,
 //! memory blocks and huge pages. A check that needs something the machine lacks is *skipped* with the reason.
-//! Neighbours: `kernel.rs` queries and changes the kernel, `pages.rs` compares places, the other files hold the
-//! checks; `bin/guest.rs` runs them, `cargo xtask numa` boots the machine.
+//! Neighbours: `kernel.rs` queries and changes the kernel, `pages.rs` compares places, `verdict.rs` has the
+//! result of a check, the other files hold the checks; `bin/guest.rs` runs them, `cargo xtask numa` boots the machine.
 
 mod cpus;
 mod cpusets;
@@ -18,20 +18,11 @@ mod policies;
 mod predictions;
 mod reclaim;
 mod refusals;
+mod verdict;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a check found, unless something does not hold.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
-    /// Everything holds; figures that are worth printing.
-    Holds(String),
-    /// This machine lacks what the check needs.
-    Skipped(String),
-}
-
-/// The result of a check; an error says what does not hold.
-pub type Verdict = Result<Found, String>;
+pub use verdict::{Found, Verdict};
 
 /// What a check does to the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,19 +104,4 @@ pub const PREDICTIONS: Check = Check::changing("predictions of the kernel's valu
 /// What does not hold.
 pub fn without_membarrier(error: i32) -> Verdict {
     refusals::without_membarrier(error)
-}
-
-/// Fails the check unless a condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($why:tt)+) => {
-        if !$condition {
-            return Err(format!($($why)+));
-        }
-    };
-}
-use ensure;
-
-/// The text of any error.
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

@@ -9,7 +9,7 @@ use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolBuilder, PoolRequest};
 
 use super::kernel::{PagePlace, page_places, touch};
-use super::{ensure, text};
+use super::verdict::{ensure, text};
 
 pub(super) const MIB: u64 = 1 << 20;
 /// Pages of the kernel in one query.
@@ -33,18 +33,18 @@ pub(super) fn lacks_nodes() -> Option<String> {
 macro_rules! needs_nodes {
     () => {
         if let Some(why) = $crate::guest::pages::lacks_nodes() {
-            return Ok($crate::guest::Found::Skipped(why));
+            return Ok($crate::guest::verdict::Found::Skipped(why));
         }
     };
 }
 pub(super) use needs_nodes;
 
-/// A node by its number.
+/// Returns a node by its number.
 pub(super) fn node(id: u16) -> NodeId {
     NodeId::new(id).expect("a node of this machine")
 }
 
-/// A set of nodes by their numbers.
+/// Returns a set of nodes by their numbers.
 pub(super) fn mask(ids: impl IntoIterator<Item = u16>) -> NodeMask {
     ids.into_iter().map(node).collect()
 }
@@ -82,20 +82,20 @@ pub(super) fn on_their_nodes(held: &mut [Frames]) -> Result<Tally, String> {
     compare(&pages)
 }
 
-/// Stores to every page of a pool that nobody uses and compares the node it then lies on with the node of
+/// Stores to every page of a pool without allocations and compares the node it then lies on with the node of
 /// its zone. Returns how many lie on each.
 pub(super) fn every_page_on_its_node(pool: &Pool) -> Result<Tally, String> {
     compare(&touch_everything(pool))
 }
 
-/// Stores to every page of a pool that nobody uses. Returns the address and the node of each.
+/// Stores to every page of a pool without allocations. Returns the address and the node of each.
 pub(super) fn touch_everything(pool: &Pool) -> Vec<(*const u8, u16)> {
     let mut pages = Vec::new();
     for zone in pool.ranges() {
         for at in 0..zone.frames.count.get() {
             let frame = zone.frames.start.plus(PageCount::new(at));
             let address = pool.ptr_of(frame).expect("a frame of the pool").as_ptr();
-            // SAFETY: mapped, and nobody has the frame.
+            // SAFETY: mapped, and the frame is not allocated.
             unsafe { touch(address.cast()) };
             pages.push((address.cast_const(), zone.node.get()));
         }
@@ -119,7 +119,7 @@ fn compare(pages: &[(*const u8, u16)]) -> Result<Tally, String> {
     Ok(tally(&places))
 }
 
-/// The place of each page.
+/// Returns the place of each page.
 pub(super) fn places(pages: &[(*const u8, u16)]) -> Result<Vec<PagePlace>, String> {
     let mut places = Vec::new();
     for part in pages.chunks(QUERY_PAGES) {
@@ -129,7 +129,7 @@ pub(super) fn places(pages: &[(*const u8, u16)]) -> Result<Vec<PagePlace>, Strin
     Ok(places)
 }
 
-/// Number of pages on each node.
+/// Returns the number of pages on each node.
 pub(super) fn tally(places: &[PagePlace]) -> Tally {
     let mut tally = Tally::new();
     for place in places {
@@ -140,7 +140,7 @@ pub(super) fn tally(places: &[PagePlace]) -> Tally {
     tally
 }
 
-/// How many of the blocks are of each node.
+/// Returns how many of the blocks are of each node.
 pub(super) fn served_by(held: &[Frames]) -> Tally {
     let mut tally = Tally::new();
     for frames in held {
@@ -149,7 +149,7 @@ pub(super) fn served_by(held: &[Frames]) -> Tally {
     tally
 }
 
-/// The nodes of the blocks in the order in which they first served.
+/// Returns the nodes of the blocks in the order in which they first served.
 pub(super) fn order_of_appearance(held: &[Frames]) -> Vec<u16> {
     let mut order = Vec::new();
     for frames in held {
@@ -161,7 +161,7 @@ pub(super) fn order_of_appearance(held: &[Frames]) -> Vec<u16> {
     order
 }
 
-/// The fallback order of a node, as numbers.
+/// Returns the fallback order of a node, as numbers.
 pub(super) fn fallback_order(pool: &Pool, of: u16) -> Vec<u16> {
     pool.fallback_order(node(of)).into_iter().map(NodeId::get).collect()
 }

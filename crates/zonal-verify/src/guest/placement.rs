@@ -1,4 +1,4 @@
-//! Every page of a pool lies on the node of its zone, whoever touches it first.
+//! Every page of a pool lies on the node of its zone, whichever CPU touches it first.
 //!
 //! Neighbours: `policies.rs` checks which zones serve, `pages.rs` compares places.
 
@@ -12,17 +12,17 @@ use super::pages::{
     MIB, Tally, all_free, every_page_on_its_node, fallback_order, flawless, mask, needs_nodes, node,
     on_their_nodes, take,
 };
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 /// Size of the pools, over all nodes.
 const POOL_BYTES: u64 = 48 * MIB;
 
-/// Ordinary pages, touched first by a CPU of each node in turn.
+/// Checks ordinary pages, each touched first by a CPU of each node in turn.
 pub(super) fn ordinary_pages() -> Verdict {
     every_page(HugePages::Never)
 }
 
-/// The same, where the kernel may use transparent huge pages.
+/// Checks the same as [`ordinary_pages`] where the kernel may use transparent huge pages.
 pub(super) fn transparent_pages() -> Verdict {
     every_page(HugePages::Transparent)
 }
@@ -49,7 +49,7 @@ fn by_this_cpu(huge_pages: HugePages, prefault: Prefault) -> Result<Tally, Strin
     all_free(&pool).map(|()| tally)
 }
 
-/// A policy of the thread, such as `numactl --interleave` sets, does not override the pool's binding.
+/// Checks that a policy of the thread, such as `numactl --interleave` sets, does not override the pool's binding.
 pub(super) fn process_policy() -> Verdict {
     needs_nodes!();
     interleave_thread(true)?;
@@ -59,7 +59,7 @@ pub(super) fn process_policy() -> Verdict {
     Ok(Found::Holds(format!("pages by node {:?}", tally?)))
 }
 
-/// CPUs of a node without memory are served by the next node; memory without CPUs serves as any other;
+/// Checks that CPUs of a node without memory are served by the next node; memory without CPUs serves as any other;
 /// a node without memory cannot be asked for.
 pub(super) fn odd_nodes() -> Verdict {
     needs_nodes!();
@@ -98,7 +98,7 @@ pub(super) fn odd_nodes() -> Verdict {
     Ok(Found::Holds(format!("without memory {without_memory:?}, without CPUs {without_cpus:?}")))
 }
 
-/// The pool's fallback orders are those that the kernel printed last, less nodes without memory.
+/// Checks that the pool's fallback orders are those that the kernel printed last, less nodes without memory.
 pub(super) fn fallback_order_of_the_kernel() -> Verdict {
     needs_nodes!();
     let mut printed: BTreeMap<u16, Vec<u16>> = BTreeMap::new();

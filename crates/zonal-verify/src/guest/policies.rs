@@ -14,7 +14,7 @@ use super::pages::{
     MIB, Tally, all_free, fallback_order, flawless, mask, needs_nodes, node, on_their_nodes,
     order_of_appearance, served_by, take, take_all,
 };
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 /// Size of the pools, over all nodes.
 const POOL_BYTES: u64 = 32 * MIB;
@@ -35,7 +35,7 @@ fn used_up_in_order(pool: &Pool, request: &PoolRequest<'_>, expected: &[u16]) ->
     all_free(pool).map(|()| tally)
 }
 
-/// The local policy: from a CPU of each node the whole pool is used up in that node's fallback order.
+/// Checks the local policy: from a CPU of each node the whole pool is used up in that node's fallback order.
 pub(super) fn local() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -49,7 +49,7 @@ pub(super) fn local() -> Verdict {
     Ok(Found::Holds(found.join(", ")))
 }
 
-/// A preferred node serves first, from whichever CPU; then its fallback order.
+/// Checks that a preferred node serves first, from whichever CPU; then its fallback order.
 pub(super) fn preferred() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -64,7 +64,7 @@ pub(super) fn preferred() -> Verdict {
     Ok(Found::Holds(String::new()))
 }
 
-/// Only the nodes of a set serve, in the fallback order of the caller; nodes of it without memory are passed
+/// Checks that only the nodes of a set serve, in the fallback order of the caller; nodes of it without memory are passed
 /// over.
 pub(super) fn bind() -> Verdict {
     needs_nodes!();
@@ -133,7 +133,7 @@ fn spread(pool: &Pool, policy: &PoolPolicy<'_>, expected: &Tally) -> Result<(), 
     Ok(())
 }
 
-/// Blocks of many frames lie on their node with each page, and frames taken in bulk do.
+/// Checks that blocks of many frames lie on their node with each page, and frames taken in bulk do.
 pub(super) fn blocks_and_bulk() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -155,14 +155,14 @@ pub(super) fn blocks_and_bulk() -> Verdict {
             zones.iter().any(|zone| (zone.frames.start.get()..zone.frames.end().get()).contains(&frame.get()))
         };
         ensure!(frames[..came].iter().all(inside), "not all {came} frames in bulk are of node {of}");
-        // SAFETY: taken above, and nobody owns them.
+        // SAFETY: taken above, and no `Frames` owns them.
         unsafe { pool.free_bulk_raw(&frames[..came]) }.map_err(text)?;
     }
     all_free(&pool)?;
     Ok(Found::Holds(String::new()))
 }
 
-/// The nodes that a request allows serve, and no others; where they are used up the request fails.
+/// Checks that the nodes that a request allows serve, and no others; where they are used up the request fails.
 pub(super) fn allowed_nodes() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -176,7 +176,7 @@ pub(super) fn allowed_nodes() -> Verdict {
             let strict = pool.alloc_raw(&PoolRequest::page().allowed(&allowed).this_node().no_wait());
             match strict {
                 Ok(block) if block.node == node(of) && allowed.contains(block.node) => {
-                    // SAFETY: taken above, and nobody owns it.
+                    // SAFETY: taken above, and no `Frames` owns it.
                     unsafe { pool.free_raw(block.first, block.order) }.map_err(text)
                 }
                 Err(AllocError::OutOfMemory(_)) if !allowed.contains(node(of)) => Ok(()),

@@ -6,7 +6,7 @@
 use zonal_machine::{KernelVersion, Report, Rules, capture_live, explain};
 
 use super::kernel::{read, write};
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 /// Settings whose writing recomputes values, be it with the value they have.
 const SETTINGS: [&str; 2] = ["watermark_scale_factor", "lowmem_reserve_ratio"];
@@ -17,7 +17,7 @@ fn report() -> Result<(String, Report), String> {
     Ok((release, explain(&captured.model, &Rules::of(version))))
 }
 
-/// Every value that the kernel reports is as predicted: at first, or as it was at boot; later without exception.
+/// Checks that every value that the kernel reports is as predicted: at first, or as it was at boot; later without exception.
 pub(super) fn all_values() -> Verdict {
     let (release, at_first) = report()?;
     let differing = |report: &Report| -> Vec<String> {

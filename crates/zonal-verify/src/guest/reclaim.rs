@@ -15,14 +15,14 @@ use super::pages::{
     MIB, all_free, every_page_on_its_node, fallback_order, flawless, mask, needs_nodes, node, on_their_nodes,
     served_by, take, take_all,
 };
-use super::{Found, Verdict, ensure, text};
+use super::verdict::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 48 * MIB;
 /// Frames asked for while a near node is full.
 const WANTED: usize = 200;
 const KERNEL_MODE: &str = "/proc/sys/vm/zone_reclaim_mode";
 
-/// Frames that node reclaim may have, and nobody else.
+/// Frames that node reclaim may have, and no request.
 #[derive(Default)]
 struct Cache(Mutex<Vec<Frames>>);
 
@@ -52,7 +52,7 @@ impl Reclaimer for Cache {
     }
 }
 
-/// With node reclaim a full node of a cache gives frames up for its own CPUs; without, the next node serves.
+/// Checks that with node reclaim a full node of a cache gives frames up for its own CPUs; without, the next node serves.
 pub(super) fn near_node() -> Verdict {
     needs_nodes!();
     let with_memory = memory_nodes()?;
@@ -85,7 +85,7 @@ pub(super) fn near_node() -> Verdict {
     Ok(Found::Holds(format!("off {off:?}, on {on:?} by {some} reclaims")))
 }
 
-/// The kernel's own node reclaim changes nothing about where a pool's pages lie.
+/// Checks that the kernel's own node reclaim changes nothing about where a pool's pages lie.
 pub(super) fn of_the_kernel() -> Verdict {
     needs_nodes!();
     let usual = read(KERNEL_MODE)?;

@@ -12,11 +12,12 @@ use super::kernel::{memory_nodes, on_cpu, online_cpus, refusing};
 use super::pages::{
     MIB, all_free, needs_nodes, on_their_nodes, places, take, take_all, tally, touch_everything,
 };
-use super::{Found, Verdict, ensure, policies, text};
+use super::policies;
+use super::verdict::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 32 * MIB;
 
-/// `mbind`, `set_mempolicy` and `move_pages` refused with `EPERM`, as containers do by default.
+/// Checks pools where `mbind`, `set_mempolicy` and `move_pages` are refused with `EPERM`, as containers do by default.
 pub(super) fn binding() -> Verdict {
     needs_nodes!();
     let calls = [libc::SYS_mbind, libc::SYS_set_mempolicy, libc::SYS_move_pages];
@@ -38,7 +39,7 @@ pub(super) fn binding() -> Verdict {
     Ok(Found::Holds(format!("{found}{}", the_command_says_so(&calls)?)))
 }
 
-/// `zonal run` says in its document whether memory is bound, and warns on standard error where it is not.
+/// Checks that `zonal run` says in its document whether memory is bound, and warns on standard error where it is not.
 fn the_command_says_so(calls: &[i64]) -> Result<&'static str, String> {
     let run = || {
         let run = ["run", "touch", "--pool", "32MiB", "--seconds", "0.1", "--json"];
@@ -59,7 +60,7 @@ fn the_command_says_so(calls: &[i64]) -> Result<&'static str, String> {
     Ok(", and the command says so")
 }
 
-/// Every node with memory is named as not bound, with the kernel's reason.
+/// Checks that every node with memory is named as not bound, with the kernel's reason.
 pub(super) fn says_not_bound(pool: &Pool, nodes: &[u16]) -> Result<(), String> {
     let named = pool.warnings().iter().find_map(|warning| match warning {
         Warning::NotBound { nodes, .. } => Some(nodes),
@@ -79,7 +80,7 @@ pub(super) fn says_not_bound(pool: &Pool, nodes: &[u16]) -> Result<(), String> {
     Ok(())
 }
 
-/// `membarrier` refused from the start: pagesets are used through locks, and everything else is as before.
+/// Checks pools where `membarrier` is refused from the start: pagesets are used through locks, and everything else is as before.
 ///
 /// Whether the kernel has the barrier is asked once in a process, so a child of this program finds out.
 pub(super) fn membarrier() -> Verdict {
@@ -94,7 +95,7 @@ pub(super) fn membarrier() -> Verdict {
     Ok(Found::Holds(format!("sequences are otherwise {}", if usual { "used" } else { "not used" })))
 }
 
-/// What holds where `membarrier` is refused with `error`, which must not have been called yet.
+/// Checks what holds where `membarrier` is refused with `error`, which must not have been called yet.
 pub(super) fn without_membarrier(error: i32) -> Verdict {
     refusing(&[libc::SYS_membarrier], error, || {
         let pool = Pool::builder().size(POOL_BYTES).build().map_err(text)?;

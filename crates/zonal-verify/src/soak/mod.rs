@@ -1,21 +1,21 @@
 //! Soak: pools of this machine's memory under everything at once, for as long as one likes.
 //!
-//! A *round* is a pool with random settings, its threads, its reclaimers and somebody who changes settings
+//! A *round* is a pool with random settings, its threads, its reclaimers and a mutator that changes settings
 //! under them, all of it from one seed. Threads work in *phases*. At the *pause* after each two threads have a
-//! *duel* for a pageset; then nothing is under way: the pool is walked (`verify`), its books must balance with
+//! *duel* for a pageset; then nothing is under way: the pool is walked (`verify`), its accounting must balance with
 //! what threads hold, and some frees are raced. Between rounds on the host comes a round of `stress` on a simulated machine.
-//! Neighbours: `round.rs` makes pools, `holder.rs` is a thread, `owners.rs` knows whose each frame is,
-//! `mutator.rs` changes settings, `visitor.rs` is at other CPUs' pagesets, `shrinkers.rs` are the reclaimers,
+//! Neighbours: `round.rs` makes pools, `worker.rs` is a thread, `owners.rs` records the owner of each frame,
+//! `mutator.rs` changes settings, `remote.rs` works on other CPUs' pagesets, `shrinkers.rs` are the reclaimers,
 //! `pause.rs` looks at all of it.
 
-mod holder;
 mod mutator;
 mod owners;
 mod pause;
+mod remote;
 mod round;
 mod shrinkers;
 mod tally;
-mod visitor;
+mod worker;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,19 +25,19 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use self::holder::Holder;
 use self::mutator::Mutator;
 use self::owners::Owners;
+use self::remote::RemoteWorker;
 use self::round::Round;
 use self::shrinkers::Shrinkers;
 pub use self::tally::{Faults, Tally};
-use self::visitor::Visitor;
+use self::worker::Worker;
 use crate::stress;
 
 /// How much of it a round on the host is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// Bouts in a round.
+    /// Phases in a round.
     pub phases: u32,
     /// Operations of a thread in a phase.
     pub steps: u32,
@@ -55,8 +55,8 @@ impl Pace {
 /// Rounds on the host for each round of `stress`.
 const HOST_ROUNDS: u64 = 4;
 
-/// Plays rounds, the first with `seed` and each with the next one, until `stop` becomes true; `progress` is
-/// told after each.
+/// Runs rounds, the first with `seed` and each with the next one, until `stop` becomes true; `progress` is
+/// called after each.
 ///
 /// # Errors
 /// What was found, with the round's seed. The host's threads run as they like, so the same seed
@@ -85,46 +85,46 @@ pub fn soak(
     Ok(tally)
 }
 
-/// A round on a pool of this machine's memory.
+/// Runs a round on a pool of this machine's memory.
 fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Result<(), String> {
     let round = Round::new(seed).map_err(|error| format!("soak, seed {seed}: no pool: {error}"))?;
     let found = |what: String| format!("soak, seed {seed}, {round}: {what}");
     let owners = Arc::new(Owners::new(&round.pool));
     let shrinkers = Shrinkers::register(&round.pool, &owners, seed);
-    let mut holders: Vec<Holder<'_>> =
-        (0..round.threads).map(|at| Holder::new(&round, &owners, &shrinkers, seed, at)).collect();
+    let mut workers: Vec<Worker<'_>> =
+        (0..round.threads).map(|at| Worker::new(&round, &owners, &shrinkers, seed, at)).collect();
     let mut mutator = Mutator::new(&round, seed);
-    let mut visitor = Visitor::new(&round, seed);
+    let mut remote = RemoteWorker::new(&round, seed);
     let mut random = Rng::with_seed(!seed);
     for _ in 0..pace.phases {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let others =
-                [scope.spawn(|| mutator.work_until(&over)), scope.spawn(|| visitor.work_until(&over))];
+                [scope.spawn(|| mutator.work_until(&over)), scope.spawn(|| remote.work_until(&over))];
             let working: Vec<_> =
-                holders.iter_mut().map(|holder| scope.spawn(|| holder.phase(pace.steps))).collect();
+                workers.iter_mut().map(|worker| scope.spawn(|| worker.phase(pace.steps))).collect();
             let ended: Vec<_> = working.into_iter().map(thread::ScopedJoinHandle::join).collect();
             over.store(true, Relaxed); // relaxed: it only ends a loop
             let others = others.map(thread::ScopedJoinHandle::join);
             ended.into_iter().chain(others).collect::<Result<(), _>>()
         })
         .map_err(|_| found("a thread's check failed, see above".to_owned()))?;
-        visitor.duel(pace.duel);
-        pause::look(&round, &mut holders, &shrinkers, &mut random, tally).map_err(&found)?;
+        remote.duel(pace.duel);
+        pause::look(&round, &mut workers, &shrinkers, &mut random, tally).map_err(&found)?;
         if stop.load(Relaxed) {
             break;
         }
     }
     mutator.restore().map_err(&found)?;
-    for holder in &mut holders {
-        holder.give_all();
-        tally.operations += holder.operations();
-        tally.faults.add(holder.faults());
+    for worker in &mut workers {
+        worker.give_all();
+        tally.operations += worker.operations();
+        tally.faults.add(worker.faults());
     }
     shrinkers.give_all();
     tally.faults.add(&shrinkers.faults());
     tally.faults.add(mutator.faults());
-    tally.visits += visitor.visits();
+    tally.visits += remote.visits();
     tally.faults.panics += round.pool.reclaimer_panics();
     pause::nothing_is_left(&round, &owners).map_err(found)
 }

@@ -1,4 +1,4 @@
-//! Somebody who changes settings under load: CPUs and memory leave and come back, rules and watermarks change.
+//! Changes settings under load: CPUs and memory leave and come back, rules and watermarks change.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;

@@ -8,7 +8,7 @@ use zonal_linux::Pool;
 use zonal_testing::Ledger;
 
 /// The ledger of a pool. Invariant: a frame has an owner exactly from its block's being handed out until
-/// just before it is freed, and its block bears the owner's stamps.
+/// just before it is freed, and its block contains the owner's stamps.
 pub(super) struct Owners {
     pool: Pool,
     pub(super) ledger: Ledger,
@@ -38,7 +38,7 @@ impl Owners {
         self.ledger.release(block.first.get(), block.order.pages().get(), owner);
     }
 
-    /// The first word of the first and of the last frame of a block.
+    /// Returns the first word of the first and of the last frame of a block.
     fn words(&self, block: &Block) -> [&AtomicU64; 2] {
         let last = block.first.get() + block.order.pages().get() - 1;
         [block.first, Pfn::new(last)].map(|frame| {

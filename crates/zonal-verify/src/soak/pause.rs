@@ -10,31 +10,31 @@ use zonal::rules::watermarks::Urgency;
 use zonal::units::Order;
 use zonal_linux::PoolRequest;
 
-use super::holder::Holder;
 use super::owners::Owners;
 use super::round::{Round, pick};
 use super::shrinkers::Shrinkers;
 use super::tally::Tally;
+use super::worker::Worker;
 
 /// Blocks freed twice at once in a pause.
 const RACES: usize = 16;
-/// Rounds of somebody else beside such a race.
+/// Rounds of another thread during such a race.
 const ROUNDS_BESIDE: usize = 4;
 /// Blocks that are taken in each.
 const BLOCKS_BESIDE: usize = 64;
 
-/// Walks the pool, and holds its books against what threads and the cache have. Where misuse is detected
+/// Walks the pool, and compares its accounting with what threads and the cache have. Where invalid frees are detected
 /// exactly, some blocks are then freed by two threads at once.
 pub(super) fn look(
     round: &Round,
-    holders: &mut [Holder<'_>],
+    workers: &mut [Worker<'_>],
     shrinkers: &Shrinkers,
     random: &mut Rng,
     tally: &mut Tally,
 ) -> Result<(), String> {
     let accounting = round.pool.verify().map_err(|error| error.to_string())?;
     tally.verified += 1;
-    let held = holders.iter().map(Holder::frames).sum::<u64>() + shrinkers.held();
+    let held = workers.iter().map(Worker::frames).sum::<u64>() + shrinkers.held();
     tally.held_max = tally.held_max.max(held);
     let allocated = accounting.allocated.get();
     let zones = round.pool.zones().count() as u64;
@@ -46,8 +46,8 @@ pub(super) fn look(
     }
     if round.config.invalid_free == InvalidFree::Exact {
         for _ in 0..RACES {
-            let holder = random.usize(..holders.len());
-            if let Some(block) = holders[holder].hand_over() {
+            let worker = random.usize(..workers.len());
+            if let Some(block) = workers[worker].hand_over() {
                 race(round, &block, random)?;
                 tally.faults.raced_frees += 1;
             }
@@ -56,15 +56,15 @@ pub(super) fn look(
     Ok(())
 }
 
-/// Two threads free one block while a third drains and takes what the block may have become part of: exactly
+/// Lets two threads free one block while a third drains and takes what the block may have become part of: exactly
 /// one of the two may, however late the other comes, and nothing of the third's is lost.
 ///
-/// The third takes no block of that order: a late free of such a one nobody could tell from its owner's.
+/// The third takes no block of that order: a late free of such a block could not be distinguished from its owner's.
 fn race(round: &Round, block: &Block, random: &mut Rng) -> Result<(), String> {
     let barrier = Barrier::new(3);
     let free = || {
         barrier.wait();
-        // SAFETY: nobody owns the block as `Frames`; one of the two must be refused.
+        // SAFETY: no `Frames` owns the block; one of the two must be refused.
         unsafe { round.pool.free_raw(block.first, block.order) }
     };
     let orders: Vec<_> = (0..=round.config.max_order.get()).filter_map(Order::new).collect();
@@ -96,7 +96,7 @@ fn take_and_free(round: &Round, order: Order) {
     }
 }
 
-/// When everything was given back, nothing is allocated but what waits in quarantine.
+/// Checks, after everything was freed, that only blocks in quarantine are allocated.
 pub(super) fn nothing_is_left(round: &Round, owners: &Owners) -> Result<(), String> {
     let accounting = round.pool.verify().map_err(|error| error.to_string())?;
     let zones = round.pool.zones().count() as u64;

@@ -65,7 +65,7 @@ fn config(random: &mut Rng) -> Config {
         max_order: pick(random, &[Order::DEFAULT_MAX, Order::new(12).unwrap_or(Order::DEFAULT_MAX)]),
         zonelist_cache: cache(random),
         node_reclaim: pick(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
-        region_min: PageCount::new(pick(random, &[0, 1 << 14])),
+        free_area_min: PageCount::new(pick(random, &[0, 1 << 14])),
         counters: CounterRules {
             threshold: pick(random, &[ThresholdRule::Scaled, ThresholdRule::Fixed(1)]),
             fold: pick(random, &[FoldRule::Overstep, FoldRule::ToZero]),
@@ -77,13 +77,13 @@ fn config(random: &mut Rng) -> Config {
     }
 }
 
-/// A way to use the zonelist cache.
+/// Returns a way to use the zonelist cache.
 pub(super) fn cache(random: &mut Rng) -> ZonelistCache {
     use ZonelistCache::{CacheFirst, Off, On, Original, Published};
     pick(random, &[On, On, Published, CacheFirst, Original, Off])
 }
 
-/// One of the choices.
+/// Returns one of the choices.
 pub(super) fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
     choices[random.usize(..choices.len())]
 }

@@ -34,7 +34,7 @@ impl Cache {
 
     fn free(&self, block: &Block) {
         self.owners.release(block, CACHE);
-        // SAFETY: the cache had it, and nobody owns it as `Frames`.
+        // SAFETY: the cache had it, and no `Frames` owns it.
         let freed = unsafe { self.pool.free_raw(block.first, block.order) };
         assert_eq!(freed, Ok(()), "the cache gives {block:?} back");
     }
@@ -112,7 +112,7 @@ pub(super) struct Shrinkers {
 }
 
 impl Shrinkers {
-    /// A cache, and some others by the seed.
+    /// Registers a cache, and some others by the seed.
     pub(super) fn register(pool: &Pool, owners: &Arc<Owners>, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed ^ 0x5eed);
         let cache =
@@ -129,7 +129,7 @@ impl Shrinkers {
         Self { cache, odd, _registered: registered }
     }
 
-    /// Takes a single frame into the cache that its owner has just let go of, or gives it back when full.
+    /// Takes a single frame into the cache that its owner has just freed, or frees it when full.
     pub(super) fn keep(&self, block: Block) {
         self.cache.owners.assign(&block, CACHE);
         let mut kept = self.cache.kept();
@@ -141,7 +141,7 @@ impl Shrinkers {
         }
     }
 
-    /// Frames that the cache has.
+    /// Returns the number of frames that the cache has.
     pub(super) fn held(&self) -> u64 {
         self.cache.kept().len() as u64
     }

@@ -11,7 +11,7 @@ pub struct Tally {
     pub verified: u64,
     /// Frames held at most at a pause, of one pool.
     pub held_max: u64,
-    /// Times that somebody on another CPU drained pagesets, folded their counters or took frames.
+    /// Times that a thread on another CPU drained pagesets, folded their counters or took frames.
     pub visits: u64,
     /// What was survived.
     pub faults: Faults,
@@ -41,7 +41,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// All of them.
+    /// Returns the sum of all.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.wrong_frees

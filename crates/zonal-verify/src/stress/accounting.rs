@@ -28,13 +28,13 @@ pub(super) struct Accounting {
 }
 
 impl Accounting {
-    /// Nothing is allocated yet.
+    /// Creates the accounting of a machine without allocations.
     pub(super) fn new(sim: &Simulation<'_, '_>) -> Self {
         let nodes = sim.machine.model.nodes.iter().map(|node| (node.id, NodeEntry::default()));
         Self { nodes: RefCell::new(nodes.collect()), blocks: Cell::new(0) }
     }
 
-    /// A program on a CPU of node `from` allocated a block of the node at a place.
+    /// Records that a program on a CPU of node `from` allocated a block of the node at a place.
     pub(super) fn alloc(&self, block: &Block, kind: PageKind, place: usize, from: NodeId) {
         let entry = &mut self.nodes.borrow_mut()[place].1;
         entry.held[kind as usize] += block.order.pages().get();
@@ -42,7 +42,7 @@ impl Accounting {
         self.blocks.set(self.blocks.get() + 1);
     }
 
-    /// A program frees a block of the node at a place.
+    /// Records that a program frees a block of the node at a place.
     pub(super) fn free(&self, block: &Block, kind: PageKind, place: usize) {
         self.nodes.borrow_mut()[place].1.held[kind as usize] -= block.order.pages().get();
     }

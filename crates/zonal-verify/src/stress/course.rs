@@ -38,7 +38,7 @@ impl World<'_, '_, '_, '_> {
         Ok(last.copied().unwrap_or_default())
     }
 
-    /// What a thread does.
+    /// Runs the work of a thread.
     fn work(&self, at: usize, policies: &Policies<'_>, barriers: &[[Join; 2]]) {
         let machine = self.machine();
         let mut worker = Worker::new(self, policies, at);
@@ -59,7 +59,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// The work of a node's background worker.
+    /// Runs the work of a node's background worker.
     fn reclaim_for(&self, place: usize, node: NodeId) {
         loop {
             self.machine().wait_for_reclaim(place);

@@ -1,4 +1,4 @@
-//! Experiments on a machine that nobody else uses: filling nodes to the watermark, and what local
+//! Experiments on a machine without other programs: filling nodes to the watermark, and what local
 //! requests get after that.
 //!
 //! A node is *filled* by requests that it alone may serve, until none succeeds: its zones are then at
@@ -51,7 +51,7 @@ impl World<'_, '_, '_, '_> {
         self.pass_a_second();
     }
 
-    /// Nodes that stay full, and nodes that are freed again. Every other time those are the first and the
+    /// Returns nodes that stay full, and nodes that are freed again. Every other time those are the first and the
     /// second of a CPU's list: only a scan whose first zone has failed looks at marks.
     fn nodes_to_fill(&self, random: &mut Rng) -> [Vec<NodeId>; 2] {
         if random.bool() {
@@ -74,7 +74,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Long enough for marks to go, with the ticks that machines have.
+    /// Waits until marks expire, with the ticks that machines have.
     fn pass_a_second(&self) {
         for _ in 0..2 {
             self.machine().sleep_until(self.machine().now() + SECOND_AND_MORE);
@@ -82,7 +82,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Takes all that a node gives to those who can use nothing else.
+    /// Takes all that a node serves to requests that can use no other node.
     fn fill(&self, node: NodeId) -> Vec<Held> {
         let mut all = Vec::new();
         let only = NodeMask::from_iter([node]);
@@ -101,7 +101,7 @@ impl World<'_, '_, '_, '_> {
         all
     }
 
-    /// A zone after requests for single frames have failed.
+    /// Checks a zone after requests for single frames have failed.
     fn check_full(&self, zone: &ZoneSnapshot) {
         let keeps = zone.watermarks.min.plus(kept_for_others(zone)).get();
         let (free, drift) = (zone.free.get(), self.drift(zone));
@@ -119,7 +119,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// A local request on a CPU: the first zone of its list that has plenty, or one before it, serves.
+    /// Allocates locally on a CPU: the first zone of its list that has plenty, or one before it, must serve.
     fn probe(&self, cpu: Cpu) {
         let zones = self.machine().free_of_charge(|| self.zones());
         let mut list: Vec<&ZoneSnapshot> = Vec::new();
@@ -153,7 +153,7 @@ impl World<'_, '_, '_, '_> {
         self.allocator().zones().collect()
     }
 
-    /// How wrong a reading of the zone's free frames can be: differences can be older than a threshold
+    /// Returns how wrong a reading of the zone's free frames can be: differences can be older than a threshold
     /// that is lowered while background reclaim is awake.
     fn drift(&self, zone: &ZoneSnapshot) -> u64 {
         let cpus = self.cpus.len() as u32;
@@ -163,7 +163,7 @@ impl World<'_, '_, '_, '_> {
     }
 }
 
-/// What a zone keeps from requests that could use any.
+/// Returns what a zone keeps from requests that could use any.
 fn kept_for_others(zone: &ZoneSnapshot) -> PageCount {
     zone.reserve[ZoneKind::Movable.index()]
 }

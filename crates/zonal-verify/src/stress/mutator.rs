@@ -1,6 +1,6 @@
 //! What administrators do while programs run: settings change, CPUs and memory come and go.
 //!
-//! Refusals are no faults, as long as they are the lawful ones. Neighbours: `worker.rs` calls this.
+//! Refusals are no faults, as long as they are the ones expected. Neighbours: `worker.rs` calls this.
 
 use fastrand::Rng;
 use zonal::config::NodeReclaim;
@@ -31,7 +31,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// A CPU goes, or comes back.
+    /// Takes a CPU offline, or brings one back.
     fn change_cpu(&self, random: &mut Rng) {
         let back = if random.bool() { self.cpus_offline.borrow_mut().pop() } else { None };
         let cpu = back.unwrap_or(one_of(random, &self.cpus).id);
@@ -56,7 +56,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Memory goes, or comes back.
+    /// Takes memory offline, or brings it back.
     fn change_memory(&self, random: &mut Rng) {
         let back = if random.bool() { self.offline.borrow_mut().pop() } else { None };
         if let Some(range) = back {
@@ -73,7 +73,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Some frames of a zone, or all of them.
+    /// Returns some frames of a zone, or all of them.
     fn some_range(&self, random: &mut Rng) -> FrameRange {
         let zone = one_of(random, &self.round.machine.model.zones);
         let managed = zone.managed.get();

@@ -18,7 +18,7 @@ const MOMENT: Time = Time::from_ps(50_000_000);
 const DISTANCE_SLACK: u8 = 2;
 
 impl World<'_, '_, '_, '_> {
-    /// One pause.
+    /// Runs one pause.
     pub(super) fn pause(&self, rests: bool) {
         self.check();
         let mut random = fastrand::Rng::with_seed(self.machine().seed() ^ self.hands.operations());
@@ -48,7 +48,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Programs have freed everything.
+    /// Checks the machine after programs have freed everything.
     fn rest(&self, random: &mut fastrand::Rng) {
         self.free_shared();
         if random.bool() {
@@ -65,7 +65,7 @@ impl World<'_, '_, '_, '_> {
         });
     }
 
-    /// Every fallback list has each node with memory once, its own first, and near ones before far ones.
+    /// Checks that every fallback list has each node with memory once, its own first, and near ones before far ones.
     fn check_lists(&self) -> Result<(), String> {
         let zones = self.allocator().zones().filter(|zone| zone.managed != PageCount::ZERO);
         let memory: NodeMask = zones.map(|zone| zone.node).collect();
@@ -94,7 +94,7 @@ impl World<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// All frames are free, and no block is smaller than it must be.
+    /// Checks that all frames are free, and no block is smaller than it must be.
     fn check_all_free(&self) -> Result<(), String> {
         let max = self.allocator().max_order();
         for zone in self.allocator().zones() {

@@ -46,7 +46,7 @@ impl Round {
     }
 }
 
-/// One of several.
+/// Returns one of several.
 pub(super) fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
     choices[random.usize(..choices.len())]
 }
@@ -85,7 +85,7 @@ fn distances(random: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     rows
 }
 
-/// Adds the zones of a node from a frame on; gives the frame after them.
+/// Adds the zones of a node from a frame on; returns the frame after them.
 fn add_zones(random: &mut Rng, node: NodeId, mut frame: u64, zones: &mut Vec<ZoneModel>) -> u64 {
     let size = one_of(random, &SIZES);
     let kinds: &[ZoneKind] = match random.u8(..4) {
@@ -117,7 +117,7 @@ fn config(random: &mut Rng, managed: u64) -> Config {
         pressure: one_of(random, &[PressureRule::Lowered, PressureRule::Unchanged]),
     };
     Config {
-        region_min: PageCount::new(one_of(random, &[1, 1 << 14, 1 << 30])),
+        free_area_min: PageCount::new(one_of(random, &[1, 1 << 14, 1 << 30])),
         watermarks,
         node_load: one_of(random, &[NodeLoad::Accumulate, NodeLoad::AccumulateRemaining]),
         cpu_penalty: one_of(random, &[CpuPenalty::On, CpuPenalty::Off]),
@@ -147,7 +147,7 @@ pub(super) fn zonelist_cache(random: &mut Rng) -> ZonelistCache {
     one_of(random, &[On, On, Published, Published, CacheFirst, Original, Off])
 }
 
-/// Watermarks for a machine with so many frames.
+/// Returns watermarks for a machine with so many frames.
 pub(super) fn watermarks(random: &mut Rng, managed: u64) -> WatermarkSettings {
     WatermarkSettings {
         min_free: (random.u8(..4) != 0).then(|| PageCount::new(managed / random.u64(20..200))),

@@ -43,7 +43,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         Self { world, policies, random, held: Vec::new(), pages: 0, target: 0 }
     }
 
-    /// One phase.
+    /// Runs one phase.
     pub(super) fn run_phase(&mut self) {
         let style = Style {
             large: one_of(&mut self.random, &[0, 10, 120]),
@@ -112,7 +112,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         }
     }
 
-    /// An order: mostly of single frames, among the others mostly those that pagesets keep, and large
+    /// Returns an order: mostly of single frames, among the others mostly those that pagesets keep, and large
     /// ones where much is wanted.
     fn order(&mut self, style: &Style) -> Order {
         let missing = self.target.saturating_sub(self.pages);
@@ -124,10 +124,10 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
             5 => 9,
             _ => self.random.u8(1..=10),
         };
-        Order::new(order).expect("10 is lawful")
+        Order::new(order).expect("10 is valid")
     }
 
-    /// A request with terms, which must be kept.
+    /// Allocates with constraints, and checks that they are met.
     fn alloc_constrained(&mut self, order: Order, kind: PageKind) -> Option<Held> {
         let (world, random) = (self.world, &mut self.random);
         let mut request = Request::new(order);
@@ -198,7 +198,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
     }
 }
 
-/// Some of the nodes, one at least.
+/// Returns some of the nodes, one at least.
 fn some_nodes(random: &mut Rng, all: &NodeMask) -> NodeMask {
     let first = random.usize(..all.len());
     let some = all.iter().enumerate().filter(|&(at, _)| at == first || random.bool());
@@ -206,7 +206,7 @@ fn some_nodes(random: &mut Rng, all: &NodeMask) -> NodeMask {
 }
 
 impl World<'_, '_, '_, '_> {
-    /// A block that must come from one of `nodes` and from a zone no higher than `limit`.
+    /// Returns a block, which must come from one of `nodes` and from a zone no higher than `limit`.
     fn checked(&self, held: Held, nodes: &NodeMask, limit: ZoneKind) -> Held {
         let block = held.block;
         let model = &self.round.machine.model;

@@ -104,7 +104,7 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
         self.hands.sim.allocator
     }
 
-    /// Frames of the machine.
+    /// Returns the number of frames of the machine.
     pub(super) fn managed(&self) -> u64 {
         self.round.machine.model.zones.iter().map(|zone| zone.managed.get()).sum()
     }

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use zonal_machine::{Capture, capture};
 
-use super::{check_error, machine_file};
+use super::errors::check_error;
+use super::machine_file;
 use crate::choices::Choices;
 
 const BASE: &str = include_str!("captured_tree/base_tree.txt");

@@ -28,7 +28,7 @@ pub fn target(data: &[u8]) {
             assert!(plan.runs.iter().all(|run| !run.text().is_empty() && run.operations >= 0.0));
         }
         Err(error) => {
-            super::check_error(&error, &error.file);
+            super::errors::check_error(&error, &error.file);
             assert!(!error.problem.is_empty());
             let is_whole = error.problem.starts_with("cannot be read");
             let most = if error.file == path.display().to_string() { experiment } else { figures };

@@ -9,8 +9,8 @@ use zonal::units::{Order, PageCount};
 use zonal::{Allocator, Config, Machine, Platform, Request};
 use zonal_machine::{KernelVersion, MachineModel, OwnedMachine, Rules, explain};
 
-use super::check_error;
-use crate::play::{Plain, World};
+use super::errors::check_error;
+use crate::history::{Plain, World};
 
 /// What the file is called in errors.
 const ORIGIN: &str = "fuzzed.json";

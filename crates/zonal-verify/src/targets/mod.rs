@@ -2,9 +2,10 @@
 //!
 //! The folder `fuzz` of the repository runs them under libFuzzer, `tests/corpus.rs` replays what that
 //! found worth keeping. A target never returns a verdict: a panic is a *finding*, all else is fine.
-//! Neighbours: `../choices.rs` reads decisions off bytes, `../play` is the world of an allocator under test.
+//! Neighbours: `../choices.rs` reads decisions off bytes, `../history` is the world of an allocator under test.
 
 pub mod captured_tree;
+mod errors;
 pub mod experiment_file;
 pub mod machine_file;
 pub mod operations;
@@ -25,10 +26,3 @@ pub const ALL: [Target; 4] = [
     Target { name: "captured_tree", run: captured_tree::target },
     Target { name: "experiment_file", run: experiment_file::target },
 ];
-
-/// Checks what people are told of an error: one line, with the name of what is wrong at its start.
-fn check_error(error: &dyn std::error::Error, origin: &str) {
-    let text = error.to_string();
-    assert!(text.starts_with(origin), "{text:?} does not name {origin}");
-    assert!(!text.contains(['\n', '\r']), "{text:?} is more than a line");
-}

@@ -1,7 +1,7 @@
 //! Bytes as a machine, its configuration and a history of operations, played against the naive model.
 
 use crate::choices::Choices;
-use crate::play::{Plain, generator};
+use crate::history::{Plain, generator};
 
 /// Most operations that are read.
 const OPERATIONS_MAX: usize = 3000;
@@ -12,15 +12,15 @@ pub fn target(data: &[u8]) {
     let mut plan = generator::plan(&mut choices);
     let config = generator::config(&mut choices);
     generator::policies(&mut choices, &mut plan);
-    let played = plan.played_by::<Plain, _>(&config, |mut player| {
+    let played = plan.with_executor::<Plain, _>(&config, |mut executor| {
         for _ in 0..OPERATIONS_MAX {
             if choices.is_empty() {
                 break;
             }
-            generator::operations(&mut choices, &plan, |operation| player.apply(operation));
+            generator::operations(&mut choices, &plan, |operation| executor.apply(operation));
         }
-        player.check();
-        player.finish();
+        executor.check();
+        executor.finish();
     });
     played.expect("the configuration fits every machine");
 }

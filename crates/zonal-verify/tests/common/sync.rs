@@ -1,5 +1,5 @@
-//! Stands for the file of this name in `zonal-linux`: loom's parts. Time does not pass in a model: who is not
-//! notified waits for ever.
+//! Replaces the file of this name in `zonal-linux` with loom's types. Time does not pass in a model: a thread that
+//! is not notified waits for ever.
 #![allow(dead_code, unused_imports)] // each test file uses a part
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,7 +12,7 @@ pub(crate) fn held<G>(locked: LockResult<G>) -> G {
     locked.unwrap_or_else(|_| panic!("a thread failed"))
 }
 
-/// Tries the interleavings of `scenario`: up to four preemptions, or all with `ZONAL_INTERLEAVINGS`.
+/// Explores the interleavings of `scenario`: up to four preemptions, or all with `ZONAL_INTERLEAVINGS`.
 pub(crate) fn check(name: &str, scenario: fn()) {
     let is_bounded = std::env::var_os("ZONAL_INTERLEAVINGS").is_none();
     let mut builder = loom::model::Builder::new();

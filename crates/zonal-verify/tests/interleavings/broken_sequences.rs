@@ -1,6 +1,6 @@
 //! Orders of accesses that break the contract of `Head`, each with a scenario in which loom must find it.
 //!
-//! So the model is known to see what it is there for. Neighbours: `sequences.rs` has the scenarios.
+//! They show that the model detects such errors. Neighbours: `sequences.rs` has the scenarios.
 
 use zonal::platform::cpu_local::{Access, Accesses, Field};
 
@@ -11,22 +11,22 @@ use crate::interleavings::sequences::{
 };
 use crate::under_loom::Loom;
 
-/// What breaks the contract, and a scenario that must find it.
+/// A description of the violation, its orders, and a scenario that must find it.
 pub(crate) type Broken = (&'static str, Orders, fn(Orders));
 
-/// Gates that are loaded last.
-pub(crate) fn gate_last() -> [Broken; 6] {
+/// Returns sequences that load the lock word last.
+pub(crate) fn lock_word_last() -> [Broken; 6] {
     const POP: Accesses = &[
         Access::Load(Field::Word),
-        Access::Load(Field::TakeLimit),
-        Access::LoadAcquire(Field::Gate),
+        Access::Load(Field::PopLimit),
+        Access::LoadAcquire(Field::LockWord),
         Access::Load(Field::Slot),
         Access::Store(Field::Word),
     ];
     const PUSH: Accesses = &[
         Access::Load(Field::Word),
-        Access::Load(Field::GiveLimit),
-        Access::LoadAcquire(Field::Gate),
+        Access::Load(Field::PushLimit),
+        Access::LoadAcquire(Field::LockWord),
         Access::Store(Field::Slot),
         Access::Store(Field::Word),
     ];
@@ -41,23 +41,23 @@ pub(crate) fn gate_last() -> [Broken; 6] {
     ]
 }
 
-/// Gates that are loaded first, but do not acquire.
-pub(crate) fn gate_relaxed() -> [Broken; 3] {
+/// Returns sequences that load the lock word first, without acquire.
+pub(crate) fn lock_word_relaxed() -> [Broken; 3] {
     const POP: Accesses = &[
-        Access::Load(Field::Gate),
+        Access::Load(Field::LockWord),
         Access::Load(Field::Word),
-        Access::Load(Field::TakeLimit),
+        Access::Load(Field::PopLimit),
         Access::Load(Field::Slot),
         Access::Store(Field::Word),
     ];
     const PUSH: Accesses = &[
-        Access::Load(Field::Gate),
+        Access::Load(Field::LockWord),
         Access::Load(Field::Word),
-        Access::Load(Field::GiveLimit),
+        Access::Load(Field::PushLimit),
         Access::Store(Field::Slot),
         Access::Store(Field::Word),
     ];
-    const LOCK: Accesses = &[Access::Load(Field::Gate), Access::Store(Field::Gate)];
+    const LOCK: Accesses = &[Access::Load(Field::LockWord), Access::Store(Field::LockWord)];
     let (pop, push) = (Orders { pop: POP, ..CONTRACT }, Orders { push: PUSH, ..CONTRACT });
     let lock = Orders { lock: LOCK, ..CONTRACT };
     [

@@ -1,10 +1,10 @@
 //! The allocator's cells and locks as handles into a table of the checker that runs the model.
 //!
-//! A handle is a plain number, so that metadata buffers hold nothing that must be dropped. While the
-//! table is *quiet*, one thread builds or verifies, and cells are plain values; while it is *live*,
-//! each cell that any thread ever writes is one of the checker's own. Cells that are only read stay
-//! plain: they have one value. Which are written is *learned*: the first write to a plain cell
-//! notes it and has the exploration begin again. Neighbours: `checker.rs`, `world.rs`.
+//! A handle is a plain number, so that metadata buffers contain nothing that must be dropped. While the
+//! table is *quiet*, a single thread builds or verifies, and cells are plain values. While it is *live*,
+//! each cell that any thread ever writes is an atomic of the checker. Cells that are only read stay plain,
+//! because their value cannot change. The set of written cells is *learned*: the first write to a plain
+//! cell records the cell and restarts the exploration. Neighbours: `checker.rs`, `world.rs`.
 
 use std::cell::{Cell as Plain, RefCell};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use zonal::units::{CpuId, Moment, NodeId, PageCount};
 use crate::interleavings::checker::{Checker, SharedCell, SharedLock};
 use crate::interleavings::ways::Way;
 
-/// What the cells of one model are now; one table for each thread of the test harness.
+/// The current state of the cells of one model. Each thread of the test harness has a table.
 pub(crate) struct Table<C: Checker> {
     values: RefCell<Vec<u64>>,
     cells: RefCell<Vec<Option<Rc<C::Cell>>>>,
@@ -26,11 +26,11 @@ pub(crate) struct Table<C: Checker> {
     is_live: Plain<bool>,
     /// Cells that threads write, over all interleavings so far.
     written: RefCell<Vec<bool>>,
-    /// Those of them that are exchanged, or changed in one step otherwise.
+    /// Written cells that are also changed by read-modify-write operations.
     exchanged: RefCell<Vec<bool>>,
     has_learned: Plain<bool>,
     now_ns: Plain<u64>,
-    /// Interleavings since the exploration last began.
+    /// Number of interleavings since the exploration was last started.
     pub(crate) explored: Plain<u64>,
 }
 
@@ -51,14 +51,14 @@ impl<C: Checker> Default for Table<C> {
 }
 
 impl<C: Checker> Table<C> {
-    /// Forgets what an earlier model learned.
+    /// Discards what an earlier model learned.
     pub(crate) fn forget(&self) {
         self.written.borrow_mut().clear();
         self.exchanged.borrow_mut().clear();
         self.begin();
     }
 
-    /// An exploration begins.
+    /// Starts an exploration.
     pub(crate) fn begin(&self) {
         self.has_learned.set(false);
         self.explored.set(0);
@@ -70,7 +70,7 @@ impl<C: Checker> Table<C> {
         self.has_learned.get()
     }
 
-    /// Drops the cells of the interleaving before.
+    /// Drops the cells of the previous interleaving.
     pub(crate) fn clear(&self) {
         self.is_live.set(false);
         self.values.borrow_mut().clear();
@@ -79,7 +79,7 @@ impl<C: Checker> Table<C> {
         self.now_ns.set(1);
     }
 
-    /// From now on several threads use the cells.
+    /// Makes the table live: from now on several threads use the cells.
     pub(crate) fn go_live(&self) {
         let values = self.values.borrow();
         let written = self.written.borrow();
@@ -89,7 +89,7 @@ impl<C: Checker> Table<C> {
         self.is_live.set(true);
     }
 
-    /// All other threads have ended: cells are plain again.
+    /// Makes the table quiet again, after all other threads have ended.
     pub(crate) fn settle(&self) {
         let cells = self.cells.take();
         for (at, cell) in cells.into_iter().enumerate() {
@@ -102,7 +102,7 @@ impl<C: Checker> Table<C> {
         self.locks.borrow_mut().iter_mut().for_each(|lock| *lock = None);
     }
 
-    /// Moves the clock.
+    /// Sets the clock.
     pub(crate) fn set_now(&self, now_ns: u64) {
         self.now_ns.set(now_ns);
     }
@@ -120,7 +120,7 @@ impl<C: Checker> Table<C> {
         locks.len() - 1
     }
 
-    /// The checker's cell, where there is one.
+    /// Returns the checker's cell, if there is one.
     fn cell(&self, at: usize) -> Option<Rc<C::Cell>> {
         self.is_live.get().then(|| self.cells.borrow()[at].clone()).flatten()
     }
@@ -129,7 +129,7 @@ impl<C: Checker> Table<C> {
         self.values.borrow()[at]
     }
 
-    /// Notes an exchange of a cell.
+    /// Records that a cell is changed by a read-modify-write operation.
     fn note_exchange(&self, at: usize) {
         if self.is_live.get() {
             self.learn(&self.exchanged, at);
@@ -169,13 +169,13 @@ pub(crate) struct Handle<C, T> {
 }
 
 impl<C: Checker, T: Copy + Into<u64> + TryFrom<u64>> Handle<C, T> {
-    /// [`Self::on`] in one step.
+    /// Does the same as [`Self::on`], for a read-modify-write operation.
     fn exchange(&self, live: impl FnOnce(&C::Cell) -> u64, plain: impl FnOnce(u64) -> Option<u64>) -> T {
         C::table(|table| table.note_exchange(self.at as usize));
         self.on(live, plain)
     }
 
-    /// Works on the checker's cell, or on a plain one: what `plain` gives is written, if anything.
+    /// Accesses the checker's cell or, if there is none, the plain value; a value returned by `plain` is written.
     fn on(&self, live: impl FnOnce(&C::Cell) -> u64, plain: impl FnOnce(u64) -> Option<u64>) -> T {
         let at = self.at as usize;
         let was = match C::table(|table| table.cell(at)) {
@@ -192,7 +192,7 @@ impl<C: Checker, T: Copy + Into<u64> + TryFrom<u64>> Handle<C, T> {
     }
 }
 
-/// A value that a cell of `T` holds: the core never lets smaller cells wrap.
+/// Converts to the type of the cell; the core never lets cells of small types wrap.
 fn narrow<T: TryFrom<u64>>(value: u64) -> T {
     T::try_from(value).unwrap_or_else(|_| panic!("{value} does not fit its cell"))
 }
@@ -208,8 +208,8 @@ impl<C: Checker, T: Copy + Into<u64> + TryFrom<u64>> Atomic<T> for Handle<C, T> 
 
     fn store(&self, value: T, order: Ordering) {
         let value = value.into();
-        // Of stores beside exchanges loom does not see that one cannot come between an exchange and
-        // what that found, and so loses stores. As an exchange too, a store comes where it is made.
+        // loom allows a plain store to be ordered between the load and the store of a concurrent exchange, and
+        // so loses it. Making the store an exchange too avoids this.
         let is_exchanged = C::table(|table| table.is_exchanged(self.at as usize));
         let store = |cell: &C::Cell| {
             if is_exchanged {
@@ -246,7 +246,7 @@ impl<C: Checker, T: Copy + Into<u64> + TryFrom<u64>> Atomic<T> for Handle<C, T> 
     }
 }
 
-/// A lock in the table of `C`. While the table is quiet there is nobody to exclude.
+/// A lock in the table of `C`. It does nothing while the table is quiet, because a single thread uses it.
 pub(crate) struct LockHandle<C> {
     at: u32,
     of: PhantomData<fn() -> C>,
@@ -286,17 +286,17 @@ impl<C: Checker> RawLock for LockHandle<C> {
     }
 }
 
-/// What a scenario does with what the allocator asks of its embedder.
+/// The scenario's implementation of what the allocator requires of its embedder.
 pub(crate) trait Host: Send + Sync {
-    /// Background reclaim of `node` is wanted.
+    /// Handles a wake-up of background reclaim for `node`.
     fn wake(&self, _node: NodeId) {}
 
-    /// Frames that could be given up.
+    /// Returns the number of frames that could be freed.
     fn count(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::ZERO
     }
 
-    /// Gives up frames.
+    /// Frees frames; returns how many.
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::ZERO
     }
@@ -321,7 +321,7 @@ impl Reclaimer for Shrinker {
 }
 
 impl<C: Checker> Model<C> {
-    /// The platform of a model whose embedder is `host` and whose CPUs get at their pagesets in this `way`.
+    /// Creates the platform of a model whose embedder is `host` and whose CPUs access their pagesets in this `way`.
     pub(crate) fn new(host: Box<dyn Host>, way: Way<C>) -> Self {
         Self { host: Shrinker(host), way }
     }
@@ -354,8 +354,12 @@ impl<C: Checker> zonal::Platform for Model<C> {
         C::is_reclaiming()
     }
 
-    fn set_reclaiming(&self, reclaiming: bool) {
-        C::set_reclaiming(reclaiming);
+    fn begin_reclaiming(&self) {
+        C::set_reclaiming(true);
+    }
+
+    fn end_reclaiming(&self) {
+        C::set_reclaiming(false);
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {

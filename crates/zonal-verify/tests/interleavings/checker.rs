@@ -1,6 +1,6 @@
-//! A model checker as scenarios see it, and the macro by which loom and shuttle become one.
+//! The interface of a model checker, and the macro that implements it for loom and shuttle.
 //!
-//! Both bring atomics, mutexes, threads and thread locals of the same names. Neighbours:
+//! Both provide atomics, mutexes, threads and thread locals of the same names. Neighbours:
 //! `under_loom.rs`, `under_shuttle.rs`, `cells.rs`, `world.rs`.
 
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ pub(crate) trait SharedCell: 'static {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Gives what the cell held; `new` is in it if that was `current`.
+    /// Returns the previous value; stores `new` if it was `current`.
     fn exchange(&self, current: u64, new: u64, ok: Ordering, failed: Ordering) -> u64;
     fn add(&self, value: u64, order: Ordering) -> u64;
     fn or(&self, value: u64, order: Ordering) -> u64;
@@ -28,7 +28,7 @@ pub(crate) trait SharedLock: 'static {
     fn unlock(&self);
 }
 
-/// What lies in a frame: writing it without having to be the only one is a fault.
+/// The contents of a frame: a write that races with another write is a fault.
 pub(crate) trait Contents: 'static {
     fn new() -> Self;
     fn write(&self);
@@ -41,12 +41,12 @@ pub(crate) trait Checker: Sized + Send + Sync + 'static {
     type Contents: Contents;
     type Thread;
 
-    /// The table of the model that runs.
+    /// Calls `work` with the table of the running model.
     fn table<R>(work: impl FnOnce(&Table<Self>) -> R) -> R;
     /// Starts a thread on a CPU.
     fn spawn(cpu: u32, job: impl FnOnce() + Send + 'static) -> Self::Thread;
     fn join(thread: Self::Thread);
-    /// Lets another thread go on.
+    /// Yields to another thread.
     fn relax();
     fn cpu() -> u32;
     fn set_cpu(cpu: u32);
@@ -54,7 +54,7 @@ pub(crate) trait Checker: Sized + Send + Sync + 'static {
     fn set_reclaiming(reclaiming: bool);
 }
 
-/// Makes a checker of a library.
+/// Implements a checker with a library.
 macro_rules! checker {
     ($checker:ident, $library:ident, $contents:ty, $spawn:expr) => {
         use std::cell::{Cell as Plain, RefCell};
@@ -141,17 +141,17 @@ macro_rules! checker {
             }
         }
 
-        /// The checker's mutex, with its guard beside it.
+        /// The checker's mutex and its guard.
         pub(crate) struct Lock {
-            /// First, for it is dropped first.
+            /// First, because it is dropped first.
             held: RefCell<Option<$library::sync::MutexGuard<'static, ()>>>,
             mutex: Box<$library::sync::Mutex<()>>,
         }
 
         impl Lock {
             fn mutex(&self) -> &'static $library::sync::Mutex<()> {
-                // SAFETY: the mutex lies in a box of its own and goes after `held`, the only place where
-                // guards made from this reference are.
+                // SAFETY: the mutex is in a box of its own and is dropped after `held`, the only place where
+                // guards made from this reference are stored.
                 unsafe { &*std::ptr::from_ref(&*self.mutex) }
             }
         }

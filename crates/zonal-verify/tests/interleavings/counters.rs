@@ -1,4 +1,4 @@
-//! Counters while CPUs fold their differences: readings stay within their bounds, nothing is lost.
+//! Counters while CPUs fold their differences: readings stay within their bounds, and no count is lost.
 //!
 //! Neighbours: `world.rs`.
 
@@ -6,18 +6,18 @@ use zonal::rules::stat_threshold::{CounterRules, ThresholdRule};
 use zonal::units::{CpuId, NodeId};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{Nobody, World, config, on};
+use crate::interleavings::world::{NoReclaimer, World, config, on};
 
 const CPUS: u64 = 2;
 const THRESHOLD: u8 = 2;
-/// Frames that all jobs together have at most.
+/// Maximum number of frames that all jobs together hold.
 const ALLOCATED_MAX: u64 = 3;
 
-/// Two CPUs count and fold; one of them reads before and after.
+/// Two CPUs count and fold their differences; one of them reads before and after.
 pub(crate) fn folds_against_readings<C: Checker>() {
     let mut config = config(8);
     config.counters = CounterRules { threshold: ThresholdRule::Fixed(THRESHOLD), ..CounterRules::default() };
-    let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer));
     for cpu in 0..CPUS as u32 {
         C::set_cpu(cpu);
         let warm = world.page();
@@ -49,17 +49,17 @@ fn readings_are_within_bounds<C: Checker>(world: &World<C>) {
     let drift = CPUS * u64::from(THRESHOLD);
     let approximate = world.allocator().allocated_approximate()[0].get();
     assert!(approximate <= ALLOCATED_MAX + drift, "{approximate} allocated");
-    // A fold under way may be seen at both of its ends, or at neither.
+    // During a fold a reading may include the amount twice, or not at all.
     let snapshot = world.allocator().nodes().next().expect("there is a node").allocated[0].get();
     assert!(snapshot <= ALLOCATED_MAX + drift, "{snapshot} allocated");
     let free = world.allocator().free_approximate().get();
     assert!(free <= 32 + drift, "{free} free");
 }
 
-/// Background reclaim wakes and rests while a CPU goes: the thresholds at the end are those of the
-/// CPUs that are left, at rest.
+/// Background reclaim starts and ends while a CPU goes offline: the final thresholds are the normal ones for the
+/// remaining CPUs.
 pub(crate) fn pressure_against_changes<C: Checker>() {
-    let world = World::<C>::new(&[(&[0, 1], 32)], &config(8), Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 32)], &config(8), Box::new(NoReclaimer));
     let threshold = |world: &World<C>| {
         let zone = world.allocator().zones().next().expect("there is a zone");
         zone.stat_threshold

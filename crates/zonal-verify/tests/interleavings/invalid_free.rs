@@ -1,4 +1,4 @@
-//! Racing frees of one frame: found, and never the cause of a frame in two hands.
+//! Racing frees of one frame: they are detected, and no frame is allocated twice.
 //!
 //! Neighbours: `world.rs`.
 
@@ -12,7 +12,7 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{Nobody, World, config, on};
+use crate::interleavings::world::{NoReclaimer, World, config, on};
 
 /// With exchanges exactly one of two racing frees succeeds.
 pub(crate) fn exact<C: Checker>() {
@@ -21,19 +21,19 @@ pub(crate) fn exact<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// After such a race, both CPUs may take what they have in the same instant: there is one copy.
+/// After such a race both CPUs may allocate at the same time, because there is only one copy of the frame.
 pub(crate) fn exact_and_taken_at_once<C: Checker>() {
     let (world, freed) = race::<C>(InvalidFree::Exact);
     assert_eq!(freed, 1, "frees that succeeded");
     let take = |world: &World<C>| {
-        let _ = world.alloc(&Request::page()); // what nobody had is owned now; memory is short
+        let _ = world.alloc(&Request::page()); // the frame is owned now, or memory is short
     };
     world.at_once(on(0, take), on(1, take));
     world.check_to_the_last_frame();
 }
 
-/// A wrong free beside the right one, after which the frame's pageset drains, the frame merges and is handed
-/// out as part of a larger block: whenever the wrong free was preempted, it changes nothing of that.
+/// An invalid free races with the valid one, after which the frame's pageset drains, and the frame is merged and
+/// allocated in a larger block. Wherever the invalid free was preempted, it does not change that block.
 pub(crate) fn stale_free<C: Checker>() {
     let (world, frame) = world_with_a_freed_frame::<C>(InvalidFree::default());
     let freed = Arc::new(AtomicU64::new(0)); // not part of the model
@@ -54,12 +54,12 @@ pub(crate) fn stale_free<C: Checker>() {
     assert_eq!(world.allocator().events().retired, 0);
 }
 
-/// With plain checks both may succeed. Then the second copy is withheld where it would be handed out, and
-/// reported; the books are right again from there on.
+/// With plain checks both frees may succeed. Then the second copy is retired and reported when it would be
+/// allocated; the accounting is exact again afterwards.
 pub(crate) fn checked<C: Checker>() {
     let (world, freed) = race::<C>(InvalidFree::Checked);
     assert!(freed >= 1, "a frame that was allocated can be freed");
-    // Each CPU may have a copy; they take them one after the other.
+    // Each CPU may have a copy; they allocate them one after the other.
     for cpu in [0, 1, 0] {
         C::set_cpu(cpu);
         world.page();
@@ -72,9 +72,9 @@ pub(crate) fn checked<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// Two CPUs free the same frame, each into a pageset with room. Gives how many frees succeeded.
+/// Two CPUs free the same frame, each into a pageset with free slots; returns how many frees succeeded.
 ///
-/// Nobody allocates meanwhile: the free of a frame that is allocated anew is none that can be told.
+/// No thread allocates meanwhile, because a late free of a frame that was allocated again cannot be detected.
 fn race<C: Checker>(invalid_free: InvalidFree) -> (Arc<World<C>>, u64) {
     let (world, frame) = world_with_a_freed_frame::<C>(invalid_free);
     let freed = Arc::new(AtomicU64::new(0)); // not part of the model
@@ -90,16 +90,16 @@ fn race<C: Checker>(invalid_free: InvalidFree) -> (Arc<World<C>>, u64) {
     (world, freed)
 }
 
-/// A world of two CPUs whose pagesets hold little, and a frame that is allocated and no longer owned.
+/// Creates a world of two CPUs whose pagesets hold few frames, and an allocated frame without an owner.
 fn world_with_a_freed_frame<C: Checker>(invalid_free: InvalidFree) -> (Arc<World<C>>, Pfn) {
     let config = Config { invalid_free, tuning: PagesetTuning::Fixed, ..config(8) };
-    let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer));
     for cpu in [1, 0] {
         C::set_cpu(cpu);
-        let kept = || world.allocator().pagesets().nth(cpu as usize).expect("it is there").count;
+        let cached = || world.allocator().pagesets().nth(cpu as usize).expect("it is there").count;
         world.page();
-        while kept() > PageCount::new(2) {
-            world.page(); // or the free would drain
+        while cached() > PageCount::new(2) {
+            world.page(); // otherwise the free would drain the pageset
         }
     }
     let frame = world.page();
@@ -108,7 +108,7 @@ fn world_with_a_freed_frame<C: Checker>(invalid_free: InvalidFree) -> (Arc<World
 }
 
 fn free<C: Checker>(world: &World<C>, frame: Pfn, freed: &AtomicU64) {
-    // A refused free must say why; whether it can be is the scenario's to know.
+    // A refused free must have the expected reason; the scenario checks whether it may be refused.
     if world.allocator().free(frame, Order::PAGE).is_ok() {
         freed.fetch_add(1, Relaxed); // one thread of the system runs them all
     }

@@ -1,4 +1,4 @@
-//! Memory that goes offline while it is allocated from and freed to.
+//! Memory that goes offline while frames of it are allocated and freed.
 //!
 //! Neighbours: `world.rs`.
 
@@ -9,15 +9,15 @@ use zonal::machine::FrameRange;
 use zonal::units::{PageCount, Pfn};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{Nobody, World, config, on, start};
+use crate::interleavings::world::{NoReclaimer, World, config, on, start};
 
 const FRAMES: u64 = 32;
 const LEAVING: FrameRange = FrameRange { start: Pfn::new(start(0)), count: PageCount::new(16) };
 
-/// The range of frames that are handed out first leaves while a CPU takes and gives frames: it leaves
-/// whole, or not at all.
+/// The range that is allocated first goes offline while a CPU allocates and frees frames: it goes offline
+/// completely, or not at all.
 pub(crate) fn offline_against_allocation<C: Checker>() {
-    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));
     let has_left = Arc::new(AtomicBool::new(false)); // not part of the model
     let leaves = Arc::clone(&has_left);
     world.at_once(

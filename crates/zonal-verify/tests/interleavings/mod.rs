@@ -1,8 +1,8 @@
-//! The real allocator in worlds so small that all that several threads can do in them can be tried.
+//! The real allocator in worlds small enough to explore the interleavings of several threads.
 //!
-//! Each scenario is written once, over a `Checker`: the allocator's own type parameter, the
-//! platform, brings the checker's cells, locks and threads. Neighbours: `world.rs` is what a
-//! scenario happens in; `loom_interleavings.rs` and `shuttle_interleavings.rs` run them.
+//! Each scenario is written once, generic over a `Checker`: the platform, which is the allocator's type
+//! parameter, provides the checker's cells, locks and threads. Neighbours: `world.rs` is the machine that
+//! scenarios run on; `loom_interleavings.rs` and `shuttle_interleavings.rs` run them.
 
 pub(crate) mod cells;
 pub(crate) mod checker;
@@ -17,12 +17,12 @@ pub(crate) mod ways;
 pub(crate) mod world;
 pub(crate) mod zonelists;
 
-/// How many times as far as usual explorations go.
+/// Returns the factor by which the usual bounds of explorations are multiplied.
 pub(crate) fn factor() -> usize {
     std::env::var("ZONAL_INTERLEAVINGS").ok().and_then(|factor| factor.parse().ok()).unwrap_or(1)
 }
 
-/// Calls a macro with all scenarios: their module, and how many preemptions loom goes up to.
+/// Calls a macro with all scenarios, their modules, and the maximum number of preemptions under loom.
 macro_rules! for_all_scenarios {
     ($run:ident) => {
         $run! {
@@ -42,8 +42,15 @@ macro_rules! for_all_scenarios {
             offline_in_use: pagesets, 2;
             folds_against_readings: counters, 1;
             pressure_against_changes: counters, 2;
-            published_marks_and_wipes: zonelists, 1;
-            marks_and_wipes_by_reason: zonelists, 1;
+            published_full_bits_and_wipes: zonelists, 1;
+            full_bits_and_wipes_by_reason: zonelists, 1;
+            served_elsewhere_against_recall: zonelists, 2;
+            pinned_served_elsewhere_against_recall: zonelists, 2;
+            sequenced_served_elsewhere_against_recall: zonelists, 2;
+            served_elsewhere_against_offline: zonelists, 2;
+            bulk_against_drain: pagesets, 2;
+            pinned_bulk_against_drain: pagesets, 2;
+            sequenced_bulk_against_its_cpu: pagesets, 2;
             no_wake_up_is_lost: reclaim, 1;
             exact: invalid_free, 4;
             exact_and_taken_at_once: invalid_free, 1;

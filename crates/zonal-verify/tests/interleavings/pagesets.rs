@@ -1,20 +1,24 @@
-//! Pagesets: their owner against one who drains them, refills and drains of two CPUs at once, large
-//! blocks beside batches, and a CPU that goes offline under its users.
+//! Pagesets: the owning CPU against remote drains, refills and drains of two CPUs at once, large blocks
+//! and batches at once, and a CPU that goes offline while threads use it.
 //!
 //! Neighbours: `world.rs`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use zonal::rules::pageset_tuning::PagesetTuning;
-use zonal::units::{CpuId, Order, PageCount};
+use zonal::units::{CpuId, Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{Nobody, World, config, on};
+use crate::interleavings::restartable::CONTRACT;
+use crate::interleavings::world::{NoReclaimer, World, config, on};
 
-/// A CPU takes and gives frames while another CPU drains all pagesets. Nothing is tuned: the owner goes
-/// without the lock as far as it can.
+/// A CPU allocates and frees frames while another CPU drains all pagesets. Tuning is off, so that the owner uses
+/// the lock as rarely as possible.
 pub(crate) fn owner_against_drain<C: Checker>() {
     let config = Config { tuning: PagesetTuning::Fixed, ..small() };
-    let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer));
     let warm = world.page();
     world.free(warm);
     world.at_once(
@@ -28,10 +32,10 @@ pub(crate) fn owner_against_drain<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// The same in a kernel, whose owners go without atomic instructions and answer interrupts.
+/// The same in a kernel, whose CPUs access their pagesets without atomic instructions and answer interrupts.
 pub(crate) fn pinned_owner_against_drain<C: Checker>() {
     let config = Config { tuning: PagesetTuning::Fixed, ..small() };
-    let world = World::<C>::of_kernel(&[(&[0, 1], 32)], &config, Box::new(Nobody));
+    let world = World::<C>::of_kernel(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer));
     let warm = world.page();
     world.free(warm);
     world.at_once(
@@ -41,17 +45,17 @@ pub(crate) fn pinned_owner_against_drain<C: Checker>() {
         }),
         on(1, |world| world.allocator().drain_pagesets()),
     );
-    // With nobody in the way a drain from another CPU reaches all there is.
+    // Without contention a remote drain reaches all frames.
     C::set_cpu(1);
     world.allocator().drain_pagesets();
     assert_eq!(world.check().in_pagesets, PageCount::ZERO);
     world.check_to_the_last_frame();
 }
 
-/// Two CPUs of a kernel drain the pageset of a third at once: one of them at most has it.
+/// Two CPUs of a kernel drain the pageset of a third at once: at most one of them holds its lock.
 pub(crate) fn pinned_drains_at_once<C: Checker>() {
     let config = Config { tuning: PagesetTuning::Fixed, ..small() };
-    let world = World::<C>::of_kernel(&[(&[0, 1, 2], 32)], &config, Box::new(Nobody));
+    let world = World::<C>::of_kernel(&[(&[0, 1, 2], 32)], &config, Box::new(NoReclaimer));
     let warm = world.page();
     world.free(warm);
     let drain = |world: &World<C>| world.allocator().drain_pagesets();
@@ -62,9 +66,9 @@ pub(crate) fn pinned_drains_at_once<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// Frames go from one CPU's hands to another's through a drain and a refill.
+/// Frames move from one CPU to another through a drain and a refill.
 pub(crate) fn hand_over<C: Checker>() {
-    let world = World::<C>::new(&[(&[0, 1], 16)], &config(0), Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 16)], &config(0), Box::new(NoReclaimer));
     world.page();
     world.at_once(
         on(0, |world| {
@@ -72,16 +76,16 @@ pub(crate) fn hand_over<C: Checker>() {
             world.allocator().drain_pagesets();
         }),
         on(1, |world| {
-            // All there is may be in the other's hands for a moment.
+            // The other CPU may hold all frames for a moment.
             let _taken = world.alloc(&Request::page());
         }),
     );
     world.check_to_the_last_frame();
 }
 
-/// Two CPUs refill and drain their pagesets from the one zone at the same time.
+/// Two CPUs refill and drain their pagesets from the same zone at the same time.
 pub(crate) fn refill_and_drain<C: Checker>() {
-    let world = World::<C>::new(&[(&[0, 1], 32)], &small(), Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer));
     fn turn<C: Checker>(world: &World<C>) {
         let frame = world.page();
         world.free(frame);
@@ -92,15 +96,15 @@ pub(crate) fn refill_and_drain<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// Blocks that are split and merged under the region's lock, while frames come and go in batches.
+/// Blocks are split and merged under the lock of their free area while frames are refilled and drained in batches.
 pub(crate) fn blocks_beside_batches<C: Checker>() {
-    let world = World::<C>::new(&[(&[0, 1], 64)], &small(), Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 64)], &small(), Box::new(NoReclaimer));
     world.at_once(
         on(0, |world| {
             let order = Order::new(4).expect("it is small");
             if let Ok(block) = world.alloc(&Request::new(order)) {
                 world.disown(block.first, order);
-                world.allocator().free(block.first, order).expect("the free is right");
+                world.allocator().free(block.first, order).expect("the free is valid");
             }
         }),
         on(1, |world| {
@@ -112,9 +116,9 @@ pub(crate) fn blocks_beside_batches<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// A CPU goes offline while a thread still runs on it: nothing stays behind in its pageset.
+/// A CPU goes offline while a thread still runs on it: no frame remains in its pageset.
 pub(crate) fn offline_in_use<C: Checker>() {
-    let world = World::<C>::new(&[(&[0, 1], 32)], &small(), Box::new(Nobody));
+    let world = World::<C>::new(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer));
     let warm = world.page();
     world.free(warm);
     world.at_once(
@@ -129,6 +133,53 @@ pub(crate) fn offline_in_use<C: Checker>() {
     assert_eq!(kept.map(|pageset| pageset.count).sum::<PageCount>(), PageCount::ZERO);
     world.check_to_the_last_frame();
     world.allocator().online_cpu(CpuId::new(0)).expect("it is offline");
+    world.check_to_the_last_frame();
+}
+
+/// A CPU allocates and frees frames in bulk while another CPU drains its pageset and folds its counters.
+pub(crate) fn bulk_against_drain<C: Checker>() {
+    bulk_against(World::<C>::new(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer)), 1);
+}
+
+/// The same in a kernel.
+pub(crate) fn pinned_bulk_against_drain<C: Checker>() {
+    bulk_against(World::<C>::of_kernel(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer)), 1);
+}
+
+/// The same under restartable sequences, with a thread of the same CPU.
+pub(crate) fn sequenced_bulk_against_its_cpu<C: Checker>() {
+    bulk_against(World::<C>::of_sequences(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer), CONTRACT), 0);
+}
+
+fn bulk_against<C: Checker>(world: Arc<World<C>>, cpu: u32) {
+    let warm = world.page();
+    world.free(warm);
+    let served = Arc::new(AtomicU64::new(1)); // not part of the model
+    let [of_bulk, of_single] = [0; 2].map(|_| Arc::clone(&served));
+    world.at_once(
+        on(0, move |world| {
+            let mut frames = [Pfn::new(0); 3];
+            let allocator = world.allocator();
+            // The other CPU may hold all frames for a moment.
+            let got = world.undisturbed(|| allocator.alloc_bulk(&Request::page(), &mut frames)).unwrap_or(0);
+            let frames = &frames[..got];
+            frames.iter().for_each(|&frame| world.own(frame, Order::PAGE));
+            frames.iter().for_each(|&frame| world.disown(frame, Order::PAGE));
+            world.undisturbed(|| allocator.free_bulk(frames)).expect("the frees are valid");
+            of_bulk.fetch_add(got as u64, Relaxed); // one thread of the system runs them all
+        }),
+        on(cpu, move |world| {
+            if let Ok(block) = world.alloc(&Request::page()) {
+                world.free(block.first);
+                of_single.fetch_add(1, Relaxed); // as above
+            }
+            world.allocator().tick_cpu(CpuId::new(0));
+            world.allocator().drain_pagesets();
+        }),
+    );
+    let (locality, served) = (world.allocator().locality(), served.load(Relaxed));
+    assert_eq!((locality.miss, locality.other), (0, 0), "{locality:?}");
+    assert_eq!((locality.hit, locality.local), (served, served), "{locality:?}");
     world.check_to_the_last_frame();
 }
 

@@ -1,7 +1,7 @@
-//! Wake-ups of background reclaim: a zone that has sunk below its mark is never forgotten.
+//! Wake-ups of background reclaim: none is lost when a zone falls below its watermark.
 //!
-//! The scenario's host is the worker's side: a flag that a wake-up raises, and a cache that gives
-//! frames up. Neighbours: `world.rs`.
+//! The scenario's host is the side of the worker: a flag that a wake-up sets, and a cache whose frames can be
+//! reclaimed. Neighbours: `world.rs`.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -15,7 +15,7 @@ use crate::interleavings::cells::{Handle, Host};
 use crate::interleavings::checker::Checker;
 use crate::interleavings::world::{World, config, on};
 
-/// What a worker and its requesters share.
+/// State shared by a worker and the threads that allocate.
 struct Worker<C: Checker> {
     world: OnceLock<Weak<World<C>>>,
     cache: Mutex<Vec<Pfn>>,
@@ -26,7 +26,8 @@ struct Requester<C: Checker>(Arc<Worker<C>>);
 
 impl<C: Checker> Host for Requester<C> {
     fn wake(&self, _node: NodeId) {
-        self.0.flag().swap(1, AcqRel); // as the Linux host: the release shows what came before
+        // As the Linux host does. Release: pairs with the acquire in `Worker::reclaim_if_woken`.
+        self.0.flag().swap(1, AcqRel);
     }
 
     fn count(&self, _request: &ReclaimRequest) -> PageCount {
@@ -51,9 +52,9 @@ impl<C: Checker> Worker<C> {
         self.flag.get().expect("set at the start")
     }
 
-    /// One look at the flag, and the work that it asks for.
-    fn look(&self, world: &World<C>) -> bool {
-        let is_up = self.flag().swap(0, AcqRel) != 0; // acquires what the waker did before
+    /// Checks the flag once, and reclaims if it is set.
+    fn reclaim_if_woken(&self, world: &World<C>) -> bool {
+        let is_up = self.flag().swap(0, AcqRel) != 0; // acquire: pairs with the release of the waker
         if is_up {
             world.allocator().background_reclaim(NodeId::new(0).expect("it is small"));
         }
@@ -61,16 +62,16 @@ impl<C: Checker> Worker<C> {
     }
 }
 
-/// Frames of the zone.
+/// Number of frames of the zone.
 const FRAMES: u64 = 32;
-/// Frames that are in use when the jobs begin; the zone is then far above its marks.
+/// Number of frames in use when the jobs begin; the zone is then far above its watermarks.
 const IN_USE: usize = 6;
-/// Those of them that are in the cache.
+/// Number of these that are in the cache.
 const CACHED: usize = 3;
-/// A block of this order takes the zone from there down to `low`.
+/// Order of a block whose allocation lowers the zone from there to `low`.
 const SINKING: u8 = 4;
 
-/// A worker that was woken looks at the zone while a request sinks it, and the next one wants the worker.
+/// A woken worker checks the zone while a request lowers it, and the next request wakes the worker again.
 pub(crate) fn no_wake_up_is_lost<C: Checker>() {
     let worker = Arc::new(Worker { world: OnceLock::new(), cache: Mutex::default(), flag: OnceLock::new() });
     let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(8), Box::new(Requester(Arc::clone(&worker))));
@@ -96,11 +97,14 @@ pub(crate) fn no_wake_up_is_lost<C: Checker>() {
             world.page();
         }),
         on(1, move |world| {
-            job.look(world);
+            job.reclaim_if_woken(world);
         }),
     );
-    while worker.look(&world) {}
+    while worker.reclaim_if_woken(&world) {}
     let (free, cached) = (zone().free, worker.cache.lock().expect("no thread failed").len());
-    assert!(free > low || cached == 0, "{free} frames are free, {cached} could be, and nobody is awake");
+    assert!(
+        free > low || cached == 0,
+        "{free} frames are free, {cached} are reclaimable, and no worker is awake"
+    );
     world.check();
 }

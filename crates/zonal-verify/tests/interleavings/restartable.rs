@@ -1,19 +1,18 @@
-//! Restartable sequences as a model: what a Linux pool does by the instructions of its processor.
+//! A model of restartable sequences, which a Linux pool implements with machine instructions.
 //!
-//! The accesses come from the tables beside `Head`, one after the other, and other threads run between any two
-//! of them. A sequence is undone unless it commits before anything else runs on its CPU: each CPU has a
-//! *generation*, which a sequence advances when it begins and a remote barrier advances too, and a sequence
-//! stores only while the generation is still its own. A thread's CPU counts when its sequence begins, and
-//! never else: threads on one CPU are also threads of which one migrates at any moment of its holding a
-//! lock. Loads have the ordering of the table, stores have none. Neighbours: `ways.rs`, `sequences.rs` has the
-//! scenarios. Source: Linux `rseq(2)`, `membarrier(2)`.
+//! The accesses are those of the tables next to `Head`, in order, and other threads may run between any two of
+//! them. A sequence is aborted unless it commits before anything else runs on its CPU: each CPU has a
+//! *generation*, which is advanced by the start of a sequence and by a remote barrier, and a sequence stores only
+//! while the generation is unchanged. The CPU of a thread matters only when a sequence begins. Therefore two
+//! threads on one CPU also model a thread that migrates at any moment while it holds a lock. Loads have the
+//! ordering of the table, stores are relaxed. Neighbours: `ways.rs`, `sequences.rs` has the scenarios. Source:
+//! Linux `rseq(2)`, `membarrier(2)`.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use zonal::platform::cpu_local::{
-    Access, Accesses, CpuLocal, Field, Head, LOCK, LOCKED, LOCKED_REMOTELY, NO_FRAME, POP, PUSH,
-    lock_remotely,
+    Access, Accesses, CpuLocal, Field, Head, LOCK, LockWord, POP, PUSH, Popped, Push, Step, lock_remotely,
 };
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::{Atomic, Platform, RawLock};
@@ -22,7 +21,7 @@ use zonal::units::CpuId;
 use crate::interleavings::cells::{Handle, LockHandle, Model};
 use crate::interleavings::checker::Checker;
 
-/// The orders of accesses of a platform.
+/// A platform's orders of accesses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Orders {
     pub(crate) pop: Accesses,
@@ -30,7 +29,7 @@ pub(crate) struct Orders {
     pub(crate) lock: Accesses,
 }
 
-/// The orders of the contract.
+/// The orders that the contract requires.
 pub(crate) const CONTRACT: Orders = Orders { pop: POP, push: PUSH, lock: LOCK };
 
 /// The sequences of the CPUs of a model.
@@ -39,15 +38,15 @@ pub(crate) struct Restartable<C> {
     cpus: Vec<Cpu<C>>,
 }
 
-/// What runs on a CPU.
+/// The state of a CPU.
 struct Cpu<C> {
     lock: LockHandle<C>,
-    /// Whose sequence it is; changed and compared under the lock. Not part of the model.
+    /// Identifies the running sequence; changed and compared under the lock. Not part of the model.
     generation: AtomicU64,
 }
 
 impl<C: Checker> Cpu<C> {
-    /// Ends all that is under way here, and gives the generation of what begins.
+    /// Aborts the running sequence; returns the generation of the next one.
     fn interrupt(&self) -> u64 {
         self.lock.lock();
         let generation = self.generation.fetch_add(1, Relaxed) + 1;
@@ -56,7 +55,7 @@ impl<C: Checker> Cpu<C> {
     }
 }
 
-/// A sequence under way, with its registers.
+/// A running sequence and its registers.
 struct Sequence<'a, C: Checker> {
     cpu: &'a Cpu<C>,
     generation: u64,
@@ -68,35 +67,41 @@ struct Sequence<'a, C: Checker> {
     slot: u32,
 }
 
-/// Why a sequence ends before its last store.
+/// A sequence was aborted before its last store.
 struct Abort;
 
-/// Pops and pushes.
+/// A pop or push.
 #[derive(Clone, Copy)]
-enum Step {
-    Pop(u64),
-    Push(u64),
+enum Change {
+    Pop(Step),
+    Push(Step),
 }
 
 impl<C: Checker> Sequence<'_, C> {
-    /// The word after `step`, if all that it depends on is loaded and nothing forbids it.
-    fn next(&self, step: Step) -> Result<u64, Abort> {
-        let loaded = "the order of accesses is of no use: gate, word and limit decide about the slot";
+    /// Returns the word after `step`, if no limit or lock forbids the step.
+    fn next(&self, step: Change) -> Result<u64, Abort> {
+        let loaded = "invalid order of accesses: lock word, word and limit must be loaded before the slot";
         let (lock_word, word, limit) =
             (self.lock_word.expect(loaded), self.word.expect(loaded), self.limit.expect(loaded));
         let (next, reach) = match step {
-            Step::Pop(step) => (word.wrapping_add(step), word.wrapping_add(step).wrapping_add(limit)),
-            Step::Push(step) => (word.wrapping_sub(step), limit.wrapping_sub(word.wrapping_sub(step))),
+            Change::Pop(step) => {
+                let next = word.wrapping_add(step.bits());
+                (next, next.wrapping_add(limit))
+            }
+            Change::Push(step) => {
+                let next = word.wrapping_sub(step.bits());
+                (next, limit.wrapping_sub(next))
+            }
         };
         if reach & lock_word == 0 { Ok(next) } else { Err(Abort) }
     }
 
-    /// The slot that `step` is about.
-    fn slot_of(&self, step: Step) -> Result<&Handle<C, u32>, Abort> {
+    /// Returns the slot that `step` pops or pushes.
+    fn slot_of(&self, step: Change) -> Result<&Handle<C, u32>, Abort> {
         let next = self.next(step)?;
         let word = match step {
-            Step::Pop(_) => self.word.expect("it was part of the sum"),
-            Step::Push(_) => next,
+            Change::Pop(_) => self.word.expect("`next` has checked that the word is loaded"),
+            Change::Push(_) => next,
         };
         Ok(&self.slots[(word & ((1 << 27) - 1)) as usize])
     }
@@ -113,7 +118,7 @@ impl<C: Checker> Sequence<'_, C> {
     }
 
     /// Pops or pushes.
-    fn run(&mut self, accesses: Accesses, step: Step) -> Result<u32, Abort> {
+    fn run(&mut self, accesses: Accesses, step: Change) -> Result<u32, Abort> {
         for &access in accesses {
             let (field, order) = match access {
                 Access::LoadAcquire(field) => (field, Acquire),
@@ -128,39 +133,41 @@ impl<C: Checker> Sequence<'_, C> {
                     let slot = self.slot_of(step)?;
                     self.store(|| slot.store(self.slot, Relaxed))?;
                 }
-                (Access::Store(_), other) => panic!("no step stores {other:?}"),
-                (_, Field::Gate) => self.lock_word = Some(self.head.lock_word.load(order)),
+                (Access::Store(_), other) => panic!("a pop or push must not store {other:?}"),
+                (_, Field::LockWord) => self.lock_word = Some(self.head.lock_word.load(order)),
                 (_, Field::Word) => self.word = Some(self.head.word.load(order)),
-                (_, Field::TakeLimit) => self.limit = Some(self.head.pop_limit.load(order)),
-                (_, Field::GiveLimit) => self.limit = Some(self.head.push_limit.load(order)),
+                (_, Field::PopLimit) => self.limit = Some(self.head.pop_limit.load(order)),
+                (_, Field::PushLimit) => self.limit = Some(self.head.push_limit.load(order)),
                 (_, Field::Slot) => self.slot = self.slot_of(step)?.load(order),
             }
         }
         Ok(self.slot)
     }
 
-    /// Shuts the gate; gives what it was.
-    fn run_lock(&mut self, accesses: Accesses) -> Result<u64, Abort> {
+    /// Locks the lock word; returns what it was.
+    fn run_lock(&mut self, accesses: Accesses) -> Result<LockWord, Abort> {
         for &access in accesses {
             match access {
-                Access::LoadAcquire(Field::Gate) => self.lock_word = Some(self.head.lock_word.load(Acquire)),
-                Access::Load(Field::Gate) => self.lock_word = Some(self.head.lock_word.load(Relaxed)),
-                Access::Store(Field::Gate) => {
-                    let lock_word = self.lock_word.expect("a gate is looked at before it is shut");
-                    if lock_word >= LOCKED_REMOTELY {
+                Access::LoadAcquire(Field::LockWord) => {
+                    self.lock_word = Some(self.head.lock_word.load(Acquire));
+                }
+                Access::Load(Field::LockWord) => self.lock_word = Some(self.head.lock_word.load(Relaxed)),
+                Access::Store(Field::LockWord) => {
+                    let lock_word = self.lock_word.expect("the lock word is loaded before it is stored");
+                    if LockWord::from_bits(lock_word).is_locked() {
                         return Err(Abort);
                     }
-                    self.store(|| self.head.lock_word.store(LOCKED, Relaxed))?;
+                    self.store(|| self.head.lock_word.store(LockWord::LOCKED.bits(), Relaxed))?;
                 }
-                other => panic!("no lock does {other:?}"),
+                other => panic!("a lock sequence must not access {other:?}"),
             }
         }
-        self.lock_word.ok_or(Abort)
+        self.lock_word.map(LockWord::from_bits).ok_or(Abort)
     }
 }
 
 impl<C: Checker> Restartable<C> {
-    /// Of so many CPUs.
+    /// Creates the sequences of this many CPUs.
     pub(crate) fn new(cpus: usize, orders: Orders) -> Self {
         let cpu = |_| Cpu { lock: LockHandle::new(), generation: AtomicU64::new(0) };
         Self { orders, cpus: (0..cpus).map(cpu).collect() }
@@ -179,33 +186,35 @@ impl<C: Checker> CpuLocal<Model<C>> for Restartable<C> {
         &self,
         platform: &Model<C>,
         slots: &PagesetSlots<'m, Model<C>>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, Model<C>>, u64) {
-        let Some(slot) = slots.of(platform.current_cpu()) else { return (slots.nowhere(), NO_FRAME) };
-        let frame = self.begin(slot.head, slot.slots).run(self.orders.pop, Step::Pop(step));
-        (slot, frame.map_or(NO_FRAME, u64::from))
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, Model<C>>, Popped) {
+        let Some(slot) = slots.of(platform.current_cpu()) else {
+            return (slots.null_slot(), Popped::NOTHING);
+        };
+        let frame = self.begin(slot.head, slot.slots).run(self.orders.pop, Change::Pop(step));
+        (slot, frame.map_or(Popped::NOTHING, Popped::frame))
     }
 
     fn push_current<'m>(
         &self,
         platform: &Model<C>,
         slots: &PagesetSlots<'m, Model<C>>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Model<C>>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Model<C>>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Model<C>>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Model<C>>, Push) -> bool,
     ) -> bool {
         let Some(slot) = slots.of(platform.current_cpu()) else { return false };
-        let Some((step, frame)) = prepare(slot) else { return false };
+        let Some(push) = prepare(slot) else { return false };
         let mut sequence = self.begin(slot.head, slot.slots);
-        sequence.slot = frame;
-        sequence.run(self.orders.push, Step::Push(step)).is_ok() || refused(slot, step, frame)
+        sequence.slot = push.frame;
+        sequence.run(self.orders.push, Change::Push(push.step)).is_ok() || refused(slot, push)
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {
+    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
         assert_eq!(cpu.get(), C::cpu(), "threads of a model stay on their CPU");
         self.begin(head, &[]).run_lock(self.orders.lock).ok()
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
         lock_remotely(head, || {
             self.cpus[cpu.index()].interrupt();
             true

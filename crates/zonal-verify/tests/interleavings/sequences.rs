@@ -1,8 +1,8 @@
 //! Restartable sequences: owners against drains and ticks from another CPU, and against holders of a lock
 //! that migrate while they hold it.
 //!
-//! The visitor runs on the first thread, so that few preemptions show what comes between two of its
-//! steps. Neighbours: `restartable.rs` has the sequences, `broken_sequences.rs` runs the same scenarios with
+//! The remote CPU runs on the first thread, so that few preemptions suffice to run other threads between two of
+//! its steps. Neighbours: `restartable.rs` has the sequences, `broken_sequences.rs` runs the same scenarios with
 //! orders of accesses that break the contract, `world.rs`.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use zonal::units::{CpuId, PageCount, Pfn};
 
 use crate::interleavings::checker::Checker;
 use crate::interleavings::restartable::{CONTRACT, Orders};
-use crate::interleavings::world::{Nobody, World, config, on};
+use crate::interleavings::world::{NoReclaimer, World, config, on};
 
 /// Scenarios with the orders of the contract.
 macro_rules! under_contract {
@@ -33,17 +33,17 @@ under_contract! {
     sequences_lock_against_migrating_drain: lock_against_migrating_drain;
 }
 
-/// A zone that CPUs 0 and 1 share; CPU 0 has just freed a frame.
+/// Creates a zone that CPUs 0 and 1 share; CPU 0 has just freed a frame.
 fn world<C: Checker>(orders: Orders) -> Arc<World<C>> {
     let config = Config { tuning: PagesetTuning::Fixed, ..config(8) };
-    let world = World::<C>::of_sequences(&[(&[0, 1], 32)], &config, Box::new(Nobody), orders);
+    let world = World::<C>::of_sequences(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer), orders);
     let warm = world.page();
     world.free(warm);
     world
 }
 
-/// A world where a frame that is owned can be pushed without the lock.
-fn room_for_a_push<C: Checker>(orders: Orders) -> (Arc<World<C>>, Pfn) {
+/// Creates a world with an allocated frame that can be pushed without the lock.
+fn world_with_a_free_slot<C: Checker>(orders: Orders) -> (Arc<World<C>>, Pfn) {
     let world = world::<C>(orders);
     let held = || world.allocator().pagesets().next().expect("it is there").count;
     while held() > PageCount::new(2) {
@@ -70,7 +70,7 @@ pub(crate) fn pop_against_drain<C: Checker>(orders: Orders) {
 
 /// Another CPU drains all pagesets while a CPU pushes a frame.
 pub(crate) fn push_against_drain<C: Checker>(orders: Orders) {
-    let (world, frame) = room_for_a_push::<C>(orders);
+    let (world, frame) = world_with_a_free_slot::<C>(orders);
     world.at_once(on(1, drain), on(0, move |world| world.free(frame)));
     world.check_to_the_last_frame();
 }
@@ -85,20 +85,20 @@ pub(crate) fn pop_against_tick<C: Checker>(orders: Orders) {
 
 /// Another CPU folds the counters of a CPU that pushes a frame.
 pub(crate) fn push_against_tick<C: Checker>(orders: Orders) {
-    let (world, frame) = room_for_a_push::<C>(orders);
+    let (world, frame) = world_with_a_free_slot::<C>(orders);
     let tick = |world: &World<C>| world.allocator().tick_cpu(CpuId::new(0));
     world.at_once(on(1, tick), on(0, move |world| world.free(frame)));
     world.check_to_the_last_frame();
 }
 
-/// A thread drains its CPU's pageset and migrates somewhere in there; another thread of that CPU pops.
+/// A thread migrates while it drains its CPU's pageset; another thread of that CPU pops.
 pub(crate) fn pop_against_migrating_drain<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     world.at_once(on(0, drain), on(0, pop));
     world.check_to_the_last_frame();
 }
 
-/// A thread refills its CPU's pageset and migrates somewhere in there; another thread of that CPU pushes.
+/// A thread migrates while it refills its CPU's pageset; another thread of that CPU pushes.
 pub(crate) fn push_against_migrating_refill<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     let frame = world.page();

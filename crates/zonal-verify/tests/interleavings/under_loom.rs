@@ -1,14 +1,14 @@
-//! loom: goes through interleavings one by one, as far as they differ in what threads see, and lets
-//! relaxed loads see what the memory model allows.
+//! loom: explores all interleavings that differ in what threads observe, and lets relaxed loads return any
+//! value that the memory model allows.
 //!
-//! Its limits: five threads, of which one only starts the scenario; the last seven stores of a cell; no load
-//! sees a store of later. Neighbours: `checker.rs`.
+//! Limits: five threads, one of which only starts the scenario; the last seven stores of a cell; no load
+//! returns the value of a later store. Neighbours: `checker.rs`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::interleavings::checker::checker;
 
-/// Checks exhaustively, weak orderings included.
+/// The exhaustive checker, which includes weak orderings.
 pub(crate) struct Loom;
 
 impl Contents for loom::cell::UnsafeCell<()> {
@@ -17,11 +17,11 @@ impl Contents for loom::cell::UnsafeCell<()> {
     }
 
     fn write(&self) {
-        self.with_mut(|_| ()); // fails unless all that others did came before
+        self.with_mut(|_| ()); // fails unless all accesses by other threads happened before
     }
 }
 
-/// In words. The fallback order of nodes takes two tables of 8 KiB.
+/// Stack size in words. The fallback order of nodes uses two tables of 8 KiB.
 const STACK: usize = 1 << 14;
 
 fn spawn(job: impl FnOnce() + Send + 'static) -> loom::thread::JoinHandle<()> {
@@ -30,25 +30,25 @@ fn spawn(job: impl FnOnce() + Send + 'static) -> loom::thread::JoinHandle<()> {
 
 checker!(Loom, loom, loom::cell::UnsafeCell<()>, spawn);
 
-/// How far loom goes.
+/// Bounds of an exploration.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Preemptions in an interleaving at most.
+    /// Maximum number of preemptions in an interleaving.
     pub(crate) preemptions: usize,
-    /// Interleavings at most.
+    /// Maximum number of interleavings.
     pub(crate) interleavings: usize,
 }
 
-/// What was explored.
+/// Result of an exploration.
 pub(crate) struct Explored {
     pub(crate) interleavings: u64,
     pub(crate) is_complete: bool,
 }
 
-/// Thrown out of a model in which a cell was written that was taken for one that is only read.
+/// Panic payload that ends a model in which a cell was written that was assumed to be only read.
 struct Learned;
 
-/// Goes through the interleavings of `scenario` with loom.
+/// Explores the interleavings of `scenario` with loom.
 pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync + 'static) -> Explored {
     const EVERY: usize = 500;
     Loom::table(Table::forget);
@@ -67,7 +67,7 @@ pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync +
             Loom::table(|table| table.explored.set(table.explored.get() + 1));
         };
         let checked = catch_unwind(AssertUnwindSafe(|| builder.check(model)));
-        // What was learned makes all before it void, failures too: a plain cell orders nothing.
+        // A newly learned cell invalidates earlier results, including failures, because a plain cell orders nothing.
         if Loom::table(Table::has_learned) {
             continue;
         }

@@ -1,10 +1,10 @@
-//! shuttle: draws schedules at random, all of them sequentially consistent.
+//! shuttle: runs random schedules, all of them sequentially consistent.
 //!
 //! Neighbours: `checker.rs`.
 
 use crate::interleavings::checker::checker;
 
-/// Checks schedules drawn at random.
+/// The checker of random schedules.
 pub(crate) struct Shuttle;
 
 impl Contents for () {
@@ -14,8 +14,8 @@ impl Contents for () {
 
 checker!(Shuttle, shuttle, (), shuttle::thread::spawn);
 
-/// Draws `schedules` schedules of `scenario` with shuttle: half of them uniformly at random, half
-/// with few preemptions (PCT; Burckhardt et al. 2010).
+/// Runs `schedules` random schedules of `scenario` with shuttle: half of them are uniform, half have few
+/// preemptions (PCT; Burckhardt et al. 2010).
 pub(crate) fn draw(schedules: usize, scenario: fn()) -> usize {
     const WARM_UP: usize = 50;
     const DEPTH: usize = 3;

@@ -1,11 +1,10 @@
-//! The ways in which CPUs of a model get at their own pagesets: locks that are tried, plain loads and stores
-//! with interrupts off, as in kernels, or restartable sequences, as in programs on Linux.
+//! The ways in which CPUs of a model access their own pagesets: try-locks; plain loads and stores with interrupts
+//! disabled, as in kernels; or restartable sequences, as in programs on Linux.
 //!
-//! Neighbours: `cells.rs` is the platform, `world.rs` has the CPUs turn interrupts off, `restartable.rs` has
-//! the sequences.
+//! Neighbours: `cells.rs` is the platform, `world.rs` disables interrupts, `restartable.rs` has the sequences.
 
 use zonal::platform::RawLock;
-use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Quiesce, TryLock};
+use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Pinned, Popped, Push, Quiesce, Step, TryLock};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::units::CpuId;
 
@@ -13,7 +12,7 @@ use crate::interleavings::cells::{LockHandle, Model};
 use crate::interleavings::checker::Checker;
 use crate::interleavings::restartable::Restartable;
 
-/// A lock for each CPU, held by what runs there with interrupts off.
+/// One lock for each CPU, held by code that runs there with interrupts disabled.
 pub(crate) struct Interrupts<C>(Vec<LockHandle<C>>);
 
 impl<C> Clone for Interrupts<C> {
@@ -23,12 +22,12 @@ impl<C> Clone for Interrupts<C> {
 }
 
 impl<C: Checker> Interrupts<C> {
-    /// Of so many CPUs.
+    /// Creates the locks of this many CPUs.
     pub(crate) fn new(cpus: usize) -> Self {
         Self((0..cpus).map(|_| LockHandle::new()).collect())
     }
 
-    /// Does `work` with the interrupts of the caller's CPU off.
+    /// Calls `work` with the interrupts of the caller's CPU disabled.
     pub(crate) fn off<R>(&self, work: impl FnOnce() -> R) -> R {
         let of_cpu = &self.0[C::cpu() as usize];
         of_cpu.lock();
@@ -38,7 +37,7 @@ impl<C: Checker> Interrupts<C> {
     }
 }
 
-/// An interrupt is answered as soon as they are on.
+/// A CPU answers an interrupt as soon as its interrupts are enabled.
 impl<C: Checker> Quiesce for Interrupts<C> {
     fn quiesce(&self, cpu: CpuId) {
         let of_cpu = &self.0[cpu.index()];
@@ -47,13 +46,13 @@ impl<C: Checker> Quiesce for Interrupts<C> {
     }
 }
 
-/// How the CPUs of a model get at their pagesets.
+/// The way in which the CPUs of a model access their pagesets.
 pub(crate) enum Way<C: Checker> {
-    /// As programs do.
+    /// Try-locks, as in programs.
     Locks,
-    /// As kernels do.
+    /// Disabled interrupts, as in kernels.
     Interrupts(Pinned<Interrupts<C>>),
-    /// As programs do where the kernel restarts what it interrupts.
+    /// Restartable sequences, as in programs on Linux.
     Sequences(Restartable<C>),
 }
 
@@ -62,8 +61,8 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         &self,
         platform: &Model<C>,
         slots: &PagesetSlots<'m, Model<C>>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, Model<C>>, u64) {
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, Model<C>>, Popped) {
         match self {
             Self::Locks => TryLock.pop_current(platform, slots, step),
             Self::Interrupts(pinned) => pinned.pop_current(platform, slots, step),
@@ -75,8 +74,8 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         &self,
         platform: &Model<C>,
         slots: &PagesetSlots<'m, Model<C>>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Model<C>>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Model<C>>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Model<C>>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Model<C>>, Push) -> bool,
     ) -> bool {
         match self {
             Self::Locks => TryLock.push_current(platform, slots, prepare, refused),
@@ -85,7 +84,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         }
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {
+    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
         match self {
             Self::Locks => TryLock.lock(cpu, head),
             Self::Interrupts(pinned) => pinned.lock(cpu, head),
@@ -93,7 +92,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         }
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<u64> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
         match self {
             Self::Locks => TryLock.lock_remote(cpu, head),
             Self::Interrupts(pinned) => pinned.lock_remote(cpu, head),

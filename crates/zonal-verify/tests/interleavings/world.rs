@@ -1,8 +1,8 @@
-//! A small machine with its allocator, built anew for each interleaving.
+//! A small machine with its allocator, built again for each interleaving.
 //!
-//! An owner ledger knows which frames are owned: none may be handed out twice. Owners write
-//! into their frames, so that a checker of memory orderings sees whether the last owner's writes
-//! came before. Neighbours: `cells.rs` is the platform, the scenarios build worlds.
+//! A ledger records which frames are owned: none may be allocated twice. Owners write into their frames, so that
+//! a checker of memory orderings detects whether the previous owner's writes happened before. Neighbours:
+//! `cells.rs` is the platform, the scenarios build worlds.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex};
@@ -21,10 +21,10 @@ use crate::interleavings::checker::{Checker, Contents};
 use crate::interleavings::restartable::{Orders, Restartable};
 use crate::interleavings::ways::{Interrupts, Way};
 
-/// The owner of all frames that jobs have: any job may free what another one allocated.
+/// The owner of all frames that jobs hold: any job may free frames that another job allocated.
 const OWNER: u32 = 1;
 
-/// The first frame of the zone of the node at a place.
+/// Returns the first frame of the zone of a node.
 pub(crate) const fn start(node: u64) -> u64 {
     (node + 1) << 12
 }
@@ -38,56 +38,56 @@ pub(crate) struct World<C: Checker> {
     buffers: Vec<*mut [MaybeUninit<u8>]>,
     ledger: Ledger,
     contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
-    /// Turned off by what owners do, where the CPUs are those of a kernel.
+    /// Interrupts, which the CPUs of a kernel disable while they use the allocator.
     interrupts: Option<Interrupts<C>>,
 }
 
 struct Shared<T>(std::rc::Rc<T>);
 
-// SAFETY: checkers run all threads of a model on one thread of the system.
+// SAFETY: checkers run all threads of a model on one operating-system thread.
 unsafe impl<C: Checker> Send for World<C> {}
 // SAFETY: as above.
 unsafe impl<C: Checker> Sync for World<C> {}
 
 /// An embedder that reclaims nothing.
-pub(crate) struct Nobody;
+pub(crate) struct NoReclaimer;
 
-impl Host for Nobody {}
+impl Host for NoReclaimer {}
 
 type Work<C> = dyn FnOnce(&World<C>) + Send;
 
-/// What a thread of a scenario does, and on which CPU.
+/// The work of a thread of a scenario, and its CPU.
 pub(crate) struct Job<C: Checker> {
     cpu: u32,
     work: Box<Work<C>>,
 }
 
-/// `work` on a CPU.
+/// Creates a job that does `work` on a CPU.
 pub(crate) fn on<C: Checker>(cpu: u32, work: impl FnOnce(&World<C>) + Send + 'static) -> Job<C> {
     Job { cpu, work: Box::new(work) }
 }
 
-/// A configuration for small zones: `min_free` frames are kept free over all of them.
+/// Returns a configuration for small zones, with a reserve of `min_free` frames in all zones together.
 pub(crate) fn config(min_free: u64) -> Config {
     let min_free = Some(PageCount::new(min_free));
     Config { watermarks: WatermarkSettings { min_free, ..WatermarkSettings::default() }, ..Config::default() }
 }
 
 impl<C: Checker> World<C> {
-    /// A program's world at rest.
+    /// Creates the world of a program.
     pub(crate) fn new(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>) -> Arc<Self> {
         C::table(Table::clear);
         Self::build(nodes, config, host, Way::Locks)
     }
 
-    /// A kernel's world at rest: what owners do on a CPU, they do with its interrupts off.
+    /// Creates the world of a kernel, whose CPUs use the allocator with interrupts disabled.
     pub(crate) fn of_kernel(nodes: &[NodeShape], config: &Config, host: Box<dyn Host>) -> Arc<Self> {
         C::table(Table::clear);
         let interrupts = Interrupts::new(cpus_of(nodes));
         Self::build(nodes, config, host, Way::Interrupts(Pinned(interrupts)))
     }
 
-    /// The world at rest of a program whose kernel restarts sequences, which access memory in these orders.
+    /// Creates the world of a program with restartable sequences, which access memory in these orders.
     pub(crate) fn of_sequences(
         nodes: &[NodeShape],
         config: &Config,
@@ -109,7 +109,7 @@ impl<C: Checker> World<C> {
         let mut supply = |bytes| {
             let buffer = Box::into_raw(vec![MaybeUninit::<u8>::uninit(); bytes].into_boxed_slice());
             buffers.push(buffer);
-            // SAFETY: the box lives until the world is dropped, after its allocator; nobody else
+            // SAFETY: the box lives until the world is dropped, after its allocator; no other thread
             // uses it.
             Buffer::uninit(unsafe { &mut *buffer })
         };
@@ -124,7 +124,7 @@ impl<C: Checker> World<C> {
         let ledger = Ledger::new(start(0)..end);
         let contents = frames.map(|frame| (frame, Shared(std::rc::Rc::new(C::Contents::new())))).collect();
         Arc::new(Self {
-            allocator: ManuallyDrop::new(allocator.expect("a lawful machine")),
+            allocator: ManuallyDrop::new(allocator.expect("a valid machine")),
             buffers,
             ledger,
             contents: Mutex::new(contents),
@@ -132,7 +132,7 @@ impl<C: Checker> World<C> {
         })
     }
 
-    /// The allocator.
+    /// Returns the allocator.
     pub(crate) fn allocator(&self) -> &Allocator<'static, Model<C>> {
         &self.allocator
     }
@@ -142,7 +142,7 @@ impl<C: Checker> World<C> {
         self.all_at_once(first, vec![second]);
     }
 
-    /// [`World::at_once`] for any number.
+    /// Runs any number of jobs at once, as [`World::at_once`] does.
     pub(crate) fn all_at_once(self: &Arc<Self>, first: Job<C>, others: Vec<Job<C>>) {
         C::table(Table::go_live);
         let spawn = |job: Job<C>| {
@@ -157,19 +157,19 @@ impl<C: Checker> World<C> {
         C::set_cpu(0);
     }
 
-    /// Allocates and owns a block.
+    /// Allocates a block and records that it is owned.
     pub(crate) fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         let block = self.undisturbed(|| self.allocator.alloc(request))?;
         self.own(block.first, block.order);
         Ok(block)
     }
 
-    /// Allocates and owns a frame, of which there are some.
+    /// Allocates a frame, which must succeed, and records that it is owned.
     pub(crate) fn page(&self) -> Pfn {
         self.alloc(&Request::page()).expect("there is memory").first
     }
 
-    /// Notes that the caller has a block now.
+    /// Records that the caller owns a block.
     pub(crate) fn own(&self, first: Pfn, order: Order) {
         self.ledger.assign(first.get(), order.pages().get(), OWNER);
         for frame in frames_of(first, order) {
@@ -182,31 +182,31 @@ impl<C: Checker> World<C> {
         }
     }
 
-    /// Notes that the caller is about to free its block.
+    /// Records that the caller is about to free its block.
     pub(crate) fn disown(&self, first: Pfn, order: Order) {
         self.ledger.release(first.get(), order.pages().get(), OWNER);
     }
 
-    /// Frees a frame of the caller's.
+    /// Frees a frame that the caller owns.
     pub(crate) fn free(&self, frame: Pfn) {
         self.disown(frame, Order::PAGE);
-        self.undisturbed(|| self.allocator.free(frame, Order::PAGE)).expect("the free is right");
+        self.undisturbed(|| self.allocator.free(frame, Order::PAGE)).expect("the free is valid");
     }
 
-    /// Does `work` as a kernel must.
-    fn undisturbed<R>(&self, work: impl FnOnce() -> R) -> R {
+    /// Calls `work`, with interrupts disabled in the world of a kernel.
+    pub(crate) fn undisturbed<R>(&self, work: impl FnOnce() -> R) -> R {
         match &self.interrupts {
             Some(interrupts) => interrupts.off(work),
             None => work(),
         }
     }
 
-    /// Frames that are owned.
+    /// Returns the owned frames.
     pub(crate) fn owned(&self) -> Vec<Pfn> {
         self.ledger.owned().map(Pfn::new).collect()
     }
 
-    /// Checks everything; the books must say what the owners have.
+    /// Checks the allocator; its accounting must agree with the ledger.
     pub(crate) fn check(&self) -> Accounting {
         let accounting = self.allocator.verify().unwrap_or_else(|fault| panic!("{fault}"));
         assert!(accounting.balance(), "{accounting:?}");
@@ -214,8 +214,8 @@ impl<C: Checker> World<C> {
         accounting
     }
 
-    /// [`World::check`]; then frees all that is owned and takes all there is, twice over: nothing is
-    /// lost and nothing is in two places.
+    /// Calls [`World::check`], then frees all owned frames and allocates every frame, twice: no frame is lost and
+    /// none is in two places.
     pub(crate) fn check_to_the_last_frame(&self) {
         self.check();
         for _ in 0..2 {
@@ -231,10 +231,10 @@ impl<C: Checker> World<C> {
 
 impl<C: Checker> Drop for World<C> {
     fn drop(&mut self) {
-        // SAFETY: the allocator is not used again.
+        // SAFETY: the allocator is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.allocator) };
         for &buffer in &self.buffers {
-            // SAFETY: it came from a box and only the allocator borrowed it. Cells are plain numbers.
+            // SAFETY: it was made from a box, and only the allocator borrowed it. Cells are plain numbers.
             drop(unsafe { Box::from_raw(buffer) });
         }
     }
@@ -271,5 +271,5 @@ fn with_machine<R>(nodes: &[NodeShape], work: impl FnOnce(&Machine<'_>) -> R) ->
             managed: std::slice::from_ref(span),
         })
         .collect();
-    work(&Machine::new(&nodes, &zones).expect("a lawful machine"))
+    work(&Machine::new(&nodes, &zones).expect("a valid machine"))
 }

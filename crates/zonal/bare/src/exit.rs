@@ -2,7 +2,7 @@
 
 use core::arch::{asm, global_asm};
 
-// The stack pointer is aligned as a called function expects it, which the kernel does not do.
+// The stack pointer must be aligned as a called function expects, which the kernel does not do.
 #[cfg(target_arch = "x86_64")]
 global_asm!(".globl _start", "_start:", "xor ebp, ebp", "and rsp, -16", "call {start}", "ud2", start = sym start);
 #[cfg(target_arch = "aarch64")]

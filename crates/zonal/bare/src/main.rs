@@ -1,9 +1,8 @@
-//! zonal with nothing underneath: no std, no heap, no C library, not even start files.
+//! zonal without std, heap, C library or start files.
 //!
-//! What a kernel brings is here in its smallest form: an entry point, a panic handler, a platform,
-//! memory for the metadata. The program takes frames and gives them back, and ends with 0 when the
-//! books balance. Neighbours: `memory.rs` has the copy routines the compiler calls, `exit.rs` how
-//! to start and end.
+//! What a kernel supplies is here in its smallest form: an entry point, a panic handler and memory for the
+//! metadata. The program allocates and frees blocks and exits with 0 if the accounting balances. Neighbours:
+//! `memory.rs` has the copy routines that the compiler calls, `exit.rs` the start and the end.
 #![no_std]
 #![no_main]
 #![no_builtins]
@@ -13,49 +12,23 @@ mod memory;
 
 use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use zonal::layout::BufferRequest;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::platform::SpinLock;
-use zonal::platform::cpu_local::{OneCpu, Pinned};
-use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};
-use zonal::{Allocator, Buffer, Config, Machine, Platform, Request};
+use zonal::platform::one_thread::OneThread;
+use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+use zonal::{Allocator, Buffer, Config, Machine, Request};
 
-/// Bytes for the metadata of [`FRAMES`] frames: more than enough.
+/// Bytes for the metadata of [`FRAMES`] frames; more than enough.
 const BOOT_BYTES: usize = 1 << 20;
-/// Frames of the machine: 128 MiB.
+/// Number of frames of the machine: 128 MiB.
 const FRAMES: u64 = 1 << 15;
-
-/// A machine of one CPU where no time passes.
-struct Bare;
-
-impl Platform for Bare {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = Pinned;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &Pinned {
-        &Pinned(OneCpu)
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(0)
-    }
-}
 
 /// Metadata memory, on lines of its own.
 #[repr(align(64))]
 struct Boot([MaybeUninit<u8>; BOOT_BYTES]);
 
-/// Takes blocks of several sizes, gives them back, and checks the books; `None` when anything is not
-/// as it should be.
+/// Allocates blocks of several orders, frees them and verifies; returns `None` if anything is wrong.
 fn run(boot: &mut [MaybeUninit<u8>]) -> Option<()> {
     let node = NodeId::new(0)?;
     let frames = FrameRange { start: Pfn::new(256), count: PageCount::new(FRAMES) };
@@ -69,7 +42,7 @@ fn run(boot: &mut [MaybeUninit<u8>]) -> Option<()> {
         rest = after;
         Some(Buffer::uninit(taken))
     };
-    let allocator = Allocator::new(Bare, &machine, &Config::default(), supply).ok()?;
+    let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), supply).ok()?;
     let orders = [0, 9, 3, 0, 5];
     let mut held = [(Pfn::new(0), Order::PAGE); 64];
     for (slot, order) in held.iter_mut().zip(orders.into_iter().cycle()) {
@@ -85,7 +58,7 @@ fn run(boot: &mut [MaybeUninit<u8>]) -> Option<()> {
         .then_some(())
 }
 
-/// Called by the entry point; the program's status.
+/// Runs the program for the entry point; returns its status.
 fn main() -> u8 {
     let mut boot = Boot([MaybeUninit::uninit(); BOOT_BYTES]);
     u8::from(run(&mut boot.0).is_none())
@@ -96,7 +69,7 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     exit::with(101)
 }
 
-/// Referred to by the tables of the ready-built `core`, which can unwind; nothing here does.
+/// Provides the symbol that the unwind tables of the prebuilt `core` refer to; nothing here unwinds.
 // SAFETY: the name is that of Rust's unwinding helper, which no code of an aborting program calls.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

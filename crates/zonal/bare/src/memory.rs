@@ -1,10 +1,10 @@
-//! The memory routines that compiled code calls, which a C library would bring.
+//! The memory routines that compiled code calls, which a C library would provide.
 //!
-//! Byte by byte: they are here to be there. The crate is `no_builtins`, so that the compiler does
+//! They work byte by byte, because only their presence matters. The crate is `no_builtins`, so that the compiler does
 //! not turn these loops into calls of themselves.
 
 /// Copies `count` bytes between areas that do not overlap.
-// SAFETY: C's `memcpy` by name and meaning, as the compiler expects.
+// SAFETY: C's `memcpy` by name and behaviour, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
     for at in 0..count {
@@ -15,7 +15,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut 
 }
 
 /// Copies `count` bytes between areas that may overlap.
-// SAFETY: C's `memmove` by name and meaning, as the compiler expects.
+// SAFETY: C's `memmove` by name and behaviour, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
     if to.cast_const() <= from {
@@ -30,7 +30,7 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut
 }
 
 /// Sets `count` bytes to `value`.
-// SAFETY: C's `memset` by name and meaning, as the compiler expects.
+// SAFETY: C's `memset` by name and behaviour, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, value: i32, count: usize) -> *mut u8 {
     for at in 0..count {
@@ -40,8 +40,8 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, count: usize) -> *mut u8 {
     to
 }
 
-/// Compares `count` bytes: negative, zero or positive as the first difference is.
-// SAFETY: C's `memcmp` by name and meaning, as the compiler expects.
+/// Compares `count` bytes; the result is negative, zero or positive like the first difference.
+// SAFETY: C's `memcmp` by name and behaviour, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, count: usize) -> i32 {
     for at in 0..count {

@@ -1,10 +1,9 @@
-//! The platform of a small kernel of several CPUs: which CPU this is, how CPUs interrupt each other, and a
-//! lock that answers interrupts while it waits.
+//! The platform of a small kernel with several CPUs: the current CPU, interrupts between CPUs, and a lock that
+//! answers interrupts while it waits.
 //!
-//! A thread stands for a CPU that runs with interrupts off, as [`Pinned`] demands, and looks at its mailbox at
-//! *safe points*: wherever it waits, and between its calls of the allocator. In a kernel the interrupt
-//! controller delivers what is written into a mailbox here, and its handler does what
-//! [`safe_point`] does. Neighbours: `main.rs` starts the machine.
+//! A thread represents a CPU that runs with interrupts off, as [`Pinned`] requires. It checks its mailbox at *safe
+//! points*: while it waits, and between its calls of the allocator. In a kernel the interrupt controller takes the
+//! place of the mailbox, and its handler does what [`safe_point`] does. Neighbours: `main.rs` starts the machine.
 
 use core::cell::RefCell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -17,13 +16,13 @@ use zonal::platform::RawLock;
 use zonal::platform::cpu_local::{Pinned, Quiesce};
 use zonal::units::{CpuId, Moment};
 
-/// What other CPUs want of one CPU. Invariant: `answered <= asked`.
+/// Requests of other CPUs to one CPU. Invariant: `answered <= asked`.
 #[derive(Default)]
 struct Mailbox {
-    /// Twice the requests so far, plus 1 while the CPU runs. Changed by exchanges only, so that a CPU that
-    /// starts after a request sees what was written before it.
+    /// Twice the number of requests so far, plus 1 while the CPU runs. It is changed only by exchanges, so that a CPU
+    /// that starts after a request sees what was written before it.
     asked: AtomicU64,
-    /// Requests answered. Written by the CPU itself.
+    /// Number of requests answered. Only the CPU itself writes it.
     answered: AtomicU64,
 }
 
@@ -34,17 +33,17 @@ const REQUEST: u64 = 2;
 pub(crate) struct Cpus(Box<[Mailbox]>);
 
 thread_local! {
-    /// What a kernel has in its per-CPU area.
+    /// What a kernel stores in its per-CPU area.
     static THIS_CPU: RefCell<Option<(Arc<Cpus>, CpuId)>> = const { RefCell::new(None) };
 }
 
 impl Cpus {
-    /// `count` CPUs, none of which runs.
+    /// Creates `count` CPUs, none of which runs.
     pub(crate) fn new(count: usize) -> Arc<Self> {
         Arc::new(Self((0..count).map(|_| Mailbox::default()).collect()))
     }
 
-    /// Starts a CPU: the calling thread is it until the result is dropped.
+    /// Starts a CPU: the calling thread represents it until the result is dropped.
     pub(crate) fn start(self: &Arc<Self>, cpu: CpuId) -> RunningCpu {
         THIS_CPU.set(Some((Arc::clone(self), cpu)));
         self.wake(cpu);
@@ -61,7 +60,7 @@ impl Cpus {
     }
 
     fn sleep(&self, cpu: CpuId) {
-        // Release: whoever finds the CPU asleep sees all that it did.
+        // Release: a CPU that finds this one asleep sees all that it did.
         self.0[cpu.index()].asked.fetch_and(!RUNNING, Release);
     }
 
@@ -70,18 +69,18 @@ impl Cpus {
         // Acquire: what begins later sees what was written before the request.
         let asked = mailbox.asked.load(Acquire) / REQUEST;
         if mailbox.answered.load(Relaxed) != asked {
-            // Release: the one who asked sees all that was done before. Relaxed above: no other writes it.
+            // Release: the requesting CPU sees all that was done before. Relaxed above: no other CPU writes it.
             mailbox.answered.store(asked, Release);
         }
     }
 }
 
-/// A CPU that runs on the calling thread. It stops when this is dropped, in a panic too, so that nobody
-/// waits for its answer.
+/// A CPU that runs on the calling thread. It stops when this is dropped, also by a panic, so that no other CPU waits
+/// for its answer.
 pub(crate) struct RunningCpu(());
 
 impl RunningCpu {
-    /// Sleeps during `wait`, which must not use the allocator: the CPU answers nobody and nobody waits for it.
+    /// Sleeps during `wait`, which must not use the allocator: the CPU answers no requests, and no CPU waits for it.
     pub(crate) fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {
         on_this_cpu(Cpus::sleep);
         let result = wait();
@@ -97,8 +96,7 @@ impl Drop for RunningCpu {
     }
 }
 
-/// Answers what other CPUs have asked for. Between two calls of this, a CPU keeps all others waiting that
-/// want to work on its pagesets.
+/// Answers the requests of other CPUs. Between two calls, CPUs that need to access this CPU's pagesets wait.
 pub(crate) fn safe_point() {
     on_this_cpu(Cpus::answer);
 }
@@ -111,31 +109,31 @@ fn on_this_cpu(act: impl FnOnce(&Cpus, CpuId)) {
     });
 }
 
-/// One turn of a loop that waits for another CPU.
+/// One iteration of a loop that waits for another CPU.
 fn wait_a_little() {
     safe_point();
-    thread::yield_now(); // a kernel pauses the processor: here two CPUs may share one
+    thread::yield_now(); // a kernel pauses the processor; here two CPUs may share one
 }
 
-/// How one CPU makes sure that nothing is under way on another: by a request and its answer.
+/// Ensures that no operation is in progress on another CPU, by a request and its answer.
 pub(crate) struct Interrupts(Arc<Cpus>);
 
 impl Quiesce for Interrupts {
     fn quiesce(&self, cpu: CpuId) {
         let mailbox = &self.0.0[cpu.index()];
-        // AcqRel: carries what the caller wrote, and sees what a sleeping CPU did.
+        // AcqRel: publishes what the caller wrote, and sees what a sleeping CPU did.
         let before = mailbox.asked.fetch_add(REQUEST, AcqRel);
         let request = before / REQUEST + 1;
         let mut runs = before & RUNNING != 0;
-        // Acquire pairs with the release of the answer, or of falling asleep.
+        // Acquire pairs with the release of the answer, or of `sleep`.
         while runs && mailbox.answered.load(Acquire) < request {
-            wait_a_little(); // the other one may be waiting for this CPU
+            wait_a_little(); // the other CPU may be waiting for this one
             runs = mailbox.asked.load(Acquire) & RUNNING != 0;
         }
     }
 }
 
-/// A spin lock that answers other CPUs while it waits: its holder may be waiting for this CPU's answer.
+/// A spin lock that answers other CPUs while it waits, because its holder may be waiting for this CPU's answer.
 pub(crate) struct AnsweringLock(AtomicBool);
 
 impl RawLock for AnsweringLock {
@@ -158,21 +156,21 @@ impl RawLock for AnsweringLock {
     }
 }
 
-/// What this kernel tells the allocator about the world.
+/// The platform that the allocator runs on.
 pub(crate) struct Kernel {
     ticks_ns: AtomicU64,
     pinned: Pinned<Interrupts>,
 }
 
 impl Kernel {
-    /// The kernel of these CPUs.
+    /// Creates the kernel of these CPUs.
     pub(crate) fn new(cpus: &Arc<Cpus>) -> Self {
         Self { ticks_ns: AtomicU64::new(0), pinned: Pinned(Interrupts(Arc::clone(cpus))) }
     }
 
-    /// The timer interrupt: `ns` have passed.
+    /// The timer interrupt: advances the clock by `ns`.
     pub(crate) fn advance(&self, ns: u64) {
-        self.ticks_ns.fetch_add(ns, Relaxed); // relaxed: a clock, nothing else follows from it
+        self.ticks_ns.fetch_add(ns, Relaxed); // relaxed: a clock; nothing else depends on it
     }
 }
 
@@ -184,7 +182,8 @@ impl Platform for Kernel {
     type CpuLocal = Pinned<Interrupts>;
 
     fn current_cpu(&self) -> CpuId {
-        // A thread that is no CPU of this kernel is none of the machine: it goes past the pagesets.
+        // A thread that is not a CPU of this kernel has a number that the machine does not have: it bypasses the
+        // pagesets.
         THIS_CPU.with_borrow(|this| this.as_ref().map_or(CpuId::new(u32::MAX), |&(_, cpu)| cpu))
     }
 

@@ -1,9 +1,8 @@
-//! A whole embedding, as a kernel of two CPUs would do it: a platform of its own, metadata carved from
-//! memory it has at boot, frames handed out and taken back by both CPUs while one of them drains the
-//! pagesets of the other, takes it offline and brings it back.
+//! A complete embedding, as in a kernel with two CPUs: a platform, metadata in boot memory, and frames that both CPUs
+//! allocate and free while one of them drains the other's pagesets, takes it offline and brings it back.
 //!
-//! Run it with `cargo run -p zonal --example embed`. `kernel.rs` is the part that a port replaces: two
-//! threads play the CPUs here.
+//! Run it with `cargo run -p zonal --example embed`. `kernel.rs` is the part that a port replaces; here two threads
+//! represent the CPUs.
 
 mod kernel;
 
@@ -19,15 +18,15 @@ use zonal::{Allocator, Buffer, Config, Machine, Request};
 
 use kernel::{Cpus, Kernel, RunningCpu, safe_point};
 
-/// What went wrong, on whichever CPU.
+/// An error on any CPU.
 type Failure = Box<dyn Error + Send + Sync>;
 
 /// Rounds of work of the boot CPU.
 const ROUNDS: usize = 10_000;
-/// Blocks that a CPU holds at a time.
+/// Number of blocks that a CPU holds at a time.
 const HELD: usize = 32;
 
-/// Hands out boot memory from its start: where metadata comes from before there is an allocator.
+/// Boot memory, allocated from its start: the source of metadata before there is an allocator.
 struct BootMemory {
     rest: &'static mut [MaybeUninit<u8>],
 }
@@ -75,12 +74,12 @@ fn main() -> Result<(), Failure> {
         let second = scope.spawn(|| {
             let _second_cpu = cpus.start(CpuId::new(1));
             both_ready.wait();
-            take_and_give(&allocator, |_| !done.load(Relaxed)) // relaxed: only an end
+            alloc_and_free(&allocator, |_| !done.load(Relaxed)) // relaxed: only a request to stop
         });
-        // Nobody waits for the answer of a CPU that is idle.
+        // No CPU waits for the answer of an idle CPU.
         boot_cpu.idle(|| both_ready.wait());
-        let first = take_and_give(&allocator, |round| {
-            look_after(&allocator, round);
+        let first = alloc_and_free(&allocator, |round| {
+            maintain(&allocator, round);
             round < ROUNDS
         });
         done.store(true, Relaxed);
@@ -89,7 +88,7 @@ fn main() -> Result<(), Failure> {
     finish(&allocator, boot_cpu)
 }
 
-/// One block of each size, and what becomes of a second free.
+/// Allocates a block of two sizes, and frees one of them twice.
 fn show(allocator: &Allocator<'_, Kernel>) -> Result<(), Failure> {
     let page = allocator.alloc(&Request::page())?;
     let huge = allocator.alloc(&Request::new(Order::new(9).expect("2 MiB")))?;
@@ -104,8 +103,8 @@ fn show(allocator: &Allocator<'_, Kernel>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The work of a CPU: blocks of changing sizes come and go, as long as `goes_on` says so after a round.
-fn take_and_give(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> bool) -> Result<(), Failure> {
+/// The work of a CPU: allocates and frees blocks of changing sizes until `goes_on` returns `false` after a round.
+fn alloc_and_free(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> bool) -> Result<(), Failure> {
     let mut held = Vec::with_capacity(HELD);
     for round in 1.. {
         let order = Order::new((round % 4) as u8).expect("a small order");
@@ -116,7 +115,7 @@ fn take_and_give(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> b
                 allocator.free(block.first, block.order)?;
             }
         }
-        safe_point(); // here this CPU would take its interrupts
+        safe_point(); // here this CPU would handle its interrupts
         if ends {
             break;
         }
@@ -124,8 +123,8 @@ fn take_and_give(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> b
     Ok(())
 }
 
-/// What the boot CPU does beside its work: all of it reaches into the pagesets of the other CPU.
-fn look_after(allocator: &Allocator<'_, Kernel>, round: usize) {
+/// Does the maintenance of the boot CPU. All of it accesses the pagesets of the other CPU.
+fn maintain(allocator: &Allocator<'_, Kernel>, round: usize) {
     let second = CpuId::new(1);
     match round % 100 {
         20 => allocator.drain_pagesets(),
@@ -134,14 +133,14 @@ fn look_after(allocator: &Allocator<'_, Kernel>, round: usize) {
             allocator.platform().advance(SECOND_NS);
             allocator.tick();
         }
-        // Its requests are served past the pagesets meanwhile.
+        // Meanwhile the requests of that CPU bypass its pagesets.
         60 => allocator.offline_cpu(second).expect("it is online"),
         80 => allocator.online_cpu(second).expect("it is offline"),
         _ => {}
     }
 }
 
-/// Both CPUs have given everything back.
+/// Checks that both CPUs have freed everything.
 fn finish(allocator: &Allocator<'_, Kernel>, boot_cpu: RunningCpu) -> Result<(), Failure> {
     let accounting = allocator.verify()?;
     println!(

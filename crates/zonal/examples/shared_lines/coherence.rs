@@ -1,10 +1,9 @@
-//! The caches of a machine, as far as they matter here: which CPUs hold a copy of each line.
+//! A model of the caches of a machine: which CPUs hold a copy of each line.
 //!
-//! Vocabulary: a *transfer* is an access to a line that another CPU has written since this one
-//! looked last, so that its copy is gone; an *invalidation* is a write to a line of which another
-//! CPU has a copy; a *shared update* is a read-modify-write that is either. Caches never fill up:
-//! what is counted is sharing alone. Neighbours: `watched.rs` reports, `structures.rs` gives lines
-//! their names, `measure.rs` sums up.
+//! A *transfer* is an access to a line that another CPU has written since this CPU last accessed it, so that its copy
+//! is gone. An *invalidation* is a write to a line of which another CPU has a copy. A *shared update* is a
+//! read-modify-write that is either. Caches never fill up: only sharing is counted. Neighbours: `watched.rs` reports
+//! accesses, `measure.rs` sums up.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,19 +18,19 @@ pub(crate) const LINE_BYTES: usize = 64;
 
 /// A set of CPUs.
 type Cpus = u128;
-/// CPUs there can be.
+/// Maximum number of CPUs.
 pub(crate) const CPUS_MAX: usize = Cpus::BITS as usize;
 
 thread_local! {
     static CACHES: RefCell<Caches> = RefCell::default();
 }
 
-/// Works on the caches of this thread.
+/// Calls `work` with the caches of this thread.
 pub(crate) fn with_caches<T>(work: impl FnOnce(&mut Caches) -> T) -> T {
     CACHES.with_borrow_mut(work)
 }
 
-/// Tells the caches of this thread.
+/// Reports accesses to the caches of this thread.
 pub(crate) struct Watcher;
 
 impl Watch for Watcher {
@@ -48,7 +47,7 @@ impl Watch for Watcher {
     }
 }
 
-/// What was counted, in accesses.
+/// Counts of accesses.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) accesses: u64,
@@ -69,7 +68,7 @@ impl Counts {
     }
 }
 
-/// How often a place in the code went to a line.
+/// How often a place in the code accessed a line.
 #[derive(Clone, Copy)]
 pub(crate) struct Use {
     pub(crate) site: usize,
@@ -77,12 +76,12 @@ pub(crate) struct Use {
     pub(crate) writes: u64,
 }
 
-/// One line, and what was counted of it.
+/// A line and its counts.
 #[derive(Default)]
 pub(crate) struct Line {
     holders: Cpus,
     last_writer: Option<u8>,
-    /// CPUs that wrote it, and that used it.
+    /// CPUs that wrote the line. `users` are those that accessed it.
     pub(crate) writers: Cpus,
     pub(crate) users: Cpus,
     pub(crate) counts: Counts,
@@ -96,6 +95,18 @@ pub(crate) struct Area {
     pub(crate) lines: Vec<Line>,
 }
 
+impl Area {
+    /// Returns the address of the first line.
+    pub(crate) fn address(&self) -> usize {
+        self.first_line * LINE_BYTES
+    }
+
+    /// Returns all lines with their addresses.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &Line)> {
+        self.lines.iter().enumerate().map(|(at, line)| ((self.first_line + at) * LINE_BYTES, line))
+    }
+}
+
 /// A lock that is held.
 struct Hold {
     address: usize,
@@ -103,7 +114,7 @@ struct Hold {
     transfers: u64,
 }
 
-/// What holders of one lock did, in accesses to cells; the lock's own count.
+/// Accesses to cells while a lock was held, except those to the lock itself.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct HoldCounts {
     pub(crate) taken: u64,
@@ -125,7 +136,7 @@ impl HoldCounts {
 pub(crate) struct Sites {
     all: Vec<&'static Location<'static>>,
     ids: HashMap<&'static Location<'static>, usize>,
-    /// Those looked up last, by a few bits of their address.
+    /// The places found last, by a few bits of their address.
     recent: [Option<(&'static Location<'static>, usize)>; 256],
 }
 
@@ -136,7 +147,7 @@ impl Default for Sites {
 }
 
 impl Sites {
-    /// The place with an id.
+    /// Returns the place with an id.
     pub(crate) fn get(&self, id: usize) -> &'static Location<'static> {
         self.all[id]
     }
@@ -158,11 +169,11 @@ impl Sites {
     }
 }
 
-/// The lines of all metadata, and who has them.
+/// The lines of all metadata, and which CPUs hold them.
 #[derive(Default)]
 pub(crate) struct Caches {
     pub(crate) areas: Vec<Area>,
-    /// By CPU.
+    /// Node of each CPU.
     nodes: Vec<u16>,
     cpu: usize,
     measuring: bool,
@@ -173,13 +184,13 @@ pub(crate) struct Caches {
 }
 
 impl Caches {
-    /// Empty caches of a machine whose CPUs are on `nodes`.
+    /// Creates empty caches of a machine whose CPUs are on `nodes`.
     pub(crate) fn new(nodes: Vec<u16>) -> Self {
         assert!(nodes.len() <= CPUS_MAX, "at most {CPUS_MAX} CPUs");
         Self { nodes, ..Self::default() }
     }
 
-    /// Watches a buffer.
+    /// Starts to watch a buffer.
     pub(crate) fn watch(&mut self, place: Place, address: usize, bytes: usize) {
         let first_line = address.div_ceil(LINE_BYTES); // cells begin on a line
         let lines = (address + bytes).div_ceil(LINE_BYTES) - first_line;
@@ -187,7 +198,7 @@ impl Caches {
         self.areas.push(Area { place, first_line, lines });
     }
 
-    /// Forgets all copies: what was prepared is in memory.
+    /// Drops all copies: what was prepared is in memory.
     pub(crate) fn flush(&mut self) {
         for line in self.areas.iter_mut().flat_map(|area| &mut area.lines) {
             *line = Line::default();
@@ -195,32 +206,27 @@ impl Caches {
         self.hold_counts.clear();
     }
 
-    /// Begins to count.
+    /// Starts counting.
     pub(crate) fn start_measuring(&mut self) {
         self.measuring = true;
     }
 
-    /// Ends to count.
+    /// Stops counting.
     pub(crate) fn stop_measuring(&mut self) {
         self.measuring = false;
     }
 
-    /// Moves to a CPU.
+    /// Switches to another CPU.
     pub(crate) fn run_on(&mut self, cpu: usize) {
         self.cpu = cpu;
     }
 
-    /// The CPU that runs.
+    /// Returns the current CPU.
     pub(crate) fn cpu(&self) -> usize {
         self.cpu
     }
 
-    /// The line of an address.
-    pub(crate) fn line(&self, address: usize) -> &Line {
-        let (area, line) = self.find(address);
-        &self.areas[area].lines[line]
-    }
-
+    /// Returns the buffer and the line of an address.
     fn find(&self, address: usize) -> (usize, usize) {
         let line = address / LINE_BYTES;
         let holds = |area: &Area| (area.first_line..area.first_line + area.lines.len()).contains(&line);
@@ -256,12 +262,12 @@ impl Caches {
 }
 
 impl Line {
-    /// How much CPUs have to do with each other because of it.
+    /// Returns how often the line moved between CPUs.
     pub(crate) fn heat(&self) -> u64 {
         self.counts.transfers + self.counts.invalidations
     }
 
-    /// Moves copies as an access asks for; gives what that cost.
+    /// Updates the copies for an access, and returns its cost.
     fn saw(&mut self, cpu: usize, nodes: &[u16], kind: Kind) -> Counts {
         let me: Cpus = 1 << cpu;
         let from = self.last_writer.map(usize::from).filter(|&from| from != cpu);

@@ -1,20 +1,16 @@
-//! What would be contended on a machine of many CPUs: the cache lines that the allocator's own code
-//! shares between them, counted on that code.
+//! The cache lines that CPUs of a large machine would contend for, counted by running the allocator's own code.
 //!
-//! Every cell of the allocator reports each access to a model of the caches, and one thread plays
-//! all CPUs in turn, so that the counts are the same on any machine and for any seed again.
-//! `docs/scaling.md` says what follows from them.
+//! Every cell of the allocator reports each access to a model of the caches. One thread acts as all CPUs in turn, so
+//! the counts are the same on any machine, and for the same seed. `docs/scaling.md` has the conclusions.
 //!
 //! `cargo run --release -p zonal --example shared_lines -- --machine 1x128 --workload handoff`
 //!
-//! Neighbours: `watched.rs` reports accesses, `coherence.rs` keeps the caches, `structures.rs` names
-//! lines, `world.rs` is the machine, `work.rs` what its CPUs do, `measure.rs` a run, `report.rs` the
-//! tables.
+//! Neighbours: `watched.rs` reports accesses, `coherence.rs` models the caches, `world.rs` the machine, `work.rs` its
+//! workloads, `measure.rs` a run; `report.rs` prints the tables.
 
 mod coherence;
 mod measure;
 mod report;
-mod structures;
 mod watched;
 mod work;
 mod world;
@@ -31,23 +27,23 @@ use world::Shape;
 const MACHINES: [&str; 5] = ["1x1", "1x2", "1x16", "1x128", "4x32"];
 const SHORT_MACHINES: [&str; 2] = ["1x4", "2x2"];
 
-/// Counts the cache lines that an allocator shares between CPUs.
+/// Counts the cache lines that CPUs share in the allocator.
 #[derive(Parser)]
 struct Options {
-    /// Machines to play, as nodes x CPUs of each; may be given several times [default: 1x1, 1x2, 1x16,
-    /// 1x128, 4x32].
+    /// Machines to model, as nodes x CPUs per node; may be given several times [default: 1x1, 1x2, 1x16, 1x128,
+    /// 4x32].
     #[arg(long = "machine")]
     machines: Vec<Shape>,
-    /// Work to do; may be given several times [default: all].
+    /// Workloads to run; may be given several times [default: all].
     #[arg(long = "workload")]
     workloads: Vec<Workload>,
-    /// Decides which CPU does how many steps in its turn.
+    /// Seed that decides how many steps each CPU does in its turn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Prints one JSON document.
     #[arg(long)]
     json: bool,
-    /// The same on less: small machines, few steps.
+    /// A short run: small machines, few steps.
     #[arg(long)]
     short: bool,
 }
@@ -72,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut all: Vec<Outcome> = Vec::new();
     for shape in options.machines()? {
         let workloads = options.workloads().into_iter();
-        // One node has no other to go to.
+        // A machine with one node has no other node to allocate from.
         let workloads = workloads.filter(|&workload| shape.nodes > 1 || workload != Workload::Elsewhere);
         let run = |workload| measure(shape, workload, &size, options.seed);
         let outcomes: Vec<Outcome> = workloads.map(run).collect::<Result<_, _>>()?;

@@ -1,11 +1,12 @@
-//! A run of one workload on one machine, and what was counted in it.
+//! A run of one workload on one machine, and its counts.
 //!
-//! CPUs take turns of one to four steps. The measured part comes after a few periods of tuning, so
-//! that pagesets are as deep as they get; no time passes in it, for what happens once a second
-//! should not weigh on a few milliseconds of work. Neighbours: `work.rs`, `coherence.rs`, `report.rs`.
+//! CPUs take turns of one to four steps. The measured part follows a few periods of tuning, so that pagesets have
+//! reached their depth. Its clock stands still, because what happens once a second should not distort a few
+//! milliseconds of work. Neighbours: `work.rs`, `coherence.rs`, `report.rs`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::panic::Location;
 
 use fastrand::Rng;
 use serde::Serialize;
@@ -13,30 +14,29 @@ use zonal::layout::Place;
 use zonal::units::PageCount;
 use zonal::{Allocator, Config};
 
-use crate::coherence::{Area, Caches, Counts, HoldCounts, LINE_BYTES, Line, Use, with_caches};
-use crate::structures::{place_in_code, structure};
+use crate::coherence::{Area, Caches, Counts, HoldCounts, Line, Use, with_caches};
 use crate::work::{Worker, Workload, fill_node, workers};
 use crate::world::{Shape, Virtual, with_world};
 
-/// Steps a CPU does before the next one has its turn, at most.
+/// Maximum number of steps of a CPU before it is the next CPU's turn.
 const TURN_MAX: usize = 4;
 /// Time between two ticks: a little more than a period of tuning.
 const TICK_NS: u64 = 1_100_000_000;
-/// Lines that are shown one by one.
+/// Number of lines that are reported.
 const HOT_LINES: usize = 6;
-/// Places in the code that are named for a line.
+/// Number of places in the code that are named for a line.
 const SITES: usize = 2;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
-    /// Frames of a node, at least.
+    /// Minimum number of frames of a node.
     pub(crate) node_frames: u64,
-    /// Frames for each CPU, at least.
+    /// Minimum number of frames for each CPU.
     pub(crate) cpu_frames: u64,
-    /// Steps of each CPU in the measured part, but one cycle of the work at least.
+    /// Steps of each CPU in the measured part; at least one cycle of the work.
     pub(crate) steps: usize,
-    /// Periods of tuning before it.
+    /// Periods of tuning before the measured part.
     pub(crate) periods: usize,
 }
 
@@ -52,7 +52,7 @@ impl Size {
 pub(crate) struct Rates {
     /// Accesses to cells.
     pub(crate) accesses: f64,
-    /// Accesses to lines that another CPU wrote since.
+    /// Accesses to lines that another CPU has written since.
     pub(crate) transfers: f64,
     /// Of these, from another node.
     pub(crate) far_transfers: f64,
@@ -62,7 +62,7 @@ pub(crate) struct Rates {
     pub(crate) shared_updates: f64,
 }
 
-/// A structure's part in the counts.
+/// The counts of one structure.
 #[derive(Clone, Serialize)]
 pub(crate) struct StructureRates {
     pub(crate) structure: String,
@@ -76,7 +76,7 @@ pub(crate) struct LockRates {
     pub(crate) structure: String,
     /// Acquisitions for 1000 pairs.
     pub(crate) acquisitions: f64,
-    /// Accesses to cells in a hold, on average.
+    /// Accesses to cells per hold, on average.
     pub(crate) accesses_per_hold: f64,
     /// Of these, transfers.
     pub(crate) transfers_per_hold: f64,
@@ -84,23 +84,23 @@ pub(crate) struct LockRates {
     pub(crate) longest_hold: u64,
 }
 
-/// One much shared line.
+/// A line that is shared much.
 #[derive(Clone, Serialize)]
 pub(crate) struct HotLine {
     pub(crate) structure: String,
-    /// Buffer and offset in it, in bytes.
+    /// Buffer, and offset in it in bytes.
     pub(crate) place: String,
     pub(crate) transfers: f64,
     pub(crate) invalidations: f64,
     pub(crate) writers: u32,
     pub(crate) users: u32,
-    /// Where in the code it is written, most often first.
+    /// Places in the code that write it, most frequent first.
     pub(crate) written_at: Vec<String>,
-    /// Where it is read and not written.
+    /// Places that only read it.
     pub(crate) read_at: Vec<String>,
 }
 
-/// What was counted in a run.
+/// The counts of a run.
 #[derive(Clone, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) nodes: u16,
@@ -141,7 +141,7 @@ pub(crate) fn measure(
         with_caches(Caches::stop_measuring);
         run.workers.iter_mut().for_each(|worker| worker.finish(allocator));
         allocator.verify()?;
-        Ok(with_caches(|caches| Tally { caches, pairs: blocks / 2 }.outcome(shape, workload)))
+        Ok(with_caches(|caches| Tally { caches, allocator, pairs: blocks / 2 }.outcome(shape, workload)))
     })?
 }
 
@@ -159,7 +159,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// So many steps of each CPU, in turns; gives how many blocks moved.
+    /// Runs `steps` steps of each CPU, in turns; returns how many blocks moved.
     fn turns(&mut self, steps: usize) -> u64 {
         let (mut blocks, mut left) = (0, vec![steps; self.workers.len()]);
         while left.iter().any(|&left| left > 0) {
@@ -174,20 +174,21 @@ impl Run<'_, '_> {
     }
 }
 
-/// Caches after a run, for so many pairs.
-struct Tally<'a> {
+/// The caches after a run of `pairs` pairs.
+struct Tally<'a, 'm> {
     caches: &'a Caches,
+    allocator: &'a Allocator<'m, Virtual>,
     pairs: u64,
 }
 
-impl Tally<'_> {
+impl Tally<'_, '_> {
     fn outcome(&self, shape: Shape, workload: Workload) -> Outcome {
         let mut total = Counts::default();
         let mut structures: BTreeMap<String, Counts> = BTreeMap::new();
-        let lines = || self.caches.areas.iter().flat_map(|area| &area.lines);
-        for line in lines().filter(|line| line.counts.accesses > 0) {
+        let lines = self.caches.areas.iter().flat_map(Area::lines);
+        for (address, line) in lines.filter(|(_, line)| line.counts.accesses > 0) {
             total.add(&line.counts);
-            structures.entry(structure(self.caches, line)).or_default().add(&line.counts);
+            structures.entry(self.structure(address)).or_default().add(&line.counts);
         }
         let of = |(structure, counts)| StructureRates { structure, rates: self.rates(&counts) };
         Outcome {
@@ -200,6 +201,12 @@ impl Tally<'_> {
             locks: self.locks(),
             hot_lines: self.hot_lines(),
         }
+    }
+
+    /// Returns the name of the structure that the line at `address` belongs to.
+    fn structure(&self, address: usize) -> String {
+        let part = self.allocator.part_at(address);
+        part.map_or("unused", |part| part.name()).to_owned()
     }
 
     fn per_thousand(&self, count: u64) -> f64 {
@@ -219,8 +226,7 @@ impl Tally<'_> {
     fn locks(&self) -> Vec<LockRates> {
         let mut locks: BTreeMap<String, HoldCounts> = BTreeMap::new();
         for (&address, counts) in &self.caches.hold_counts {
-            let structure = structure(self.caches, self.caches.line(address));
-            locks.entry(structure).or_default().add(counts);
+            locks.entry(self.structure(address)).or_default().add(counts);
         }
         let of = |(structure, counts): (String, HoldCounts)| LockRates {
             structure,
@@ -232,18 +238,14 @@ impl Tally<'_> {
         locks.into_iter().map(of).collect()
     }
 
-    /// The lines with the most transfers and invalidations.
+    /// Returns the lines with the most transfers and invalidations.
     fn hot_lines(&self) -> Vec<HotLine> {
-        let all = self
-            .caches
-            .areas
-            .iter()
-            .flat_map(|area| area.lines.iter().enumerate().map(move |line| (area, line)));
+        let all = self.caches.areas.iter().flat_map(|area| area.lines().map(move |line| (area, line)));
         let mut all: Vec<_> = all.filter(|(_, (_, line))| line.heat() > 0).collect();
         all.sort_by_key(|(_, (_, line))| std::cmp::Reverse(line.heat()));
-        let hot = |&(area, (at, line)): &(&Area, (usize, &Line))| HotLine {
-            structure: structure(self.caches, line),
-            place: format!("{} + {:#x}", place_name(area.place), at * LINE_BYTES),
+        let hot = |&(area, (address, line)): &(&Area, (usize, &Line))| HotLine {
+            structure: self.structure(address),
+            place: format!("{} + {:#x}", place_name(area.place), address - area.address()),
             transfers: self.per_thousand(line.counts.transfers),
             invalidations: self.per_thousand(line.counts.invalidations),
             writers: line.writers.count_ones(),
@@ -254,12 +256,18 @@ impl Tally<'_> {
         all.iter().take(HOT_LINES).map(hot).collect()
     }
 
-    /// Where in the code `count` counts something of a line, most often first.
+    /// Returns the places in the code for which `count` is not zero, most frequent first.
     fn sites(&self, line: &Line, count: impl Fn(&Use) -> u64) -> Vec<String> {
         let mut uses: Vec<&Use> = line.uses.iter().filter(|used| count(used) > 0).collect();
         uses.sort_by_key(|used| std::cmp::Reverse(count(used)));
         uses.iter().take(SITES).map(|used| place_in_code(self.caches.sites.get(used.site))).collect()
     }
+}
+
+/// Returns a site as `file:line` within the core.
+fn place_in_code(site: &Location<'_>) -> String {
+    let path = site.file();
+    format!("{}:{}", path.rsplit_once("src/").map_or(path, |(_, file)| file), site.line())
 }
 
 fn place_name(place: Place) -> String {

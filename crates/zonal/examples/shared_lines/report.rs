@@ -1,14 +1,14 @@
-//! The figures as tables for people and as one JSON document for scripts.
+//! The figures as tables, and as one JSON document for scripts.
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::measure::{HotLine, Outcome, Rates};
 use crate::world::Shape;
 
-/// Rates below this are not worth a row of their own.
+/// Rates below this get no row.
 const SMALL: f64 = 0.05;
 
-/// Prints what was counted on one machine.
+/// Prints the counts of one machine.
 pub(crate) fn print(shape: Shape, outcomes: &[Outcome]) {
     println!("\n{shape}: {} nodes, {} CPUs each; all figures for 1000 pairs\n", shape.nodes, shape.cpus);
     print_table(
@@ -91,7 +91,7 @@ fn figure(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
-/// A table whose first `texts` columns, and those of places in the code, are texts.
+/// Prints a table. Its first `texts` columns, and those of places in the code, are text.
 fn print_table(header: &[&str], texts: usize, rows: Vec<Vec<String>>) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);

@@ -1,10 +1,9 @@
-//! Cells and locks that tell a watcher of each access: what it touched, how, and from which line of
-//! code.
+//! Cells and locks that report each access to a watcher: the address, the kind, and the line of code.
 //!
-//! They are as large as the plain ones, so that metadata lies as it does everywhere. One thread
-//! plays all CPUs: a lock is never waited for. Neighbours: `coherence.rs` is the watcher of the
-//! example; the tests of the core bring one that only counts.
-#![allow(dead_code, unreachable_pub)] // shared with tests, which use a part
+//! They are as large as plain ones, so that the layout of the metadata does not change. One thread acts as all CPUs,
+//! so no lock is ever waited for. Neighbours: `coherence.rs` is the watcher of the example; tests of the core use one
+//! that only counts.
+#![allow(dead_code, unreachable_pub)] // shared with tests, which use a part of it
 
 use core::marker::PhantomData;
 use core::panic::Location;
@@ -12,41 +11,41 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use zonal::platform::{Atomic, RawLock};
 
-/// What an access does to the cache line it goes to.
+/// What an access does to its cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Wants a copy.
+    /// Needs a copy.
     Read,
-    /// Wants the only copy.
+    /// Needs the only copy.
     Write,
-    /// Wants the only copy, and waits for what it holds.
+    /// Needs the only copy, and waits for its contents.
     ReadWrite,
 }
 
-/// One access of the code under watch.
+/// An access of the watched code.
 #[derive(Clone, Copy)]
 pub struct Access {
     /// Address of the cell.
     pub address: usize,
     /// What it does.
     pub kind: Kind,
-    /// Who does it.
+    /// The place in the code.
     pub site: &'static Location<'static>,
 }
 
-/// Is told what happens.
+/// Receives the events.
 pub trait Watch: Send + Sync + 'static {
-    /// A cell or lock is accessed.
+    /// A cell or lock was accessed.
     fn saw(access: Access);
 
-    /// A lock was just taken by the access before.
+    /// The last access locked a lock.
     fn took_lock(_address: usize) {}
 
-    /// A lock is free since the access before.
+    /// The last access unlocked a lock.
     fn freed_lock(_address: usize) {}
 }
 
-/// A cell under watch.
+/// A watched cell.
 #[repr(transparent)]
 pub struct Cell<A, W>(A, PhantomData<fn() -> W>);
 
@@ -110,7 +109,7 @@ macro_rules! watched_cell {
 }
 watched_cell!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
 
-/// A lock under watch.
+/// A watched lock.
 pub struct Lock<W>(Cell<AtomicU32, W>);
 
 impl<W: Watch> RawLock for Lock<W> {
@@ -120,7 +119,7 @@ impl<W: Watch> RawLock for Lock<W> {
 
     #[track_caller]
     fn lock(&self) {
-        assert!(self.try_lock(), "a lock is waited for, and there is nobody to free it");
+        assert!(self.try_lock(), "a lock is held, and no other thread can release it");
     }
 
     #[track_caller]

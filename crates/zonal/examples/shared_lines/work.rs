@@ -1,8 +1,7 @@
-//! What each virtual CPU does: the workloads of `zonal run`, one allocation or free at a time.
+//! The work of each CPU: the workloads of `zonal run`, one allocation or free at a time.
 //!
-//! They follow the rules of the ones in `zonal-linux`, which run on threads of their own; here a
-//! step is one call of the allocator, so that the CPUs can take turns. Neighbours: `measure.rs`
-//! lets them take turns.
+//! They follow the rules of those in `zonal-workload`, which run on threads. Here a step is one call of the
+//! allocator, so that the CPUs can take turns. Neighbours: `measure.rs` runs the turns.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,30 +17,30 @@ use crate::world::Virtual;
 
 /// Frames of a batch.
 const BATCH: usize = 512;
-/// Frames of a round of `repeat`, at most.
+/// Maximum number of frames of a round of `repeat`.
 const REPEAT: usize = 32768;
-/// Frames that a ring between two CPUs holds.
+/// Number of frames that a ring between two CPUs holds.
 const RING: usize = 1024;
-/// The largest order asked for.
+/// The largest order requested.
 const ORDER_MAX: u8 = 9;
 
-/// The kinds of work.
+/// The workloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
-    /// One out, one back.
+    /// One frame allocated and freed.
     Pair,
-    /// 512 out, 512 back, the last first.
+    /// 512 frames allocated, then freed, the last first.
     Batch,
-    /// 32768 out (or three quarters of the CPU's share), all back.
+    /// 32768 frames (or three quarters of the CPU's share) allocated, then all freed.
     Repeat,
-    /// Half the pool is held; one at random goes back, one comes out.
+    /// Half the pool is held; a random frame is freed, another is allocated.
     Random,
-    /// One CPU takes, another gives back.
+    /// One CPU allocates, another frees.
     Handoff,
     /// Blocks of random orders 0..=9 at 50 to 70 % occupancy.
     Orders,
-    /// The whole pool out, then back.
+    /// The whole pool allocated, then freed.
     Fill,
     /// As `pair`, while all nodes but the last are full.
     Elsewhere,
@@ -50,28 +49,28 @@ pub(crate) enum Workload {
 type Block = (Pfn, Order);
 type Ring = Rc<RefCell<VecDeque<Block>>>;
 
-/// One CPU at work.
+/// A CPU and its work.
 pub(crate) struct Worker {
     work: Work,
     held: Vec<Block>,
     random: Rng,
-    /// Whether it takes at the moment, rather than gives.
-    taking: bool,
+    /// Whether it is allocating now, rather than freeing.
+    allocating: bool,
 }
 
 enum Work {
-    /// Up to `most` out, then all back.
+    /// Allocates up to `most` blocks, then frees all.
     Waves {
         most: usize,
-        way_back: WayBack,
+        free_order: FreeOrder,
     },
     Random {
         target: usize,
     },
-    Take(Ring),
-    Give(Ring),
-    TakeAndGive(Ring),
-    /// `pages` are held, in blocks.
+    Alloc(Ring),
+    Free(Ring),
+    AllocAndFree(Ring),
+    /// `pages` is the number of pages held, in blocks.
     Orders {
         share: u64,
         pages: u64,
@@ -79,40 +78,40 @@ enum Work {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WayBack {
+enum FreeOrder {
     LastFirst,
     FirstFirst,
 }
 
-/// The workers of `cpus` CPUs, each with `share` frames.
+/// Returns the workers of `cpus` CPUs, each with `share` frames.
 pub(crate) fn workers(workload: Workload, cpus: usize, share: u64, seed: u64) -> Vec<Worker> {
     let rings: Vec<Ring> = (0..cpus.div_ceil(2)).map(|_| Ring::default()).collect();
     let mut seeds = Rng::with_seed(seed);
-    let most = |wanted: usize| Work::Waves { most: wanted, way_back: WayBack::LastFirst };
+    let most = |wanted: usize| Work::Waves { most: wanted, free_order: FreeOrder::LastFirst };
     let work = |cpu: usize| match workload {
         Workload::Pair | Workload::Elsewhere => most(1),
         Workload::Batch => most(BATCH),
         Workload::Repeat => {
-            Work::Waves { most: REPEAT.min(share as usize / 4 * 3), way_back: WayBack::FirstFirst }
+            Work::Waves { most: REPEAT.min(share as usize / 4 * 3), free_order: FreeOrder::FirstFirst }
         }
         Workload::Random => Work::Random { target: share as usize / 2 },
         Workload::Handoff => {
             let ring = Rc::clone(&rings[cpu / 2]);
             match cpu % 2 {
-                0 if cpu + 1 == cpus => Work::TakeAndGive(ring),
-                0 => Work::Take(ring),
-                _ => Work::Give(ring),
+                0 if cpu + 1 == cpus => Work::AllocAndFree(ring),
+                0 => Work::Alloc(ring),
+                _ => Work::Free(ring),
             }
         }
         Workload::Orders => Work::Orders { share, pages: 0 },
         Workload::Fill => most(share as usize),
     };
     (0..cpus)
-        .map(|cpu| Worker { work: work(cpu), held: Vec::new(), random: seeds.fork(), taking: true })
+        .map(|cpu| Worker { work: work(cpu), held: Vec::new(), random: seeds.fork(), allocating: true })
         .collect()
 }
 
-/// Takes what the node of the current CPU gives above its watermark, and keeps it.
+/// Allocates all frames of the current CPU's node above its watermark, and keeps them.
 pub(crate) fn fill_node(allocator: &Allocator<'_, Virtual>) {
     for order in (0..=Order::DEFAULT_MAX.get()).rev().filter_map(Order::new) {
         let request = Request::new(order).this_node().no_wait();
@@ -121,18 +120,18 @@ pub(crate) fn fill_node(allocator: &Allocator<'_, Virtual>) {
 }
 
 impl Worker {
-    /// Steps until the work goes on as it will.
+    /// Returns the number of steps before the work reaches its steady state.
     pub(crate) fn start(&self) -> usize {
         match &self.work {
             Work::Waves { most, .. } => *most,
             Work::Random { target } => 2 * target,
-            Work::Take(_) | Work::Give(_) | Work::TakeAndGive(_) => 2 * RING,
-            // 102 frames a block on average.
+            Work::Alloc(_) | Work::Free(_) | Work::AllocAndFree(_) => 2 * RING,
+            // A block has 102 frames on average.
             Work::Orders { share, .. } => (share / 64) as usize,
         }
     }
 
-    /// Steps that show all there is to the work from then on.
+    /// Returns the minimum number of steps that cover all phases of the work.
     pub(crate) fn cycle(&self) -> usize {
         match &self.work {
             Work::Waves { most, .. } => 2 * most,
@@ -140,62 +139,64 @@ impl Worker {
         }
     }
 
-    /// One call of the allocator; gives how many blocks moved.
+    /// Makes one call of the allocator; returns how many blocks moved.
     pub(crate) fn step(&mut self, allocator: &Allocator<'_, Virtual>) -> u64 {
         match &mut self.work {
-            Work::Waves { most, way_back } => {
-                let (most, way_back) = (*most, *way_back);
-                self.wave(allocator, most, way_back)
+            Work::Waves { most, free_order } => {
+                let (most, free_order) = (*most, *free_order);
+                self.wave(allocator, most, free_order)
             }
             Work::Random { target } => {
                 let target = *target;
                 self.exchange(allocator, target)
             }
-            Work::Take(ring) => hand_over(allocator, ring),
-            Work::Give(ring) => receive(allocator, ring),
-            Work::TakeAndGive(ring) => {
-                self.taking = !self.taking;
-                if self.taking { receive(allocator, ring) } else { hand_over(allocator, ring) }
+            Work::Alloc(ring) => alloc_to_ring(allocator, ring),
+            Work::Free(ring) => free_from_ring(allocator, ring),
+            Work::AllocAndFree(ring) => {
+                self.allocating = !self.allocating;
+                if self.allocating { free_from_ring(allocator, ring) } else { alloc_to_ring(allocator, ring) }
             }
             Work::Orders { share, pages } => {
                 let (share, pages) = (*share, *pages);
-                self.come_and_go(allocator, share, pages)
+                self.alloc_or_free(allocator, share, pages)
             }
         }
     }
 
-    fn wave(&mut self, allocator: &Allocator<'_, Virtual>, most: usize, way_back: WayBack) -> u64 {
-        if self.taking {
-            let block = take(allocator, Order::PAGE);
-            self.taking = block.is_some() && self.held.len() + 1 < most;
+    fn wave(&mut self, allocator: &Allocator<'_, Virtual>, most: usize, free_order: FreeOrder) -> u64 {
+        if self.allocating {
+            let block = alloc(allocator, Order::PAGE);
+            self.allocating = block.is_some() && self.held.len() + 1 < most;
             self.held.extend(block);
-            if way_back == WayBack::FirstFirst && !self.taking {
+            if free_order == FreeOrder::FirstFirst && !self.allocating {
                 self.held.reverse();
             }
             return block.is_some().into();
         }
         let block = self.held.pop();
-        self.taking = self.held.is_empty();
-        block.map_or(0, |block| give(allocator, block))
+        self.allocating = self.held.is_empty();
+        block.map_or(0, |block| free(allocator, block))
     }
 
     fn exchange(&mut self, allocator: &Allocator<'_, Virtual>, target: usize) -> u64 {
         if self.held.len() < target {
-            let block = take(allocator, Order::PAGE);
+            let block = alloc(allocator, Order::PAGE);
             self.held.extend(block);
             return block.is_some().into();
         }
         let at = self.random.usize(..self.held.len());
-        give(allocator, self.held.swap_remove(at))
+        free(allocator, self.held.swap_remove(at))
     }
 
-    /// Takes below the lower bound, gives above the upper one, tosses a coin between them.
-    fn come_and_go(&mut self, allocator: &Allocator<'_, Virtual>, share: u64, held: u64) -> u64 {
+    /// Allocates below the lower bound, frees above the upper one, and does either at random between them.
+    fn alloc_or_free(&mut self, allocator: &Allocator<'_, Virtual>, share: u64, held: u64) -> u64 {
         let (least, most) = (share / 2, share * 7 / 10);
-        let gives = held >= most || (held > least && self.random.bool());
+        let frees = held >= most || (held > least && self.random.bool());
         let order = Order::new(self.random.u8(..=ORDER_MAX)).expect("a small order");
-        let block = if gives { None } else { take(allocator, order) };
-        let Work::Orders { pages, .. } = &mut self.work else { unreachable!("asked by this work") };
+        let block = if frees { None } else { alloc(allocator, order) };
+        let Work::Orders { pages, .. } = &mut self.work else {
+            unreachable!("only `Work::Orders` calls this")
+        };
         if let Some(block) = block {
             *pages += block.1.pages().get();
             self.held.push(block);
@@ -206,37 +207,37 @@ impl Worker {
         }
         let block = self.held.swap_remove(self.random.usize(..self.held.len()));
         *pages -= block.1.pages().get();
-        give(allocator, block)
+        free(allocator, block)
     }
 
-    /// Gives back all that is held.
+    /// Frees everything that is held.
     pub(crate) fn finish(&mut self, allocator: &Allocator<'_, Virtual>) {
-        self.held.drain(..).for_each(|block| _ = give(allocator, block));
-        if let Work::Take(ring) | Work::TakeAndGive(ring) = &self.work {
-            ring.take().into_iter().for_each(|block| _ = give(allocator, block));
+        self.held.drain(..).for_each(|block| _ = free(allocator, block));
+        if let Work::Alloc(ring) | Work::AllocAndFree(ring) = &self.work {
+            ring.take().into_iter().for_each(|block| _ = free(allocator, block));
         }
     }
 }
 
-fn take(allocator: &Allocator<'_, Virtual>, order: Order) -> Option<Block> {
+fn alloc(allocator: &Allocator<'_, Virtual>, order: Order) -> Option<Block> {
     allocator.alloc(&Request::new(order)).ok().map(|block| (block.first, block.order))
 }
 
-fn give(allocator: &Allocator<'_, Virtual>, (first, order): Block) -> u64 {
-    allocator.free(first, order).expect("the allocator takes back what it gave out");
+fn free(allocator: &Allocator<'_, Virtual>, (first, order): Block) -> u64 {
+    allocator.free(first, order).expect("the block was allocated");
     1
 }
 
-fn hand_over(allocator: &Allocator<'_, Virtual>, ring: &Ring) -> u64 {
+fn alloc_to_ring(allocator: &Allocator<'_, Virtual>, ring: &Ring) -> u64 {
     if ring.borrow().len() == RING {
         return 0;
     }
-    let block = take(allocator, Order::PAGE);
+    let block = alloc(allocator, Order::PAGE);
     ring.borrow_mut().extend(block);
     block.is_some().into()
 }
 
-fn receive(allocator: &Allocator<'_, Virtual>, ring: &Ring) -> u64 {
+fn free_from_ring(allocator: &Allocator<'_, Virtual>, ring: &Ring) -> u64 {
     let block = ring.borrow_mut().pop_front();
-    block.map_or(0, |block| give(allocator, block))
+    block.map_or(0, |block| free(allocator, block))
 }

@@ -1,6 +1,6 @@
-//! A machine of virtual CPUs, all played by one thread, and an allocator over it.
+//! A machine of virtual CPUs, all run by one thread, and an allocator over it.
 //!
-//! Neighbours: `coherence.rs` watches every cell of the allocator, `work.rs` is what the CPUs do.
+//! Neighbours: `coherence.rs` watches every cell of the allocator, `work.rs` is the work of the CPUs.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::watched::{Cell, Lock};
 /// Distance between any two nodes.
 const FAR: u8 = 21;
 
-/// Nodes, and CPUs of each.
+/// Number of nodes, and of CPUs on each.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) nodes: u16,
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// CPUs of the machine.
+    /// Returns the number of CPUs of the machine.
     pub(crate) const fn all_cpus(self) -> usize {
         self.nodes as usize * self.cpus as usize
     }
@@ -50,7 +50,7 @@ impl FromStr for Shape {
     }
 }
 
-/// One thread plays all CPUs: between its calls of the allocator nothing is under way on any of them.
+/// One thread acts as all CPUs: between its calls of the allocator no operation is in progress on any of them.
 pub(crate) struct OneThread;
 
 impl Quiesce for OneThread {
@@ -63,7 +63,7 @@ pub(crate) struct Virtual {
 }
 
 impl Virtual {
-    /// Lets time pass. Relaxed here and below: there is one thread.
+    /// Advances the clock. Relaxed here and below: there is one thread.
     pub(crate) fn advance(&self, ns: u64) {
         self.clock_ns.fetch_add(ns, Relaxed);
     }
@@ -89,8 +89,8 @@ impl Platform for Virtual {
     }
 }
 
-/// Builds an allocator over nodes of `frames` frames each in `config`, whose metadata no CPU has
-/// looked at yet, and gives what `then` makes of it.
+/// Builds an allocator with `config` over nodes of `frames` frames each, with empty caches, and returns the result of
+/// `then`.
 pub(crate) fn with_world<T>(
     shape: Shape,
     frames: PageCount,

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Allocator;
 use crate::error::{OnlineError, ZoneSpan};
 use crate::machine::FrameRange;
+use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, PageCount, Pfn};
 use crate::zone::counters::ZoneItem;
@@ -30,9 +31,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(OnlineError::CpuUnchanged(cpu.id));
         }
         // Thresholds first: they must account for the new CPU's differences.
-        self.mark_cpu_online(cpu.id);
+        self.state.mark_cpu_online(cpu.id);
         self.apply_settings(&held);
-        self.start_pagesets(cpu);
+        self.state.start_pagesets(cpu);
         Ok(())
     }
 
@@ -48,7 +49,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !self.state.is_online(cpu) {
             return Err(OnlineError::CpuUnchanged(cpu.id));
         }
-        if self.online_cpus(None) == 1 {
+        if self.state.online_cpus(None) == 1 {
             return Err(OnlineError::LastCpu(cpu.id));
         }
         self.state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: as in `mark_cpu_online`
@@ -60,11 +61,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.apply_settings(&held);
         Ok(())
-    }
-
-    pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {
-        // Relaxed: a hint to other CPUs; the pagesets are closed under their locks.
-        self.state.cpus_online[cpu.index()].store(1, Relaxed);
     }
 
     /// Brings frames online that are not managed yet or were taken offline.
@@ -107,8 +103,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(frame) = first_frame(zone, &range, |state| state == FrameState::NotManaged) {
             return Err(OnlineError::NotOnline(frame));
         }
-        self.drain_zone(zone);
-        self.remove_frames(zone, &range)?;
+        self.state.drain_zone(zone);
+        self.state.remove_frames(zone, &range)?;
         zone.frames.remove_managed(zone.offset(range.start), range.count.get());
         self.apply_settings(&held);
         if zone.managed() == PageCount::ZERO {
@@ -181,6 +177,27 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes are serialised by their lock
         zone.counters().add_total(ZoneItem::Free, count as i64);
     }
+}
+
+/// Returns the first frame of `range` with a state for which `is_wanted` returns `true`.
+fn first_frame<P: Platform>(
+    zone: &Zone<'_, P>,
+    range: &FrameRange,
+    is_wanted: impl Fn(FrameState) -> bool,
+) -> Option<Pfn> {
+    let frames = range.start.get()..range.end().get();
+    frames.map(Pfn::new).find(|&frame| is_wanted(zone.frames.state(zone.offset(frame))))
+}
+
+fn zone_span<P: Platform>(zone: &Zone<'_, P>) -> ZoneSpan {
+    ZoneSpan { node: zone.node_id, kind: zone.kind, span: zone.span }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {
+        // Relaxed: a hint to other CPUs; the pagesets are closed under their locks.
+        self.cpus_online[cpu.index()].store(1, Relaxed);
+    }
 
     /// Takes free frames out of the buddy step by step; puts them back if some are in use.
     fn remove_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) -> Result<(), OnlineError> {
@@ -209,24 +226,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Opens the pagesets of a CPU at their lower limits.
     fn start_pagesets(&self, cpu: CpuInfo) {
-        for zone in self.state.zones {
-            let guard = self.state.pageset(zone, cpu);
+        for zone in self.zones {
+            let guard = self.pageset(zone, cpu);
             guard.open();
             guard.restart_tuning();
         }
     }
-}
-
-/// Returns the first frame of `range` with a state for which `is_wanted` returns `true`.
-fn first_frame<P: Platform>(
-    zone: &Zone<'_, P>,
-    range: &FrameRange,
-    is_wanted: impl Fn(FrameState) -> bool,
-) -> Option<Pfn> {
-    let frames = range.start.get()..range.end().get();
-    frames.map(Pfn::new).find(|&frame| is_wanted(zone.frames.state(zone.offset(frame))))
-}
-
-fn zone_span<P: Platform>(zone: &Zone<'_, P>) -> ZoneSpan {
-    ZoneSpan { node: zone.node_id, kind: zone.kind, span: zone.span }
 }

@@ -8,6 +8,7 @@
 use crate::Allocator;
 use crate::metadata::regions::Part;
 use crate::pageset::Pageset;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::units::CpuId;
 use crate::zone::Zone;
@@ -20,7 +21,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns `None` for padding and for addresses elsewhere. Checks every node and zone.
     #[must_use]
     pub fn part_at(&self, address: usize) -> Option<Part> {
-        self.shared_part(address)
+        self.state
+            .shared_part(address)
             .or_else(|| self.local_part(address))
             .or_else(|| {
                 self.state
@@ -29,23 +31,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                     .zip(self.state.lists.lists)
                     .find_map(|(node, list)| node_part(node, list, address))
             })
-            .or_else(|| self.state.zones.iter().find_map(|zone| self.zone_part(zone, address)))
-    }
-
-    fn shared_part(&self, address: usize) -> Option<Part> {
-        let shared = self.state.shared;
-        let nowhere = core::ptr::from_ref(self.state.slots.nowhere().head).addr();
-        first([
-            (holds(&shared.settings, address), Part::Settings),
-            (holds(&shared.changes, address), Part::ChangeLock),
-            (holds(&shared.lists_current, address), Part::ListVersions),
-            (holds(&shared.lists_begun, address), Part::ListVersions),
-            (holds(&shared.machine_totals, address), Part::MachineTotals),
-            (holds(&shared.memory_nodes, address), Part::MemoryNodes),
-            (index(self.state.cpus_online, address).is_some(), Part::OnlineCpus),
-            // The head is the first field.
-            ((nowhere..nowhere + size_of::<Pageset<P>>()).contains(&address), Part::Nowhere),
-        ])
+            .or_else(|| self.state.zones.iter().find_map(|zone| self.state.zone_part(zone, address)))
     }
 
     fn local_part(&self, address: usize) -> Option<Part> {
@@ -63,7 +49,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             || index(self.state.nodes, address).is_some()
             || index(self.state.lists.lists, address).is_some()
             || index(self.state.pagesets, address).is_some()
-            || holds(slots.nowhere(), address);
+            || holds(slots.null_slot(), address);
         if views {
             return Some(Part::Views);
         }
@@ -71,38 +57,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         current.or_else(|| {
             index(&slots.table[1..], address).map(|at| Part::PagesetSlots(cpu(at / slots.of_each)))
         })
-    }
-
-    fn zone_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
-        let (id, regions, pagesets) = (zone.id, &zone.free_areas, self.state.pagesets_of(zone));
-        let parts = first([
-            (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
-            (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
-            (holds(&zone.cells.lock, address), Part::Quarantine(id)),
-            (holds(zone.cells, address), Part::ZoneNotes(id)),
-            (index(zone.full_in, address).is_some(), Part::ZoneMarks(id)),
-            (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
-            (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
-            (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
-        ]);
-        parts
-            .or_else(|| index(pagesets.pagesets, address).map(|at| Part::Pageset(id, CpuId::new(at as u32))))
-            .or_else(|| index(regions.heads, address).map(|at| Part::Region(id, at)))
-            .or_else(|| {
-                index(regions.cells, address).map(|at| Part::FreeBitmap(id, at / regions.shape.stride))
-            })
-            .or_else(|| self.slots_of(zone, index(pagesets.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
-    }
-
-    /// Returns the CPU that has slot number `at` of `zone`: CPUs on the zone's node come first, by rank.
-    fn slots_of(&self, zone: &Zone<'m, P>, at: usize) -> Option<CpuId> {
-        let pagesets = self.state.pagesets_of(zone);
-        let own = pagesets.own_stacks.slots();
-        if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
-            return Some(CpuId::new((beyond / pagesets.foreign_stacks.slots()) as u32));
-        }
-        let mut cpus = self.state.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
-        cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
     }
 }
 
@@ -116,7 +70,7 @@ fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: u
     first([
         (holds(&node.cells.rules, address), Part::NodeRules(node.id)),
         (holds(&node.cells.totals, address), Part::NodeTotals(node.id)),
-        (holds(node.cells, address), Part::NodeNotes(node.id)),
+        (holds(node.cells, address), Part::NodeState(node.id)),
         (holds(node.events, address), Part::Events(node.id)),
         (listed(0) || listed(1), Part::Zonelist(node.id)),
         (index(full.bitmaps, address).is_some(), Part::ZonelistCache(node.id)),
@@ -141,6 +95,54 @@ fn index<T>(values: &[T], address: usize) -> Option<usize> {
     is_in.then(|| (address - values.start.addr()) / size_of::<T>())
 }
 
+impl<'m, P: Platform> MachineState<'m, P> {
+    fn shared_part(&self, address: usize) -> Option<Part> {
+        let shared = self.shared;
+        let null_slot = core::ptr::from_ref(self.slots.null_slot().head).addr();
+        first([
+            (holds(&shared.settings, address), Part::Settings),
+            (holds(&shared.changes, address), Part::ChangeLock),
+            (holds(&shared.lists_current, address), Part::ListVersions),
+            (holds(&shared.lists_begun, address), Part::ListVersions),
+            (holds(&shared.machine_totals, address), Part::MachineTotals),
+            (holds(&shared.memory_nodes, address), Part::MemoryNodes),
+            (index(self.cpus_online, address).is_some(), Part::OnlineCpus),
+            // The head is the first field.
+            ((null_slot..null_slot + size_of::<Pageset<P>>()).contains(&address), Part::NullSlot),
+        ])
+    }
+
+    fn zone_part(&self, zone: &Zone<'m, P>, address: usize) -> Option<Part> {
+        let (id, areas, pagesets) = (zone.id, &zone.free_areas, self.pagesets_of(zone));
+        let parts = first([
+            (holds(&zone.cells.rules, address), Part::ZoneRules(id)),
+            (holds(&zone.cells.totals, address), Part::ZoneTotals(id)),
+            (holds(&zone.cells.lock, address), Part::Quarantine(id)),
+            (holds(zone.cells, address), Part::ZoneState(id)),
+            (index(zone.full_in, address).is_some(), Part::ZoneFullNodes(id)),
+            (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
+            (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
+            (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
+        ]);
+        parts
+            .or_else(|| index(pagesets.pagesets, address).map(|at| Part::Pageset(id, CpuId::new(at as u32))))
+            .or_else(|| index(areas.heads, address).map(|at| Part::FreeArea(id, at)))
+            .or_else(|| index(areas.cells, address).map(|at| Part::FreeBitmap(id, at / areas.shape.stride)))
+            .or_else(|| self.slots_of(zone, index(pagesets.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
+    }
+
+    /// Returns the CPU that has slot number `at` of `zone`: CPUs on the zone's node come first, by rank.
+    fn slots_of(&self, zone: &Zone<'m, P>, at: usize) -> Option<CpuId> {
+        let pagesets = self.pagesets_of(zone);
+        let own = pagesets.own_stacks.slots();
+        if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
+            return Some(CpuId::new((beyond / pagesets.foreign_stacks.slots()) as u32));
+        }
+        let mut cpus = self.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
+        cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -157,7 +159,7 @@ mod tests {
     fn with_buffers() -> (Allocator<'static, Native>, Vec<core::ops::Range<usize>>) {
         let hardening = Hardening { quarantine: PageCount::new(20), ..Hardening::default() };
         let mut buffers = Vec::new();
-        let config = Config { hardening, region_min: PageCount::ZERO, ..Config::default() };
+        let config = Config { hardening, free_area_min: PageCount::ZERO, ..Config::default() };
         let allocator = small(&config, |buffer| {
             buffers.push(buffer.as_ptr().addr()..buffer.as_ptr().addr() + buffer.len());
         });
@@ -168,7 +170,7 @@ mod tests {
     /// line.
     #[test]
     #[cfg_attr(miri, ignore = "takes Miri too long")]
-    fn every_byte_is_of_a_part_or_padding() {
+    fn every_byte_belongs_to_a_region_or_is_padding() {
         let (allocator, buffers) = with_buffers();
         let mut bytes: BTreeMap<&str, usize> = BTreeMap::new();
         for buffer in &buffers {
@@ -201,25 +203,25 @@ mod tests {
             "current slot",
             "events",
             "frame states",
+            "free area",
             "free bitmap",
             "list versions",
             "machine totals",
             "memory nodes",
-            "node notes",
             "node rules",
+            "node state",
             "node totals",
-            "nowhere",
+            "null slot",
             "online CPUs",
             "pageset",
             "pageset slots",
             "quarantine",
-            "region",
             "settings",
             "slots",
             "views",
-            "zone marks",
-            "zone notes",
+            "zone full nodes",
             "zone rules",
+            "zone state",
             "zone totals",
             "zonelist",
             "zonelist cache",
@@ -229,7 +231,7 @@ mod tests {
 
     /// Checks the regions of selected cells.
     #[test]
-    fn cells_are_of_the_parts_they_belong_to() {
+    fn cells_lie_in_the_regions_they_belong_to() {
         fn at<T>(cell: &T) -> usize {
             core::ptr::from_ref(cell).addr()
         }
@@ -240,17 +242,17 @@ mod tests {
             [at(&allocator.state.nodes[1].cells.totals), at(&allocator.state.zones[3].cells.totals)];
         is(node, "node 1 totals");
         is(zone + 63, "zone 3 totals");
-        is(zone + 64, "zone 3 notes");
+        is(zone + 64, "zone 3 state");
         is(zone - 1, "zone 3 quarantine");
         let zone = &allocator.state.zones[3];
         is(at(&allocator.state.pagesets_of(zone).pagesets[2]) + 100, "zone 3 pageset of CPU 2");
-        is(at(&zone.free_areas.heads[0]), "zone 3 region 0 lock and counts");
+        is(at(&zone.free_areas.heads[0]), "zone 3 free area 0 lock and counts");
         assert!(zone.free_areas.heads.len() > 2);
         let last = zone.free_areas.heads.len() - 1;
-        is(at(&zone.free_areas.heads[last]), &std::format!("zone 3 region {last} lock and counts"));
-        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride - 1]), "zone 3 region 0 free bitmap");
-        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride]), "zone 3 region 1 free bitmap");
-        is(at(zone.free_areas.cells.last().unwrap()), &std::format!("zone 3 region {last} free bitmap"));
+        is(at(&zone.free_areas.heads[last]), &std::format!("zone 3 free area {last} lock and counts"));
+        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride - 1]), "zone 3 free area 0 free bitmap");
+        is(at(&zone.free_areas.cells[zone.free_areas.shape.stride]), "zone 3 free area 1 free bitmap");
+        is(at(zone.free_areas.cells.last().unwrap()), &std::format!("zone 3 free area {last} free bitmap"));
         for info in allocator.state.cpus.iter().filter(|info| info.exists()) {
             let cpu = info.id;
             for zone in allocator.state.zones {

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::node_mask::NodeMask;
+use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
@@ -48,7 +49,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// Scans that are running continue in the lists that they began with. Uses about 10 KiB of stack.
     pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
-        self.note_memory();
+        self.state.note_memory();
         let rules = FallbackRules {
             node_load: self.node_load,
             cpu_penalty: self.cpu_penalty,
@@ -58,7 +59,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let writer = self.state.lists.begin();
         for (from, node) in self.state.nodes.iter().enumerate() {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
-            let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
+            let zones = order[..len].iter().flat_map(|&at| self.state.zones_downwards(usize::from(at)));
             node.set_preferred_zone(zones.clone().next().map(|listed| listed.zone));
             writer.write(&self.state.lists.lists[from], zones);
         }
@@ -72,10 +73,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
             .for_each(|&cpu| self.state.serve_from_preferred(cpu));
         self.state.end_serving_for_others();
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the zones with memory of the node with index `node`, in the order of `zones_by_preference`.
     fn zones_downwards(&self, node: usize) -> impl Iterator<Item = Listed> + Clone + '_ {
-        let zones = self.state.zones_by_preference(node);
+        let zones = self.zones_by_preference(node);
         let with_memory = zones.filter(|zone| zone.managed() != PageCount::ZERO);
         with_memory.map(|zone| Listed { zone: zone.id, node: zone.node_id, kind: zone.kind })
     }
@@ -83,12 +86,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Records which nodes have memory.
     fn note_memory(&self) {
         let mut mask = NodeMask::EMPTY;
-        for (at, node) in self.state.nodes.iter().enumerate() {
+        for (at, node) in self.nodes.iter().enumerate() {
             if self.zones_downwards(at).next().is_some() {
                 mask.insert(node.id);
             }
         }
-        for (cell, &word) in self.state.shared.memory_nodes.0.iter().zip(mask.words()) {
+        for (cell, &word) in self.shared.memory_nodes.0.iter().zip(mask.words()) {
             cell.store(word, Relaxed); // relaxed: see `MachineState::memory_nodes`
         }
     }

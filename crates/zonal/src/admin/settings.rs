@@ -10,6 +10,7 @@ use crate::Allocator;
 use crate::config::{InvalidFree, NodeReclaim, StatInterval, ZonelistCache};
 use crate::error::ConfigError;
 use crate::pageset::StackShape;
+use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::rules::fallback_order::NodeLoad;
@@ -78,7 +79,7 @@ impl<P: Platform> Allocator<'_, P> {
         }
         self.state.shared.settings.0.tuning.store(tuning as u64, Relaxed);
         self.apply_settings(&held);
-        self.reset_tuning();
+        self.state.reset_tuning();
         Ok(())
     }
 
@@ -103,14 +104,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
-        self.forget_full_zones();
-    }
-
-    /// Clears what scans have recorded about zones, so that the next scans check them again.
-    fn forget_full_zones(&self) {
-        self.state.zones.iter().for_each(|zone| self.state.clear_full_bits(zone, OrderClasses::ALL));
-        self.state.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.state.recall_all_cpus();
+        self.state.forget_full_zones();
     }
 
     /// Switches node reclaim on or off, or changes what it may do, and clears all full bits, as
@@ -118,7 +112,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn set_node_reclaim(&self, mode: NodeReclaim) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
-        self.forget_full_zones();
+        self.state.forget_full_zones();
     }
 
     /// Changes the largest distance between a request's preferred node and a node that it may reclaim.
@@ -128,7 +122,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn set_reclaim_distance(&self, distance: u8) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
-        self.forget_full_zones();
+        self.state.forget_full_zones();
     }
 
     /// Changes how many percent of a node must be reclaimable before node reclaim is tried.
@@ -144,7 +138,7 @@ impl<P: Platform> Allocator<'_, P> {
         }
         let _held = self.state.shared.change();
         self.state.shared.settings.0.min_unmapped_percent.store(u64::from(percent), Relaxed);
-        self.forget_full_zones();
+        self.state.forget_full_zones();
         Ok(())
     }
 
@@ -161,7 +155,7 @@ impl<P: Platform> Allocator<'_, P> {
         let held = self.state.shared.change();
         self.state.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
         self.apply_settings(&held);
-        self.reset_tuning();
+        self.state.reset_tuning();
     }
 
     /// Changes watermarks and lowmem reserves of all zones.
@@ -170,19 +164,10 @@ impl<P: Platform> Allocator<'_, P> {
     /// Returns an error if the minimum exceeds the managed frames; nothing has changed then.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
-        self.check_min_free(&watermarks)?;
+        self.state.check_min_free(&watermarks)?;
         self.state.shared.set_watermarks(&watermarks);
         self.apply_settings(&held);
         Ok(())
-    }
-
-    /// Returns an error for a minimum that exceeds the managed frames of the machine.
-    pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
-        let managed: PageCount = self.state.zones.iter().map(Zone::managed).sum();
-        match watermarks.min_free {
-            Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
-            _ => Ok(()),
-        }
     }
 
     /// Recomputes everything that follows from settings, memory and CPUs online.
@@ -190,9 +175,9 @@ impl<P: Platform> Allocator<'_, P> {
         let watermarks = self.state.shared.watermarks();
         let sizes = self.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
         let basis = watermarks.basis(sizes, self.page_bytes);
-        let online = self.online_cpus(None);
+        let online = self.state.online_cpus(None);
         for (place, node) in self.state.nodes.iter().enumerate() {
-            node.set_cpus_online(self.online_cpus(Some(place)));
+            node.set_cpus_online(self.state.online_cpus(Some(place)));
             let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
             let zones = &self.state.zones[node.first_zone..][..node.zone_count];
             for zone in zones {
@@ -212,7 +197,7 @@ impl<P: Platform> Allocator<'_, P> {
             let thresholds = Thresholds { rest: largest, pressed: largest };
             node.counters.set_thresholds(thresholds, self.counters.fold);
         }
-        self.reclamp_pagesets();
+        self.state.reclamp_pagesets();
     }
 
     fn apply_to_zone(&self, zone: &Zone<'_, P>, basis: &WatermarkBasis, online: u32) {
@@ -254,16 +239,6 @@ impl<P: Platform> Allocator<'_, P> {
         let frames = self.counters.frames(zone.managed(), zone.present());
         self.counters.threshold(online, frames, self.page_bytes)
     }
-
-    /// Puts the thresholds under pressure of a node's zones in force, because its background reclaim wakes.
-    pub(crate) fn pressure_begins(&self, node: usize) {
-        self.state.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
-    }
-
-    /// Puts the thresholds at rest of a node's zones in force again.
-    pub(crate) fn pressure_ends(&self, node: usize) {
-        self.state.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
-    }
 }
 
 /// Returns the part of its kind's reserve that a zone of `managed` frames keeps.
@@ -275,5 +250,33 @@ const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCoun
         0 => PageCount::ZERO,
         // In 128 bits, because reserves and zones can be 2^32 frames and more.
         all => PageCount::new((reserve.get() as u128 * managed.get() as u128 / all as u128) as u64),
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Clears what scans have recorded about zones, so that the next scans check them again.
+    fn forget_full_zones(&self) {
+        self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
+        self.lists.lists.iter().for_each(|list| list.full.wipe());
+        self.recall_all_cpus();
+    }
+
+    /// Returns an error for a minimum that exceeds the managed frames of the machine.
+    pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
+        let managed: PageCount = self.zones.iter().map(Zone::managed).sum();
+        match watermarks.min_free {
+            Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the thresholds under pressure of a node's zones in force, because its background reclaim wakes.
+    pub(crate) fn pressure_begins(&self, node: usize) {
+        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
+    }
+
+    /// Puts the thresholds at rest of a node's zones in force again.
+    pub(crate) fn pressure_ends(&self, node: usize) {
+        self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
     }
 }

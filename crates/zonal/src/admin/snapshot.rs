@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Allocator;
 pub use crate::admin::settings::Settings;
 use crate::machine::FrameRange;
+use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::CpuLocality;
@@ -21,6 +22,7 @@ pub use crate::zone::events::Events;
 use crate::zone::{CpuInfo, Zone};
 
 mod buddyinfo;
+mod display;
 mod fallback_lists;
 mod files;
 mod numastat;
@@ -172,20 +174,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             free_blocks: core::array::from_fn(|at| {
                 order(at).map_or(0, |order| zone.free_areas.free_blocks(order))
             }),
-            locality: self.zone_locality(zone),
+            locality: self.state.zone_locality(zone),
             counter_folds: zone.counters().folds(),
-        }
-    }
-
-    fn zone_locality(&self, zone: &Zone<'m, P>) -> Locality {
-        let count = |item| self.zone_count(zone, item, self.state.served(zone, item));
-        Locality {
-            hit: count(ZoneItem::NumaHit),
-            miss: count(ZoneItem::NumaMiss),
-            foreign: count(ZoneItem::NumaForeign),
-            interleave_hit: count(ZoneItem::InterleaveHit),
-            local: count(ZoneItem::NumaLocal),
-            other: count(ZoneItem::NumaOther),
         }
     }
 
@@ -196,7 +186,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             NodeSnapshot {
                 id: self.state.nodes[place].id,
                 allocated: PageKind::ALL
-                    .map(|kind| PageCount::new(self.allocated(place, kind).max(0) as u64)),
+                    .map(|kind| PageCount::new(self.state.allocated(place, kind).max(0) as u64)),
                 // These are counted in totals only.
                 reclaimed: [
                     NodeItem::ReclaimedBackground,
@@ -208,55 +198,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    /// Returns a counter of a zone, with the differences of all CPUs and with `served`, those of blocks served from
-    /// slots.
-    pub(super) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
-        let differences = self.state.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
-        let sum = zone.counters().snapshot(item, differences) + served;
-        sum.max(0) as u64
-    }
-
-    /// Returns the frames allocated as `kind` on the node with index `place`, with the differences of all CPUs.
-    ///
-    /// It can be negative for a moment.
-    fn allocated(&self, place: usize, kind: PageKind) -> i64 {
-        let pagesets =
-            self.state.node_zones(place).iter().flat_map(|zone| self.state.pagesets_of(zone).pagesets);
-        let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
-        self.state.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
-    }
-
-    /// Returns the frames allocated on the node with index `place`.
-    ///
-    /// Summed before the sign is dropped: a frame that was freed twice and then retired leaves one kind too small and
-    /// another too large.
-    pub(super) fn node_allocated(&self, place: usize) -> PageCount {
-        let sum: i64 = PageKind::ALL.into_iter().map(|kind| self.allocated(place, kind)).sum();
-        PageCount::new(sum.max(0) as u64)
-    }
-
     /// Returns all pagesets, one for each zone and CPU.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + use<'m, '_, P> {
         self.state.zones.iter().flat_map(|zone| {
             let cpus = self.state.cpus.iter().filter(|cpu| cpu.exists());
-            cpus.map(|&cpu| self.pageset_snapshot(zone, cpu))
+            cpus.map(|&cpu| self.state.pageset_snapshot(zone, cpu))
         })
-    }
-
-    fn pageset_snapshot(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> PagesetSnapshot {
-        let pageset = self.state.pagesets_of(zone).of(cpu);
-        let limits = zone.pageset_limits(zone.locality(cpu));
-        // Relaxed: for display only.
-        PagesetSnapshot {
-            zone: zone.id,
-            cpu: cpu.id,
-            count: pageset.count(),
-            high: pageset.high().max(limits.high_min),
-            limits,
-            refills: pageset.refills.load(Relaxed),
-            drains: pageset.drains.load(Relaxed),
-            remote_drains: pageset.remote_drains.load(Relaxed),
-        }
     }
 
     /// Returns the accounting of the whole allocator; it balances when nothing is under way.
@@ -267,7 +214,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             accounting.free = accounting.free.plus(PageCount::new(zone.free_areas.free_pages()));
             accounting.in_pagesets = accounting.in_pagesets.plus(self.state.pagesets_of(zone).frames());
         }
-        accounting.allocated = (0..self.state.nodes.len()).map(|place| self.node_allocated(place)).sum();
+        accounting.allocated =
+            (0..self.state.nodes.len()).map(|place| self.state.node_allocated(place)).sum();
         accounting
     }
 
@@ -277,7 +225,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// ([`TotalsRule::AndMachine`]), otherwise one for each node.
     pub fn allocated_approximate(&self) -> [PageCount; 3] {
         PageKind::ALL.map(|kind| {
-            let total = self.machine_total(kind.item()).unwrap_or_else(|| self.nodes_total(kind.item()));
+            let total =
+                self.machine_total(kind.item()).unwrap_or_else(|| self.state.nodes_total(kind.item()));
             PageCount::new(total.max(0) as u64)
         })
     }
@@ -287,11 +236,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let totals = &self.state.shared.machine_totals.0;
         // Relaxed: an independent value.
         (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
-    }
-
-    /// Returns the sum of the nodes' totals, without differences.
-    pub(super) fn nodes_total(&self, item: NodeItem) -> i64 {
-        self.state.nodes.iter().map(|node| node.counters.total(item)).sum()
     }
 
     /// Returns the free frames of all zones, wrong by at most the drift of all CPUs, for the cost of one read per zone.
@@ -336,5 +280,66 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 last = Some(id);
             }
         }
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    fn zone_locality(&self, zone: &Zone<'m, P>) -> Locality {
+        let count = |item| self.zone_count(zone, item, self.served(zone, item));
+        Locality {
+            hit: count(ZoneItem::NumaHit),
+            miss: count(ZoneItem::NumaMiss),
+            foreign: count(ZoneItem::NumaForeign),
+            interleave_hit: count(ZoneItem::InterleaveHit),
+            local: count(ZoneItem::NumaLocal),
+            other: count(ZoneItem::NumaOther),
+        }
+    }
+
+    /// Returns a counter of a zone, with the differences of all CPUs and with `served`, those of blocks served from
+    /// slots.
+    pub(super) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
+        let differences = self.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
+        let sum = zone.counters().snapshot(item, differences) + served;
+        sum.max(0) as u64
+    }
+
+    /// Returns the frames allocated as `kind` on the node with index `place`, with the differences of all CPUs.
+    ///
+    /// It can be negative for a moment.
+    fn allocated(&self, place: usize, kind: PageKind) -> i64 {
+        let pagesets = self.node_zones(place).iter().flat_map(|zone| self.pagesets_of(zone).pagesets);
+        let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
+        self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
+    }
+
+    /// Returns the frames allocated on the node with index `place`.
+    ///
+    /// Summed before the sign is dropped: a frame that was freed twice and then retired leaves one kind too small and
+    /// another too large.
+    pub(super) fn node_allocated(&self, place: usize) -> PageCount {
+        let sum: i64 = PageKind::ALL.into_iter().map(|kind| self.allocated(place, kind)).sum();
+        PageCount::new(sum.max(0) as u64)
+    }
+
+    fn pageset_snapshot(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> PagesetSnapshot {
+        let pageset = self.pagesets_of(zone).of(cpu);
+        let limits = zone.pageset_limits(zone.locality(cpu));
+        // Relaxed: for display only.
+        PagesetSnapshot {
+            zone: zone.id,
+            cpu: cpu.id,
+            count: pageset.count(),
+            high: pageset.high().max(limits.high_min),
+            limits,
+            refills: pageset.refills.load(Relaxed),
+            drains: pageset.drains.load(Relaxed),
+            remote_drains: pageset.remote_drains.load(Relaxed),
+        }
+    }
+
+    /// Returns the sum of the nodes' totals, without differences.
+    pub(super) fn nodes_total(&self, item: NodeItem) -> i64 {
+        self.nodes.iter().map(|node| node.counters.total(item)).sum()
     }
 }

@@ -10,8 +10,9 @@ use crate::Allocator;
 use crate::admin::snapshot::Accounting;
 use crate::buddy::verify::BuddyFault;
 use crate::pageset::CachedOrders;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_states::FrameState;
 use crate::zone::{CpuInfo, Zone};
@@ -38,15 +39,46 @@ pub enum Fault {
     BlocksOverlap(Pfn),
     /// A block reaches beyond the last frame of its zone.
     BeyondZone(Pfn),
-    /// A pageset holds a frame outside its zone, or a frame that is not managed is free.
-    StrangeFrame(Pfn),
+    /// A frame in a pageset or free in the buddy that is outside the zone or not managed.
+    NotManaged(Pfn),
     /// The accounting of a zone does not balance: managed, then the sum of the three others.
     Unbalanced(PageCount, PageCount),
-    /// A counter differs from the count: counter, then count.
-    Counter(PageCount, PageCount),
+    /// A counter differs from the number of frames found.
+    Counter {
+        /// What it counts.
+        of: Counted,
+        /// Value of the counter.
+        counter: PageCount,
+        /// Frames found.
+        found: PageCount,
+    },
     /// A total of the whole machine differs from the sum over its nodes: total, then sum, in frames, without CPUs'
     /// differences.
     MachineTotal(i64, i64),
+}
+
+/// The frames that a counter counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counted {
+    /// Free frames of a zone.
+    Free,
+    /// Frames in all pagesets of a zone.
+    InPagesets,
+    /// Frames in the pageset of this CPU.
+    InPagesetOf(CpuId),
+    /// Allocated frames of a node.
+    Allocated,
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Free => write!(f, "free frames"),
+            Self::InPagesets => write!(f, "frames in pagesets"),
+            Self::InPagesetOf(cpu) => write!(f, "frames in the pageset of CPU {cpu}"),
+            Self::Allocated => write!(f, "allocated frames of the node"),
+        }
+    }
 }
 
 impl fmt::Display for VerifyError {
@@ -57,14 +89,24 @@ impl fmt::Display for VerifyError {
         }
         match self.fault {
             Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
-            Fault::FrameTwice(frame) => write!(f, "frame {frame} is in two places at once"),
+            Fault::FrameTwice(frame) => {
+                write!(f, "frame {frame} is free and in use at once, or in use twice")
+            }
             Fault::BlocksOverlap(frame) => write!(f, "allocated blocks overlap at frame {frame}"),
-            Fault::BeyondZone(frame) => write!(f, "the block at frame {frame} reaches beyond the zone"),
-            Fault::StrangeFrame(frame) => write!(f, "a pageset holds the strange frame {frame}"),
-            Fault::Unbalanced(managed, sum) => write!(f, "{managed} frames managed, {sum} accounted for"),
-            Fault::Counter(counter, counted) => write!(f, "a counter says {counter}, counted are {counted}"),
+            Fault::BeyondZone(frame) => {
+                write!(f, "the block at frame {frame} extends past the end of the zone")
+            }
+            Fault::NotManaged(frame) => {
+                write!(f, "frame {frame} is in a pageset or free, but outside the zone or not managed")
+            }
+            Fault::Unbalanced(managed, sum) => {
+                write!(f, "{managed} frames are managed, but free, in pagesets and allocated add up to {sum}")
+            }
+            Fault::Counter { of, counter, found } => {
+                write!(f, "the counter of {of} is {counter}, but {found} were found")
+            }
             Fault::MachineTotal(total, sum) => {
-                write!(f, "a total says {total}, those of nodes add up to {sum}")
+                write!(f, "a total is {total}, but those of the nodes add up to {sum}")
             }
         }
     }
@@ -90,21 +132,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for (place, node) in self.state.nodes.iter().enumerate() {
             let mut allocated = PageCount::ZERO;
             for zone in self.state.node_zones(place) {
-                let accounting = self.verify_zone(zone).map_err(|fault| at(zone, fault))?;
+                let accounting = self.state.verify_zone(zone).map_err(|fault| at(zone, fault))?;
                 sum.managed = sum.managed.plus(accounting.managed);
                 sum.free = sum.free.plus(accounting.free);
                 sum.in_pagesets = sum.in_pagesets.plus(accounting.in_pagesets);
                 sum.allocated = sum.allocated.plus(accounting.allocated);
                 allocated = allocated.plus(accounting.allocated);
             }
-            let counted = self.node_allocated(place);
-            if counted != allocated
+            let counter = self.state.node_allocated(place);
+            if counter != allocated
                 && let Some(zone) = self.state.node_zones(place).first()
             {
                 return Err(VerifyError {
                     node: node.id,
                     kind: zone.kind,
-                    fault: Fault::Counter(counted, allocated),
+                    fault: Fault::Counter { of: Counted::Allocated, counter, found: allocated },
                 });
             }
         }
@@ -117,56 +159,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Compares the totals of the machine, if it has any, with those of its nodes.
     fn verify_machine(&self) -> Result<(), Fault> {
         for item in NodeItem::ALL {
-            let sum = self.nodes_total(item);
+            let sum = self.state.nodes_total(item);
             match self.machine_total(item) {
                 Some(total) if total != sum => return Err(Fault::MachineTotal(total, sum)),
                 _ => {}
             }
         }
         Ok(())
-    }
-
-    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
-        zone.free_areas.verify()?;
-        let managed = zone.managed();
-        let free = PageCount::new(zone.free_areas.free_pages());
-        let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
-        if counter != free {
-            return Err(Fault::Counter(counter, free));
-        }
-        let in_pagesets = self.verify_pagesets(zone)?;
-        let (allocated, kept) = verify_frames(zone)?;
-        if kept != in_pagesets {
-            return Err(Fault::Counter(in_pagesets, kept));
-        }
-        let sum = free.plus(in_pagesets).plus(allocated);
-        if sum != managed {
-            return Err(Fault::Unbalanced(managed, sum));
-        }
-        Ok(Accounting { managed, free, in_pagesets, allocated })
-    }
-
-    /// Returns the frames in pagesets; each must be managed, not allocated and not free.
-    fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
-        let mut total = PageCount::ZERO;
-        let used = |cpu: &&CpuInfo| cpu.exists() && self.state.pagesets_of(zone).of(**cpu).was_used();
-        for &cpu in self.state.cpus.iter().filter(used) {
-            let guard = self.state.pageset(zone, cpu);
-            let mut held = PageCount::ZERO;
-            for stack in CachedOrders::stacks_downwards() {
-                let order = self.state.cached.order(stack);
-                for frame in guard.blocks(stack) {
-                    check_kept(zone, frame, order)?;
-                    held = held.plus(order.pages());
-                }
-            }
-            if held != guard.count() {
-                return Err(Fault::Counter(guard.count(), held));
-            }
-            total = total.plus(held);
-            guard.update_limits();
-        }
-        Ok(total)
     }
 }
 
@@ -175,13 +174,13 @@ fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
 }
 
 /// Checks a block in a pageset: within the zone, marked as cached, not free in the buddy.
-fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Result<(), Fault> {
+fn check_cached<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Result<(), Fault> {
     let first = zone.pfn(frame);
     if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
-        return Err(Fault::StrangeFrame(first));
+        return Err(Fault::NotManaged(first));
     }
-    let kept_once = zone.frames.state(frame) == FrameState::Cached(order);
-    if !kept_once || zone.free_areas.count_free(frame, order.pages().get()) != 0 {
+    let is_cached = zone.frames.state(frame) == FrameState::Cached(order);
+    if !is_cached || zone.free_areas.count_free(frame, order.pages().get()) != 0 {
         return Err(Fault::FrameTwice(first));
     }
     Ok(())
@@ -190,7 +189,7 @@ fn check_kept<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Resu
 /// Returns the frames in allocated blocks and in blocks that pagesets cache; checks that they are aligned, disjoint and
 /// not free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
-    let (mut allocated, mut kept) = (0, 0);
+    let (mut allocated, mut cached) = (0, 0);
     let mut next = u64::from(zone.offset(zone.span.start));
     let end = next + zone.span.count.get();
     // Adjacent blocks that were not yet checked for being free.
@@ -211,24 +210,24 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                     return Err(Fault::BeyondZone(first));
                 }
                 if start != run.end {
-                    none_is_free(zone, run)?;
+                    check_none_free(zone, run)?;
                     run = start..start;
                 }
                 run.end += pages;
-                *if matches!(state, FrameState::Cached(_)) { &mut kept } else { &mut allocated } += pages;
+                *if matches!(state, FrameState::Cached(_)) { &mut cached } else { &mut allocated } += pages;
             }
             FrameState::NotManaged if zone.free_areas.count_free(frame, 1) != 0 => {
-                return Err(Fault::StrangeFrame(first));
+                return Err(Fault::NotManaged(first));
             }
             FrameState::NotManaged | FrameState::Free => {}
         }
     }
-    none_is_free(zone, run)?;
-    Ok((PageCount::new(allocated), PageCount::new(kept)))
+    check_none_free(zone, run)?;
+    Ok((PageCount::new(allocated), PageCount::new(cached)))
 }
 
 /// Returns an error if a frame of `run` is free in the buddy.
-fn none_is_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(), Fault> {
+fn check_none_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(), Fault> {
     let start = run.start as u32;
     if zone.free_areas.count_free(start, run.end - run.start) == 0 {
         return Ok(());
@@ -237,9 +236,57 @@ fn none_is_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(), 
     Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
 }
 
+impl<'m, P: Platform> MachineState<'m, P> {
+    fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
+        zone.free_areas.verify()?;
+        let managed = zone.managed();
+        let free = PageCount::new(zone.free_areas.free_pages());
+        let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
+        if counter != free {
+            return Err(Fault::Counter { of: Counted::Free, counter, found: free });
+        }
+        let in_pagesets = self.verify_pagesets(zone)?;
+        let (allocated, cached) = verify_frames(zone)?;
+        if cached != in_pagesets {
+            return Err(Fault::Counter { of: Counted::InPagesets, counter: in_pagesets, found: cached });
+        }
+        let sum = free.plus(in_pagesets).plus(allocated);
+        if sum != managed {
+            return Err(Fault::Unbalanced(managed, sum));
+        }
+        Ok(Accounting { managed, free, in_pagesets, allocated })
+    }
+
+    /// Returns the frames in pagesets; each must be managed, not allocated and not free.
+    fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
+        let mut total = PageCount::ZERO;
+        let used = |cpu: &&CpuInfo| cpu.exists() && self.pagesets_of(zone).of(**cpu).was_used();
+        for &cpu in self.cpus.iter().filter(used) {
+            let guard = self.pageset(zone, cpu);
+            let mut held = PageCount::ZERO;
+            for stack in CachedOrders::stacks_downwards() {
+                let order = self.cached.order(stack);
+                for frame in guard.blocks(stack) {
+                    check_cached(zone, frame, order)?;
+                    held = held.plus(order.pages());
+                }
+            }
+            if held != guard.count() {
+                let (of, counter) = (Counted::InPagesetOf(cpu.id), guard.count());
+                return Err(Fault::Counter { of, counter, found: held });
+            }
+            total = total.plus(held);
+            guard.update_limits();
+        }
+        Ok(total)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::sync::atomic::Ordering::Relaxed;
+    use std::format;
+    use std::string::ToString as _;
 
     use super::*;
     use crate::rules::stat_threshold::{CounterRules, TotalsRule};
@@ -265,6 +312,17 @@ mod tests {
     }
 
     #[test]
+    fn a_counter_that_differs_is_named_with_both_numbers() {
+        let allocator = small(&Config::default(), |_| {});
+        let zone = &allocator.state.zones[0];
+        let free = zone.free_areas.free_pages();
+        zone.counters().add_total(ZoneItem::Free, -3);
+        let error = allocator.verify().unwrap_err().to_string();
+        let ending = format!(": the counter of free frames is {}, but {free} were found", free - 3);
+        assert!(error.starts_with("node 0 ") && error.ends_with(&ending), "{error}");
+    }
+
+    #[test]
     fn a_machines_total_that_lost_a_fold_is_found() {
         for totals in [TotalsRule::PerNode, TotalsRule::AndMachine] {
             let counters = CounterRules { totals, ..CounterRules::default() };
@@ -282,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_frame_that_is_said_to_be_allocated_is_named() {
+    fn a_free_frame_in_state_allocated_is_named() {
         let allocator = small(&Config::default(), |_| {});
         let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
         let zone = &allocator.state.zones[block.zone.index()];

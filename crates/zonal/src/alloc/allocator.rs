@@ -10,6 +10,7 @@ use crate::error::ConfigError;
 use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
+use crate::pageset::slot::FastPath;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::Platform;
@@ -94,7 +95,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let cpus_online = shared_arena.u32s::<P>(machine.cpu_ids());
         let machine_totals =
             (config.counters.totals == TotalsRule::AndMachine).then_some(&shared.machine_totals.0);
-        let nowhere = &shared_arena.fresh::<P, Pageset<P>>(1)[0].head;
+        let null_slot = &shared_arena.fresh::<P, Pageset<P>>(1)[0].head;
         let mut zones = local_arena.list(machine.zones().len());
         let mut nodes = local_arena.list(machine.nodes().len());
         let mut lists = local_arena.list(machine.nodes().len());
@@ -137,8 +138,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             metadata_bytes,
         };
         allocator.start(machine, config)?;
-        let plain = allocator.is_plain();
-        allocator.state.make_slots(&mut local_arena, nowhere, plain);
+        let fast_path = if allocator.is_plain() { FastPath::On } else { FastPath::Off };
+        allocator.state.make_slots(&mut local_arena, null_slot, fast_path);
         Ok(allocator)
     }
 
@@ -147,14 +148,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.shared.configure(config);
         let held = self.state.shared.change();
         for cpu in self.state.cpus.iter().filter(|cpu| cpu.exists()) {
-            self.mark_cpu_online(cpu.id);
+            self.state.mark_cpu_online(cpu.id);
         }
         for (zone, description) in self.state.zones.iter().zip(machine.zones()) {
             description.managed.iter().for_each(|range| self.add_frames(zone, range));
         }
         self.rebuild_lists(&held);
         self.apply_settings(&held);
-        self.check_min_free(&config.watermarks)
+        self.state.check_min_free(&config.watermarks)
     }
 
     /// Whether no hardening and no fault injection is configured, so that a frame's state is all there is to check.
@@ -191,14 +192,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         (frame < zone.span.end()).then_some(zone)
     }
 
-    /// Returns the number of online CPUs of the node with this index, or of all nodes.
-    pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
-        let there = |cpu: &&CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
-        // Relaxed: changes of CPUs are serialised by their lock.
-        let online = |cpu: &&CpuInfo| self.state.is_online(**cpu);
-        self.state.cpus.iter().filter(there).filter(online).count() as u32
-    }
-
     /// Returns the node that a CPU is on.
     #[must_use]
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
@@ -220,5 +213,15 @@ fn supply_arena<'m>(
     match supply(request) {
         Some(buffer) if buffer.len() >= needed => Ok(Arena::new(buffer)),
         other => Err(ConfigError::Buffer { needed, supplied: other.map_or(0, |buffer| buffer.len()) }),
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Returns the number of online CPUs of the node with this index, or of all nodes.
+    pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
+        let there = |cpu: &&CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
+        // Relaxed: changes of CPUs are serialised by their lock.
+        let online = |cpu: &&CpuInfo| self.is_online(**cpu);
+        self.cpus.iter().filter(there).filter(online).count() as u32
     }
 }

@@ -8,6 +8,7 @@ use crate::alloc::request::{PageKind, Request};
 use crate::error::{AllocError, FreeBulkError};
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::{Order, PageCount, Pfn};
@@ -75,7 +76,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         guard.count_kind(kind, moved, &self.state.nodes[zone.node].counters);
         guard.count_hits(came as i64);
         self.state.nodes[zone.node].events.add(Event::Retired, u64::from(count) - came as u64);
-        self.unlock_slot(&guard, moved);
+        self.state.unlock_slot(&guard, moved);
         came
     }
 
@@ -104,7 +105,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for kind in PageKind::ALL {
             guard.count_kind(kind, -of_kinds[kind as usize], &self.state.nodes[zone.node].counters);
         }
-        self.unlock_slot(&guard, -(freed as i64));
+        self.state.unlock_slot(&guard, -(freed as i64));
         freed
     }
 
@@ -116,10 +117,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let guard = self.state.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
         (!self.state.shared.tuning().sees_every_free()).then_some(guard)
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Reports `moved` frames to the depth rule (negative for frees) and updates the limits.
     fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
-        if moved != 0 && self.state.shared.tuning() == PagesetTuning::Depth {
+        if moved != 0 && self.shared.tuning() == PagesetTuning::Depth {
             // Count the first of these frees, then end the period if it is over.
             let first = moved.clamp(-1, 0);
             guard.depth().moved(first, guard);

@@ -9,6 +9,7 @@ use crate::alloc::request::{PageKind, Request};
 use crate::config::ZeroOn;
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::watermarks::Urgency;
 use crate::units::{NodeId, Order, ZoneKind};
@@ -108,7 +109,7 @@ impl<P: Platform> Allocator<'_, P> {
             nodes: 0,
         };
         if request.policy.is_some() || context.cpuset.is_some() {
-            self.constrain(&mut context, request, turn)?;
+            self.state.constrain(&mut context, request, turn)?;
         }
         Ok(context)
     }
@@ -117,7 +118,9 @@ impl<P: Platform> Allocator<'_, P> {
     pub(super) fn zeroes(&self, request: &Request<'_>) -> bool {
         request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Applies the policy and the cpuset.
     fn constrain<'r>(
         &self,
@@ -125,7 +128,7 @@ impl<P: Platform> Allocator<'_, P> {
         request: &Request<'r>,
         turn: Turn,
     ) -> Result<(), AllocError> {
-        let memory = self.state.memory_nodes();
+        let memory = self.memory_nodes();
         let usable = context.cpuset.map_or(memory, |mask| mask.intersection(&memory));
         context.nodes = usable.len();
         let none = |mask: &NodeMask| if mask.is_empty() { Err(AllocError::NoNodeInPolicy) } else { Ok(()) };
@@ -147,7 +150,7 @@ impl<P: Platform> Allocator<'_, P> {
                 node
             }
         };
-        if let Some(place) = target.and_then(|node| self.state.place_of(node)) {
+        if let Some(place) = target.and_then(|node| self.place_of(node)) {
             context.target = place;
         }
         Ok(())

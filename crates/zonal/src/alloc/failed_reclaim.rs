@@ -40,7 +40,7 @@ impl FailedReclaim {
     }
 
     /// Returns the same failure, with the note that something was freed.
-    pub(super) const fn but_freed(self) -> Self {
+    pub(super) const fn with_some_freed(self) -> Self {
         Self(self.0 | FREED)
     }
 
@@ -74,7 +74,7 @@ mod tests {
     const LIMITS: [ZoneKind; 4] = [ZoneKind::Dma, ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
 
     #[test]
-    fn it_binds_the_same_and_higher_limits_for_a_second() {
+    fn it_applies_to_the_same_and_higher_limits_for_a_second() {
         for begin in [0, 1, 5 * SECOND_NS, u64::MAX >> TIME_SHIFT] {
             for (at, limit) in LIMITS.into_iter().enumerate() {
                 let failure = FailedReclaim::new(Moment::from_ns(begin), limit);
@@ -91,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn it_covers_what_binds_no_more() {
+    fn it_covers_failures_that_apply_to_fewer_requests() {
         let now = Moment::from_ns(7);
         let failure = |limit, freed| {
             let failure = FailedReclaim::new(now, limit);
-            if freed { failure.but_freed() } else { failure }
+            if freed { failure.with_some_freed() } else { failure }
         };
         let all = || LIMITS.into_iter().flat_map(|limit| [(limit, false), (limit, true)]);
         for (limit, freed) in all() {
@@ -110,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn what_freed_something_is_heeded_but_not_to_the_last() {
+    fn a_failure_that_freed_some_frames_applies_only_while_the_past_is_heeded() {
         let now = Moment::from_ns(7);
         let nothing = FailedReclaim::new(now, ZoneKind::Normal);
-        let some = nothing.but_freed();
+        let some = nothing.with_some_freed();
         for (failure, past, binds) in [
             (some, Past::Heeded, true),
             (some, Past::Ignored, false),

@@ -10,10 +10,11 @@ use crate::alloc::request::PageKind;
 use crate::error::FreeError;
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::PagesetSlot;
-use crate::platform::pageset_word::PUSH_STEPS;
+use crate::platform::pageset_slot::{PagesetSlot, Push};
+use crate::platform::pageset_word::{PUSH_STEPS, Step};
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
 use crate::zone::counters::ZoneItem;
@@ -63,10 +64,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 Ok(()) => PUSH_STEPS[PageKind::User as usize],
                 Err(found) => self.mark_other_kind_freed(state, found)?,
             };
-            Some((step, offset as u32)) // a zone spans at most 2^32 frames
+            Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
         };
         let refused =
-            move |slot: &PagesetSlot<'m, P>, step, frame| self.free_slow(slot.zone.index(), frame, step);
+            move |slot: &PagesetSlot<'m, P>, push: Push| self.state.free_slow(slot.zone.index(), push);
         self.state.platform.cpu_local().push_current(
             &self.state.platform,
             &self.state.slots,
@@ -80,41 +81,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the step by which pushing it changes the word, or `None` if the frame is not allocated. Inlined, because
     /// a call would cost registers in every loop that frees.
     #[inline(always)]
-    fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<u64> {
+    fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<Step> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
         mark_freed(state, byte, CACHED_PAGE, self.invalid_free).ok()?;
         Some(PUSH_STEPS[kind as usize])
-    }
-
-    /// Frees a frame, already marked as cached, that the sequence could not push.
-    ///
-    /// Returns `false` if that would have to wait for the caller's own thread; the frame is then allocated again.
-    #[inline(never)]
-    fn free_slow(&self, zone: usize, frame: u32, step: u64) -> bool {
-        let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == step);
-        let kind = kind.expect("steps are of kinds");
-        if self.state.platform.is_reentered() {
-            self.state.zones[zone].frames.mark_allocated_again(frame, kind);
-            return false;
-        }
-        let zone = &self.state.zones[zone];
-        let mut session = None;
-        if let Some(cpu) = self.state.current_cpu_info() {
-            session = match self.state.slot_of(zone, cpu).map(|slot| self.state.lock_slot(slot, cpu)) {
-                Some(Some(locked)) => match locked.push_and_fold(frame, kind) {
-                    Ok(()) => return true,
-                    Err(session) => Some(session),
-                },
-                Some(None) => None,
-                None => self.state.own_pageset(zone, cpu),
-            };
-        }
-        let pushed = self.push_beyond(session.as_ref(), zone, frame, kind);
-        drop(session);
-        if !pushed {
-            self.free_to_buddy(zone, frame, Order::PAGE);
-        }
-        true
     }
 
     /// Frees every block that [`Allocator::push_current`] cannot.
@@ -132,16 +102,72 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
             self.free_hardened(zone, frame, order, kind);
         } else {
-            self.free_block(zone, frame, order, kind);
+            self.state.free_block(zone, frame, order, kind);
         }
         Ok(())
     }
 
+    /// Poisons the block and puts it into quarantine, as far as these are enabled.
+    #[cold]
+    fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+        if let Some(poison) = self.hardening.poison
+            && let Some(contents) = self.state.platform.contents()
+        {
+            contents.fill(zone.pfn(frame), order.pages(), poison);
+        }
+        // The oldest blocks leave one at a time to free slots. The bound is the number of entries.
+        for _ in 0..=zone.quarantine.len() {
+            match zone.enter_quarantine(frame, order, kind) {
+                Entry::Done => return,
+                Entry::TooLarge => break,
+                Entry::Oldest(oldest) => self.state.release(zone, &oldest),
+                // Freed twice by a race that the plain checks cannot detect; the quarantine holds it once.
+                Entry::Retired => {
+                    return self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
+                }
+            }
+        }
+        self.state.free_block(zone, frame, order, kind);
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Frees a frame, already marked as cached, that the sequence could not push.
+    ///
+    /// Returns `false` if that would have to wait for the caller's own thread; the frame is then allocated again.
+    #[inline(never)]
+    fn free_slow(&self, zone: usize, Push { step, frame }: Push) -> bool {
+        let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == step);
+        let kind = kind.expect("steps are of kinds");
+        if self.platform.is_reentered() {
+            self.zones[zone].frames.mark_allocated_again(frame, kind);
+            return false;
+        }
+        let zone = &self.zones[zone];
+        let mut session = None;
+        if let Some(cpu) = self.current_cpu_info() {
+            session = match self.slot_of(zone, cpu).map(|slot| self.lock_slot(slot, cpu)) {
+                Some(Some(locked)) => match locked.push_and_fold(frame, kind) {
+                    Ok(()) => return true,
+                    Err(session) => Some(session),
+                },
+                Some(None) => None,
+                None => self.own_pageset(zone, cpu),
+            };
+        }
+        let pushed = self.push_beyond(session.as_ref(), zone, frame, kind);
+        drop(session);
+        if !pushed {
+            self.free_to_buddy(zone, frame, Order::PAGE);
+        }
+        true
+    }
+
     /// Frees a block that is marked as cached, to the pageset or to the buddy.
     fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
-        let stack = self.state.cached.stack(order);
-        let session = match stack.and(self.state.current_cpu_info()) {
-            Some(cpu) => self.state.own_pageset(zone, cpu),
+        let stack = self.cached.stack(order);
+        let session = match stack.and(self.current_cpu_info()) {
+            Some(cpu) => self.own_pageset(zone, cpu),
             None => None,
         };
         let stack = stack.unwrap_or(StackId::PAGES);
@@ -165,7 +191,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         kind: PageKind,
     ) -> bool {
         let pages = -(order.pages().get() as i64);
-        let counters = &self.state.nodes[zone.node].counters;
+        let counters = &self.nodes[zone.node].counters;
         let Some(session) = session else {
             counters.add_total(kind.item(), pages);
             return false;
@@ -195,35 +221,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let pages = order.pages().get();
         if zone.frames.mark_free(frame, order) && zone.free_areas.free(frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
-            self.state.clear_full_bits_early(zone);
+            self.clear_full_bits_early(zone);
         } else {
             // Freed twice by a race that the plain checks cannot detect: count the block as allocated again.
-            self.state.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
-            self.state.nodes[zone.node].events.add(Event::Retired, pages);
+            self.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
+            self.nodes[zone.node].events.add(Event::Retired, pages);
         }
-    }
-
-    /// Poisons the block and puts it into quarantine, as far as these are enabled.
-    #[cold]
-    fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
-        if let Some(poison) = self.hardening.poison
-            && let Some(contents) = self.state.platform.contents()
-        {
-            contents.fill(zone.pfn(frame), order.pages(), poison);
-        }
-        // The oldest blocks leave one at a time to free slots. The bound is the number of entries.
-        for _ in 0..=zone.quarantine.len() {
-            match zone.enter_quarantine(frame, order, kind) {
-                Entry::Done => return,
-                Entry::TooLarge => break,
-                Entry::Oldest(oldest) => self.release(zone, &oldest),
-                // Freed twice by a race that the plain checks cannot detect; the quarantine holds it once.
-                Entry::Retired => {
-                    return self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
-                }
-            }
-        }
-        self.free_block(zone, frame, order, kind);
     }
 
     /// Frees all blocks in a zone's quarantine.
@@ -239,7 +242,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
         match block.kind {
             Some(kind) => self.free_block(zone, block.frame, block.order, kind),
-            None => self.state.nodes[zone.node].events.add(Event::Retired, block.order.pages().get()),
+            None => self.nodes[zone.node].events.add(Event::Retired, block.order.pages().get()),
         }
     }
 }

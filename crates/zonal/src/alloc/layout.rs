@@ -15,7 +15,7 @@ use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
 use crate::rules::pageset_limits::{BatchRule, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::pageset_tuning::words::BAR_MIN;
+use crate::rules::pageset_tuning::words::THRESHOLD_MIN;
 use crate::rules::stat_threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::counters::TOTAL_CELLS;
@@ -178,8 +178,8 @@ impl<'a> Layout<'a> {
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
         // At most 4 batches; less on machines with so many CPUs that their slots would outgrow the zone.
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
-        let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(BAR_MIN.get());
-        let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(BAR_MIN.get(), u64::from(SLOTS_MAX));
+        let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(THRESHOLD_MIN.get());
+        let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(THRESHOLD_MIN.get(), u64::from(SLOTS_MAX));
         let sharing = if own_cpus == 0 { self.machine.cpu_ids() } else { own_cpus };
         let (own, foreign) = if self.config.tuning == PagesetTuning::DepthPublished {
             let published = self.published_stacks(zone.span.count, own_cpus);
@@ -192,7 +192,7 @@ impl<'a> Layout<'a> {
             max_order: self.config.max_order,
             large: self.config.huge_order(),
             cpus: sharing,
-            frames_min: self.config.region_min.get(),
+            frames_min: self.config.free_area_min.get(),
         };
         ZonePlan {
             base,
@@ -263,7 +263,7 @@ impl<'a> Layout<'a> {
         let description = &self.machine.nodes()[at];
         let cells = &arena.fresh::<P, NodeCells<P>>(1)[0];
         let events = &arena.fresh::<P, EventCells<P>>(1)[0];
-        let list = Zonelist::carve(arena, self.machine.zones().len(), self.node_ids());
+        let list = Zonelist::build(arena, self.machine.zones().len(), self.node_ids());
         let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
         let mut zone_count = 0;
         for (id, zone) in self.machine.zones().iter().enumerate().filter(own) {

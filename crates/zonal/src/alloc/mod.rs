@@ -33,8 +33,9 @@ use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::PagesetSlot;
+use crate::platform::pageset_slot::{PagesetSlot, Popped};
 use crate::platform::pageset_word::POP_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
@@ -102,21 +103,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(always)]
     fn pop_current(&self, kind: PageKind) -> Option<Block> {
         let local = self.state.platform.cpu_local();
-        let (slot, frame) =
+        let (slot, popped) =
             local.pop_current(&self.state.platform, &self.state.slots, POP_STEPS[kind as usize]);
-        self.mark_popped(slot, frame, kind)
+        self.mark_popped(slot, popped, kind)
     }
 
     /// Marks a popped frame as allocated.
     ///
-    /// Returns `None` if `frame` is `NO_FRAME`, which has no state, or the second copy of a frame freed twice. With
+    /// Returns `None` if nothing was popped or it is the second copy of a frame freed twice. With
     /// exact invalid-free checks no frame is ever on two stacks, so there is nothing to check.
     #[inline(always)]
-    fn mark_popped(&self, slot: &PagesetSlot<'m, P>, frame: u64, kind: PageKind) -> Option<Block> {
+    fn mark_popped(&self, slot: &PagesetSlot<'m, P>, popped: Popped, kind: PageKind) -> Option<Block> {
+        let frame = popped.offset(); // no state lies at the offset of nothing
         let state = slot.states.get(frame as usize)?;
         // Acquire: pairs with the release of the free. A separate store is enough, as in `FrameTable`.
         if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
-            self.retire_popped(slot.zone.index());
+            self.state.retire_popped(slot.zone.index());
             return None;
         }
         debug_assert!(state.load(Relaxed) == CACHED_PAGE, "frame {frame} left a pageset, but was not in it");
@@ -124,15 +126,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         state.store(allocated_page(kind), Release);
         let first = Pfn::new(slot.base.get().wrapping_add(frame));
         Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })
-    }
-
-    /// Counts a popped frame that is the second copy of one freed twice.
-    ///
-    /// The first copy has been allocated already. The frame's state stays as it is and the frame is counted as
-    /// allocated, because the invalid free subtracted it.
-    #[cold]
-    fn retire_popped(&self, zone: usize) {
-        self.state.nodes[self.state.zones[zone].node].events.add(Event::Retired, 1);
     }
 
     /// Serves every request that [`Allocator::pop_current`] cannot.
@@ -154,7 +147,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && let Some(block) = self.alloc_near(request)
         {
             if self.hardening.zero == ZeroOn::EveryAllocation {
-                self.zero(block);
+                self.state.zero(block);
             }
             return Ok(block);
         }
@@ -180,7 +173,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             return match self.state.lock_slot(slot, cpu)?.pop_and_fold(kind) {
                 // `None` at once when the frame is the second copy of one that was freed twice.
-                Ok(frame) => self.mark_popped(slot, u64::from(frame), kind),
+                Ok(frame) => self.mark_popped(slot, Popped::frame(frame), kind),
                 Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.flags),
             };
         }
@@ -200,14 +193,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         preferred: &Zone<'m, P>,
         cpu: CpuInfo,
     ) -> Option<Block> {
-        let Some(zone) = self.zone_past_full(request, stack, preferred, cpu) else {
+        let Some(zone) = self.state.zone_past_full(request, stack, preferred, cpu) else {
             let session = self.state.own_pageset(preferred, cpu)?;
             return self.pop_preferred(&session, stack, &request.flags);
         };
         let slot = self.state.slot_of(zone, cpu).filter(|_| stack == StackId::PAGES);
         let session = match slot {
             Some(slot) => match self.state.lock_slot(slot, cpu)?.pop_and_fold(request.flags.kind) {
-                Ok(frame) => return self.mark_popped(slot, u64::from(frame), request.flags.kind),
+                Ok(frame) => return self.mark_popped(slot, Popped::frame(frame), request.flags.kind),
                 Err(session) => session,
             },
             None => self.state.own_pageset(zone, cpu)?,
@@ -233,19 +226,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// Whether a scan at `low` would end at the preferred zone, where it begins: the zone's watermark allows the
-    /// request.
-    #[inline]
-    fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
-        !self.state.platform.is_reclaiming()
-            && self.state.is_online(cpu)
-            && zone.watermarks_allow(flags.order, flags.urgency, flags.zone_limit, Watermark::Low)
-    }
-
     /// Allocates a block of an order that is not cached from the preferred zone, as a scan at `low` would.
     fn split_preferred(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> Option<Block> {
         let order = flags.order;
-        if order > self.max_order || !self.preferred_passes(zone, cpu, flags) {
+        if order > self.max_order || !self.state.preferred_passes(zone, cpu, flags) {
             return None;
         }
         let guard = self.state.own_pageset(zone, cpu)?;
@@ -263,7 +247,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         flags: &RequestFlags,
     ) -> Option<Block> {
         let zone = guard.zone;
-        if !self.preferred_passes(zone, guard.cpu, flags) {
+        if !self.state.preferred_passes(zone, guard.cpu, flags) {
             return None;
         }
         let spare = spare(zone, flags.zone_limit, Watermark::Low);
@@ -310,7 +294,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
         // Checked before the block is marked, while nothing can free it.
         if let Some(poison) = self.hardening.poison
-            && !self.is_poisoned(zone, frame, order, poison)
+            && !self.state.is_poisoned(zone, frame, order, poison)
         {
             zone.frames.retire(frame, from, order, kind);
             return false;
@@ -320,16 +304,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
         }
         admitted
-    }
-
-    #[cold]
-    fn is_poisoned(&self, zone: &Zone<'_, P>, frame: u32, order: Order, poison: u64) -> bool {
-        let contents = self.state.platform.contents().expect("checked when the allocator was made");
-        let unchanged = contents.holds(zone.pfn(frame), order.pages(), poison);
-        if !unchanged {
-            self.state.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
-        }
-        unchanged
     }
 
     /// Allocates a block from `zone`, whose watermark was checked: from the pageset, refilled if empty, or directly
@@ -344,10 +318,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let Some((stack, cpu)) = self.state.cached.stack(context.order).zip(context.cpu) else {
             return self.alloc_from_buddy(zone, preferred, context);
         };
-        let Some(guard) = self.state.own_pageset(zone, cpu) else {
+        let Some(guard) = self.state.own_pageset_still(zone, cpu) else {
             return self.alloc_from_buddy(zone, preferred, context);
         };
-        let own = zone.is_own(cpu);
         let block = loop {
             if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
                 break block;
@@ -359,7 +332,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return self.alloc_from_buddy(zone, preferred, context);
             }
         };
-        if preferred.node == zone.node && (context.from == zone.node) == own && !context.interleaved {
+        // While the slot serves for another zone, the misses that it goes on to serve are counted where hits would be.
+        let is_hit = preferred.node == zone.node && (context.from == zone.node) == zone.is_own(cpu);
+        if is_hit && !context.interleaved && !guard.serves_for_another() {
             guard.count_hits(1);
         } else {
             // Two words count locality. Fold one first, so that the sum of both differences stays below the threshold.
@@ -395,14 +370,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             if self.admit(zone, frame, FrameState::Free, order, kind) {
                 return Some(block_at(zone, frame, order));
             }
-        }
-    }
-
-    /// Zeroes a block.
-    #[cold]
-    pub(super) fn zero(&self, block: Block) {
-        if let Some(contents) = self.state.platform.contents() {
-            contents.fill(block.first, block.order.pages(), 0);
         }
     }
 }
@@ -451,6 +418,44 @@ impl PageKind {
             Self::User => NodeItem::User,
             Self::Cache => NodeItem::Cache,
             Self::Kernel => NodeItem::Kernel,
+        }
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Counts a popped frame that is the second copy of one freed twice.
+    ///
+    /// The first copy has been allocated already. The frame's state stays as it is and the frame is counted as
+    /// allocated, because the invalid free subtracted it.
+    #[cold]
+    fn retire_popped(&self, zone: usize) {
+        self.nodes[self.zones[zone].node].events.add(Event::Retired, 1);
+    }
+
+    /// Whether a scan at `low` would end at the preferred zone, where it begins: the zone's watermark allows the
+    /// request.
+    #[inline]
+    fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
+        !self.platform.is_reclaiming()
+            && self.is_online(cpu)
+            && zone.watermarks_allow(flags.order, flags.urgency, flags.zone_limit, Watermark::Low)
+    }
+
+    #[cold]
+    fn is_poisoned(&self, zone: &Zone<'_, P>, frame: u32, order: Order, poison: u64) -> bool {
+        let contents = self.platform.contents().expect("checked when the allocator was made");
+        let unchanged = contents.holds(zone.pfn(frame), order.pages(), poison);
+        if !unchanged {
+            self.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
+        }
+        unchanged
+    }
+
+    /// Zeroes a block.
+    #[cold]
+    pub(super) fn zero(&self, block: Block) {
+        if let Some(contents) = self.platform.contents() {
+            contents.fill(block.first, block.order.pages(), 0);
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::alloc::request::{Block, Request, RequestFlags};
 use crate::config::ZonelistCache;
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::Order;
@@ -23,32 +24,6 @@ use crate::zonelist::full_cache::ScanClass;
 const PROBES: u64 = 2;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Returns the serving zone of a request while `preferred` is full.
-    ///
-    /// That is the nearest zone that is not marked full, as long as `preferred` is marked full and the CPU's pageset of
-    /// `preferred` has no block. If there is none, the CPU goes back to its pageset slot of `preferred`.
-    pub(super) fn zone_past_full(
-        &self,
-        request: &Request<'_>,
-        stack: StackId,
-        preferred: &Zone<'m, P>,
-        cpu: CpuInfo,
-    ) -> Option<&Zone<'m, P>> {
-        // Pagesets of other nodes' CPUs rarely hold 2 MiB blocks.
-        let may_pass = !request.is_strict() && stack != StackId::LARGE;
-        let instead = (may_pass && !self.state.pagesets_of(preferred).of(cpu).has(stack))
-            .then(|| self.first_not_full(request, preferred, cpu))
-            .flatten();
-        if stack == StackId::PAGES
-            && may_pass
-            && instead.is_none_or(|zone| !self.state.uses(zone, cpu))
-            && self.state.is_served_elsewhere(cpu)
-        {
-            self.state.serve_from_preferred(cpu);
-        }
-        instead
-    }
-
     /// Pops a block from the current CPU's pageset of the serving zone, or returns `None` if it is empty.
     ///
     /// That pageset becomes the CPU's slot for single frames, except with the published form of the cache.
@@ -76,9 +51,37 @@ impl<'m, P: Platform> Allocator<'m, P> {
         session.update_limits();
         drop(session);
         if missed {
-            self.count_foreign(preferred, Some(cpu));
+            self.state.count_foreign(preferred, Some(cpu));
         }
         Some(block)
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Returns the serving zone of a request while `preferred` is full.
+    ///
+    /// That is the nearest zone that is not marked full, as long as `preferred` is marked full and the CPU's pageset of
+    /// `preferred` has no block. If there is none, the CPU goes back to its pageset slot of `preferred`.
+    pub(super) fn zone_past_full(
+        &self,
+        request: &Request<'_>,
+        stack: StackId,
+        preferred: &Zone<'m, P>,
+        cpu: CpuInfo,
+    ) -> Option<&Zone<'m, P>> {
+        // Pagesets of other nodes' CPUs rarely hold 2 MiB blocks.
+        let may_pass = !request.is_strict() && stack != StackId::LARGE;
+        let instead = (may_pass && !self.pagesets_of(preferred).of(cpu).has(stack))
+            .then(|| self.first_not_full(request, preferred, cpu))
+            .flatten();
+        if stack == StackId::PAGES
+            && may_pass
+            && instead.is_none_or(|zone| !self.uses(zone, cpu))
+            && self.is_served_elsewhere(cpu)
+        {
+            self.serve_from_preferred(cpu);
+        }
+        instead
     }
 
     /// Returns the nearest zone that is not marked full for this request, if `preferred` is marked and full.
@@ -90,7 +93,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         cpu: CpuInfo,
     ) -> Option<&Zone<'m, P>> {
         let (order, urgency, limit) = (request.flags.order, request.flags.urgency, request.flags.zone_limit);
-        let mode = self.state.shared.zonelist_cache();
+        let mode = self.shared.zonelist_cache();
         if mode == ZonelistCache::Off {
             return None;
         }
@@ -99,12 +102,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         } else {
             ScanClass::new(order, Watermark::Low, urgency, limit)
         };
-        let full = self.state.lists.full(usize::from(cpu.node));
-        let reserve = urgency == Urgency::Reserve || self.state.platform.is_reclaiming();
+        let full = self.lists.full(usize::from(cpu.node));
+        let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         if !full.is_full(class, 0)
             || reserve
-            || self.state.shared.node_reclaim().is_on()
-            || full.is_stale(self.state.platform.now())
+            || self.shared.node_reclaim().is_on()
+            || full.is_stale(self.platform.now())
         {
             return None;
         }
@@ -117,9 +120,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if (mode != ZonelistCache::On || allows(preferred.free_approximate())) && allows(preferred.free()) {
             return None;
         }
-        let (_, zone) = Candidates::new(self.state.lists.read(usize::from(cpu.node)), limit, None)
+        let (_, zone) = Candidates::new(self.lists.read(usize::from(cpu.node)), limit, None)
             .next(1, Some(full.bitmap(class)))
             .ok()??;
-        Some(&self.state.zones[zone.index()])
+        Some(&self.zones[zone.index()])
     }
 }

@@ -12,6 +12,7 @@ use crate::alloc::context::AllocContext;
 use crate::alloc::slow_path::{IDLE_ROUNDS, reclaim_target};
 use crate::error::OnlineError;
 use crate::machine::FrameRange;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use crate::units::{NodeId, Order, PageCount, ZoneId};
@@ -41,14 +42,14 @@ struct Reclaiming<'p, P: Platform>(&'p P);
 
 impl<'p, P: Platform> Reclaiming<'p, P> {
     fn begin(platform: &'p P) -> Self {
-        platform.set_reclaiming(true);
+        platform.begin_reclaiming();
         Self(platform)
     }
 }
 
 impl<P: Platform> Drop for Reclaiming<'_, P> {
     fn drop(&mut self) {
-        self.0.set_reclaiming(false);
+        self.0.end_reclaiming();
     }
 }
 
@@ -61,7 +62,7 @@ struct Awake<'a, 'm, P: Platform> {
 impl<P: Platform> Drop for Awake<'_, '_, P> {
     fn drop(&mut self) {
         self.allocator.state.nodes[self.place].background_ends();
-        self.allocator.pressure_ends(self.place);
+        self.allocator.state.pressure_ends(self.place);
     }
 }
 
@@ -115,7 +116,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return PageCount::ZERO;
         }
         let _awake = Awake { allocator: self, place };
-        self.pressure_begins(place);
+        self.state.pressure_begins(place);
         let freed = self.reclaim_to_high(place);
         node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
@@ -134,7 +135,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         match self.state.place_of(node) {
             Some(place) if !self.state.platform.is_reclaiming() => {
                 let request = ReclaimRequest::new(ReclaimReason::Shrink, node, target);
-                self.call_reclaimers(&self.whole_node(place), &request)
+                self.call_reclaimers(&self.state.whole_node(place), &request)
             }
             _ => PageCount::ZERO,
         }
@@ -149,7 +150,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the range is empty or does not lie within one zone's span.
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
         let zone = self.zone_around(&range)?;
-        self.drain_zone(zone);
+        self.state.drain_zone(zone);
         let free = PageCount::new(zone.free_areas.count_free(zone.offset(range.start), range.count.get()));
         let target = range.count.saturating_minus(free);
         if target == PageCount::ZERO || self.state.platform.is_reclaiming() {
@@ -159,7 +160,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             range: Some(range),
             ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target)
         };
-        Ok(self.call_reclaimers(&self.whole_node(zone.node), &request))
+        Ok(self.call_reclaimers(&self.state.whole_node(zone.node), &request))
     }
 
     /// Runs rounds of reclaim as long as they make progress.
@@ -170,7 +171,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut total = PageCount::ZERO;
         let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
         loop {
-            let missing = self.whole_node(place).missing_to_high();
+            let missing = self.state.whole_node(place).missing_to_high();
             idle = if missing < least { 0 } else { idle + 1 };
             least = least.min(missing);
             if missing == PageCount::ZERO || idle == IDLE_ROUNDS {
@@ -187,7 +188,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Calls the reclaimers once for each extent of the node that is short of frames.
     fn background_round(&self, place: usize) -> PageCount {
-        let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
+        let short = self.state.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
         let freed = short.map(|extent| {
             let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
             let request = ReclaimRequest::new(ReclaimReason::Background, self.state.nodes[place].id, target);
@@ -217,27 +218,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Returns how many frames the reclaimers could free.
-    ///
-    /// The caller must not be reclaiming already.
-    fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
-        let _reclaiming = Reclaiming::begin(&self.state.platform);
-        self.state.platform.reclaimer().count(request)
-    }
-
-    /// Whether reclaimers have frames of an allowed node that direct reclaim could free.
-    pub(super) fn has_reclaimable(&self, context: &AllocContext<'_>) -> bool {
-        let nodes = self.allowed_nodes(context);
-        let has = |node| self.count_reclaimable(&direct_request(context, node)) != PageCount::ZERO;
-        nodes.iter().any(has)
-    }
-
     /// Runs one round of direct reclaim for a request; returns the number of frames freed.
     pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>) -> PageCount {
         let (events, start) = (self.state.nodes[context.target].events, self.state.platform.now());
         let target = reclaim_target(context.order);
         let mut freed = PageCount::ZERO;
-        let in_reach = self.allowed_nodes(context);
+        let in_reach = self.state.allowed_nodes(context);
         // Starts at the target, so that requests for different nodes do not all start at the same one.
         let places = (0..self.state.nodes.len()).map(|step| (context.target + step) % self.state.nodes.len());
         for place in places.filter(|&place| in_reach.contains(self.state.nodes[place].id)) {
@@ -257,7 +243,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let node = &self.state.nodes[place];
         let mut freed = PageCount::ZERO;
         let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| context.allows(zone));
-        for extent in self.extents(place).filter(helps) {
+        for extent in self.state.extents(place).filter(helps) {
             let left = target.saturating_minus(freed);
             let request = ReclaimRequest { target: left, ..direct_request(context, node.id) };
             freed = freed.plus(self.call_reclaimers(&extent, &request));
@@ -310,7 +296,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !context.may_reclaim {
             return NodeReclaimOutcome::NoScan;
         }
-        let (node, extent) = (&self.state.nodes[zone.node], self.extent_of(zone));
+        let (node, extent) = (&self.state.nodes[zone.node], self.state.extent_of(zone));
         let request = ReclaimRequest {
             zone: extent.alone,
             zone_limit: context.limit,
@@ -319,13 +305,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 .under(self.state.shared.node_reclaim())
         };
         let too_few = extent.managed().get() * u64::from(self.state.shared.min_unmapped_percent()) / 100;
-        if self.count_reclaimable(&request).get() <= too_few {
+        if self.state.count_reclaimable(&request).get() <= too_few {
             return NodeReclaimOutcome::Full;
         }
         if node.cpus_online() > 0 && context.from != zone.node {
             return NodeReclaimOutcome::NoScan;
         }
-        let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
+        let Some(_turn) = self.state.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
         let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
         if freed >= context.order.pages() {
@@ -335,34 +321,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         } else {
             NodeReclaimOutcome::Nothing
         }
-    }
-
-    /// Returns the right to run node reclaim on an extent, or `None` if another caller has it.
-    fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
-        let node = &self.state.nodes[extent.place];
-        extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
-    }
-
-    /// Returns what calls for the node with this index cover: the node, or each zone with memory, highest first.
-    fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
-        let by_zone = self.state.shared.zonelist_cache().reclaims_by_zone();
-        let whole = (!by_zone).then(|| self.whole_node(place));
-        let zones = if by_zone { self.state.node_zones(place) } else { &[] };
-        let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
-        whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
-    }
-
-    /// Returns the extent that holds `zone`.
-    fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
-        if self.state.shared.zonelist_cache().reclaims_by_zone() {
-            zone_alone(zone.node, &self.state.zones[zone.id.index()])
-        } else {
-            self.whole_node(zone.node)
-        }
-    }
-
-    fn whole_node(&self, place: usize) -> Extent<'m, P> {
-        Extent { place, zones: self.state.node_zones(place), alone: None }
     }
 }
 
@@ -384,4 +342,49 @@ fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
 fn missing_to_high<P: Platform>(zone: &Zone<'_, P>) -> PageCount {
     let wanted = zone.watermarks().high.plus(PageCount::new(1));
     if zone.managed() == PageCount::ZERO { PageCount::ZERO } else { wanted.saturating_minus(zone.free()) }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Returns how many frames the reclaimers could free.
+    ///
+    /// The caller must not be reclaiming already.
+    fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
+        let _reclaiming = Reclaiming::begin(&self.platform);
+        self.platform.reclaimer().count(request)
+    }
+
+    /// Whether reclaimers have frames of an allowed node that direct reclaim could free.
+    pub(super) fn has_reclaimable(&self, context: &AllocContext<'_>) -> bool {
+        let nodes = self.allowed_nodes(context);
+        let has = |node| self.count_reclaimable(&direct_request(context, node)) != PageCount::ZERO;
+        nodes.iter().any(has)
+    }
+
+    /// Returns the right to run node reclaim on an extent, or `None` if another caller has it.
+    fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
+        let node = &self.nodes[extent.place];
+        extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
+    }
+
+    /// Returns what calls for the node with this index cover: the node, or each zone with memory, highest first.
+    fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
+        let by_zone = self.shared.zonelist_cache().reclaims_by_zone();
+        let whole = (!by_zone).then(|| self.whole_node(place));
+        let zones = if by_zone { self.node_zones(place) } else { &[] };
+        let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
+        whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
+    }
+
+    /// Returns the extent that holds `zone`.
+    fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
+        if self.shared.zonelist_cache().reclaims_by_zone() {
+            zone_alone(zone.node, &self.zones[zone.id.index()])
+        } else {
+            self.whole_node(zone.node)
+        }
+    }
+
+    fn whole_node(&self, place: usize) -> Extent<'m, P> {
+        Extent { place, zones: self.node_zones(place), alone: None }
+    }
 }

@@ -18,6 +18,7 @@ use crate::alloc::slow_path::IDLE_ROUNDS;
 use crate::config::ZonelistCache;
 use crate::pageset::full_zones::note_full;
 use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount};
@@ -96,37 +97,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let mut listed = None;
             let mut scan = Scan::new(self, context, watermark, past, &mut listed);
             let found = scan.run();
-            self.count_probes(context, scan.probes);
+            self.state.count_probes(context, scan.probes);
             freed |= scan.freed;
             if let Ok(found) = found {
                 return (found, freed);
             }
         }
         (None, freed)
-    }
-
-    /// Counts the zones checked, on the CPU, because the node's counter is shared by all scanning CPUs.
-    fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
-        match self.preferred_pageset(context) {
-            Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
-            None => self.state.nodes[context.target].events.add(Event::Probes, probes),
-        }
-    }
-
-    /// Locks the current CPU's pageset of its preferred zone, or returns `None` if it is locked already.
-    fn preferred_pageset(&self, context: &AllocContext<'_>) -> Option<PagesetSession<'_, 'm, P>> {
-        let cpu = context.cpu?;
-        self.state.own_pageset(&self.state.zones[self.state.nodes[context.from].preferred_zone()?], cpu)
-    }
-
-    /// Counts a block that `preferred` should have served, in the CPU's difference where possible.
-    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
-        match cpu.and_then(|cpu| self.state.own_pageset(preferred, cpu)) {
-            Some(guard) => {
-                preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);
-            }
-            None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
-        }
     }
 }
 
@@ -142,7 +119,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let node = &allocator.state.nodes[context.target];
         let mode = allocator.state.shared.zonelist_cache();
         let off = mode == ZonelistCache::Off
-            || !allocator.has_fallback()
+            || !allocator.state.has_fallback()
             || context.strict
             || context.urgency == Urgency::Reserve
             || (context.is_bound() && !mode.serves_bound());
@@ -178,6 +155,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     fn run(&mut self) -> Result<Option<Block>, ListChanged> {
         if self.mode.sets_up_past_disallowed() && self.first_is_disallowed()? {
+            // The first zone that may serve stays the preferred one, although its full bit may hide it from here on.
+            let first = self.candidates.next(0, None)?;
+            self.preferred = first.map(|(_, zone)| &self.allocator.state.zones[zone.index()]);
             self.set_up_cache();
         }
         let found = self.pass()?;
@@ -262,7 +242,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             return None;
         }
         // The freed frames may be in any part.
-        let taken = self.allocator.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
+        let taken = self.allocator.state.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
         if taken.is_none() {
             let lasting = self.watermark == Watermark::Min || outcome != NodeReclaimOutcome::Success;
             if self.mode == ZonelistCache::On && lasting {
@@ -282,7 +262,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         }
         let block = self.allocator.alloc_from(zone, preferred, self.context, self.watermark)?;
         if zone.node != preferred.node {
-            self.allocator.count_foreign(preferred, self.context.cpu);
+            self.allocator.state.count_foreign(preferred, self.context.cpu);
         }
         Some(block)
     }
@@ -299,7 +279,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
         self.allocator.state.shared.node_reclaim().is_on()
-            && self.allocator.is_last_listed_part(zone)
+            && self.allocator.state.is_last_listed_part(zone)
             && (!self.mode.heeds_distance()
                 || self.allocator.distance(preferred, zone.node)
                     <= self.allocator.state.shared.reclaim_distance())
@@ -350,7 +330,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
         let now = self.allocator.state.platform.now();
         let failure = FailedReclaim::new(now, self.context.limit);
-        let failure = if outcome == NodeReclaimOutcome::Nothing { failure } else { failure.but_freed() };
+        let failure =
+            if outcome == NodeReclaimOutcome::Nothing { failure } else { failure.with_some_freed() };
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.allocator.state.node_zones(zone.node).iter().filter(lower) {
             for class in self.class.bound_orders().iter() {
@@ -363,15 +344,45 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     }
 }
 
-impl<'m, P: Platform> Allocator<'m, P> {
+/// Returns how node reclaim of `zone` last failed for an order class.
+fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
+    FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Counts the zones checked, on the CPU, because the node's counter is shared by all scanning CPUs.
+    fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
+        match self.preferred_pageset(context) {
+            Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
+            None => self.nodes[context.target].events.add(Event::Probes, probes),
+        }
+    }
+
+    /// Locks the current CPU's pageset of its preferred zone, or returns `None` if it is locked already.
+    fn preferred_pageset(&self, context: &AllocContext<'_>) -> Option<PagesetSession<'_, 'm, P>> {
+        let cpu = context.cpu?;
+        let preferred = self.nodes[context.from].preferred_zone()?;
+        self.own_pageset_still(&self.zones[preferred], cpu)
+    }
+
+    /// Counts a block that `preferred` should have served, in the CPU's difference where possible.
+    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
+        match cpu.and_then(|cpu| self.own_pageset_still(preferred, cpu)) {
+            Some(guard) => {
+                preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);
+            }
+            None => preferred.counters().add_total(ZoneItem::NumaForeign, 1),
+        }
+    }
+
     /// Whether another zone may be an equivalent fallback: on another node, or another part of the same memory.
     fn has_fallback(&self) -> bool {
-        self.state.nodes.len() > 1 || self.state.zones.iter().any(|zone| !zone.is_last_part)
+        self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
     }
 
     /// Whether `zone` is the last part with memory of its node's memory of its kind.
     fn is_last_listed_part(&self, zone: &Zone<'m, P>) -> bool {
-        let later = &self.state.zones[zone.id.index() + 1..];
+        let later = &self.zones[zone.id.index() + 1..];
         let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
         parts.all(|part| part.managed() == PageCount::ZERO)
     }
@@ -379,13 +390,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the parts of a node's memory of one kind, up to and including `zone`.
     fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
         let end = zone.id.index() + 1;
-        let before = self.state.zones[..end].iter().rev();
+        let before = self.zones[..end].iter().rev();
         let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();
-        &self.state.zones[end - parts..end]
+        &self.zones[end - parts..end]
     }
-}
-
-/// Returns how node reclaim of `zone` last failed for an order class.
-fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
-    FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
 }

@@ -8,45 +8,13 @@ use crate::alloc::context::AllocContext;
 use crate::alloc::mempolicy::Turn;
 use crate::alloc::request::Request;
 use crate::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount};
 use crate::zone::Zone;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Sums up the zones that were allowed to serve a failed request.
-    pub(super) fn sum_up(&self, context: &AllocContext<'_>) -> Shortage {
-        let none = PageCount::ZERO;
-        let mut sum = Shortage {
-            order: context.order,
-            node: self.state.nodes[context.target].id,
-            zones: 0,
-            verdicts: VerdictCounts::default(),
-            largest: None,
-            free: none,
-            min: none,
-            low: none,
-            high: none,
-            in_pagesets: none,
-        };
-        for zone in self.state.zones {
-            if !context.allows(zone) {
-                sum.verdicts.not_allowed += 1;
-                continue;
-            }
-            let zone = zone_shortage(zone, self.state.pagesets_of(zone).frames(), context);
-            sum.zones += 1;
-            sum.verdicts.add(zone.verdict);
-            sum.largest = sum.largest.max(zone.largest);
-            sum.free = sum.free.plus(zone.free);
-            sum.min = sum.min.plus(zone.min);
-            sum.low = sum.low.plus(zone.low);
-            sum.high = sum.high.plus(zone.high);
-            sum.in_pagesets = sum.in_pagesets.plus(zone.in_pagesets);
-        }
-        sum
-    }
-
     /// Calls `sink` for every zone that may serve `request`, with the figures of an out-of-memory report.
     ///
     /// Does not advance the policy: under an interleaving policy the zones are those of the last turn taken.
@@ -110,5 +78,40 @@ fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>, largest: O
         Verdict::NoBlock
     } else {
         Verdict::WouldServe
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Sums up the zones that were allowed to serve a failed request.
+    pub(super) fn sum_up(&self, context: &AllocContext<'_>) -> Shortage {
+        let none = PageCount::ZERO;
+        let mut sum = Shortage {
+            order: context.order,
+            node: self.nodes[context.target].id,
+            zones: 0,
+            verdicts: VerdictCounts::default(),
+            largest: None,
+            free: none,
+            min: none,
+            low: none,
+            high: none,
+            in_pagesets: none,
+        };
+        for zone in self.zones {
+            if !context.allows(zone) {
+                sum.verdicts.not_allowed += 1;
+                continue;
+            }
+            let zone = zone_shortage(zone, self.pagesets_of(zone).frames(), context);
+            sum.zones += 1;
+            sum.verdicts.add(zone.verdict);
+            sum.largest = sum.largest.max(zone.largest);
+            sum.free = sum.free.plus(zone.free);
+            sum.min = sum.min.plus(zone.min);
+            sum.low = sum.low.plus(zone.low);
+            sum.high = sum.high.plus(zone.high);
+            sum.in_pagesets = sum.in_pagesets.plus(zone.in_pagesets);
+        }
+        sum
     }
 }

@@ -9,6 +9,7 @@ use crate::alloc::context::AllocContext;
 use crate::alloc::request::{Block, Request};
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::watermarks::Watermark;
 use crate::units::{Order, PageCount};
@@ -30,18 +31,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         match self.find(&context) {
             Some(block) => {
                 if self.zeroes(request) {
-                    self.zero(block);
+                    self.state.zero(block);
                 }
                 Ok(block)
             }
-            None => Err(self.failure(&context)),
+            None => Err(self.state.failure(&context)),
         }
-    }
-
-    /// Counts a failed request and returns an error with the figures of its zones.
-    fn failure(&self, context: &AllocContext<'_>) -> AllocError {
-        self.state.nodes[context.target].events.add(Event::Failures, 1);
-        AllocError::OutOfMemory(self.sum_up(context))
     }
 
     /// Whether fault injection refuses the next request.
@@ -53,14 +48,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Fails a request as if no allowed zone could serve it.
     #[cold]
     pub(super) fn refuse(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        Err(self.failure(&self.resolve(request)?))
+        Err(self.state.failure(&self.resolve(request)?))
     }
 
     fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
         if let Some(block) = self.scan(context, Watermark::Low) {
             return Some(block);
         }
-        self.wake_background(context);
+        self.state.wake_background(context);
         if let Some(block) = self.scan(context, Watermark::Min) {
             return Some(block);
         }
@@ -69,18 +64,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             return Some(block);
         }
-        self.drain_allowed(context);
+        self.state.drain_allowed(context);
         self.scan_last(context)
-    }
-
-    fn wake_background(&self, context: &AllocContext<'_>) {
-        let nodes = self.allowed_nodes(context);
-        for node in self.state.nodes.iter().filter(|node| nodes.contains(node.id)) {
-            if node.want_background() {
-                self.state.nodes[context.target].events.add(Event::BackgroundWakes, 1);
-                self.state.platform.wake_background_reclaim(node.id);
-            }
-        }
     }
 
     /// Runs rounds of direct reclaim, each followed by a scan (M3: full bits of reclaimed zones are cleared first).
@@ -93,7 +78,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Some(block);
             }
             let costly = context.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
-            let hopeless = idle > 0 && !self.has_reclaimable(context);
+            let hopeless = idle > 0 && !self.state.has_reclaimable(context);
             if !context.may_retry || costly || hopeless || idle >= IDLE_ROUNDS {
                 break;
             }
@@ -104,29 +89,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Drains the pagesets of all CPUs for the allowed zones.
-    fn drain_allowed(&self, context: &AllocContext<'_>) {
-        for zone in self.state.zones.iter().filter(|zone| context.allows(zone)) {
-            self.drain_zone(zone);
-        }
-    }
-
-    /// Drains the quarantine and all CPUs' pagesets of a zone.
-    pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
-        self.flush_quarantine(zone);
-        self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.drain_cpu(zone, cpu));
-    }
-
-    /// Returns the nodes that have an allowed zone with memory.
-    pub(super) fn allowed_nodes(&self, context: &AllocContext<'_>) -> NodeMask {
-        let zones =
-            self.state.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && context.allows(zone));
-        zones.map(|zone| zone.node_id).collect()
-    }
-
     /// Drains the quarantines and all CPUs' pagesets of all zones.
     pub fn drain_pagesets(&self) {
-        self.state.zones.iter().for_each(|zone| self.drain_zone(zone));
+        self.state.zones.iter().for_each(|zone| self.state.drain_zone(zone));
     }
 }
 
@@ -134,4 +99,42 @@ impl<'m, P: Platform> Allocator<'m, P> {
 pub(super) fn reclaim_target(order: Order) -> PageCount {
     const TARGET_MIN: PageCount = PageCount::new(32);
     order.pages().max(TARGET_MIN)
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Counts a failed request and returns an error with the figures of its zones.
+    fn failure(&self, context: &AllocContext<'_>) -> AllocError {
+        self.nodes[context.target].events.add(Event::Failures, 1);
+        AllocError::OutOfMemory(self.sum_up(context))
+    }
+
+    fn wake_background(&self, context: &AllocContext<'_>) {
+        let nodes = self.allowed_nodes(context);
+        for node in self.nodes.iter().filter(|node| nodes.contains(node.id)) {
+            if node.want_background() {
+                self.nodes[context.target].events.add(Event::BackgroundWakes, 1);
+                self.platform.wake_background_reclaim(node.id);
+            }
+        }
+    }
+
+    /// Drains the pagesets of all CPUs for the allowed zones.
+    fn drain_allowed(&self, context: &AllocContext<'_>) {
+        for zone in self.zones.iter().filter(|zone| context.allows(zone)) {
+            self.drain_zone(zone);
+        }
+    }
+
+    /// Drains the quarantine and all CPUs' pagesets of a zone.
+    pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
+        self.flush_quarantine(zone);
+        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.drain_cpu(zone, cpu));
+    }
+
+    /// Returns the nodes that have an allowed zone with memory.
+    pub(super) fn allowed_nodes(&self, context: &AllocContext<'_>) -> NodeMask {
+        let zones =
+            self.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && context.allows(zone));
+        zones.map(|zone| zone.node_id).collect()
+    }
 }

@@ -115,7 +115,8 @@ impl<P: Platform> Buddy<'_, P> {
     fn alloc_unit_of_new(&self, none: Open, orders: u64) -> usize {
         let from = orders.trailing_zeros();
         let order = from.min(WORD_BITS_LOG2 + UNITS_LOG2_MAX);
-        let (first, log2) = (self.carve(from, order, orders) as usize / WORD_BITS, order - WORD_BITS_LOG2);
+        let (first, log2) =
+            (self.split_block(from, order, orders) as usize / WORD_BITS, order - WORD_BITS_LOG2);
         self.set_open(none, Open { first, log2, units: RUNS[log2 as usize] & !1 });
         first
     }

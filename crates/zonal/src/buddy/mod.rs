@@ -130,7 +130,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
             return None;
         }
         let from = order + (orders >> order).trailing_zeros();
-        let frame = self.carve(from, order, orders);
+        let frame = self.split_block(from, order, orders);
         self.add_free_pages((1_u64 << order).wrapping_neg());
         Some(frame)
     }
@@ -225,7 +225,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Splits the lowest maximal free block of order `from`, the smallest of `orders` that is large enough, and
     /// allocates its lowest part of order `order`. Returns the first frame.
     #[inline]
-    fn carve(&self, from: u32, order: u32, orders: u64) -> u32 {
+    fn split_block(&self, from: u32, order: u32, orders: u64) -> u32 {
         let ended = self.lose(from);
         // There was no block of the orders between: the rest of this block supplies the first of each.
         let gained = ones(from.into()) & !ones(order.into());

@@ -40,7 +40,7 @@ impl Naive {
     }
 
     /// Splits `block` until only the block of `order` at `frame` is missing from the sets.
-    fn carve(&mut self, block: u64, mut from: usize, frame: u64, order: usize) {
+    fn split_block(&mut self, block: u64, mut from: usize, frame: u64, order: usize) {
         let mut start = block;
         assert!(self.blocks[from].remove(&start));
         while from > order {
@@ -66,7 +66,7 @@ impl Naive {
 
     fn take(&mut self, order: usize) -> Option<u64> {
         let (start, from) = self.smallest(order)?;
-        self.carve(start, from, start, order);
+        self.split_block(start, from, start, order);
         Some(start)
     }
 
@@ -76,7 +76,7 @@ impl Naive {
 
     fn remove(&mut self, frame: u64) {
         let (start, from) = self.covering(frame).unwrap();
-        self.carve(start, from, frame, 0);
+        self.split_block(start, from, frame, 0);
     }
 
     fn free_pages(&self) -> u64 {
@@ -357,7 +357,7 @@ fn histories_of_large_zones() {
 
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
-fn bulk_takes_split_the_largest_blocks() {
+fn bulk_allocations_split_the_largest_blocks() {
     for (max_order, seed) in [10, 12, 13, 14, 18].into_iter().flat_map(|order| [(order, 1), (order, 2)]) {
         let mut pair = Pair::new(1 << 18, max_order, seed);
         pair.add_range(0, 1 << 18);

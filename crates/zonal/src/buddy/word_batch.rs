@@ -83,7 +83,7 @@ mod tests {
     use std::vec::Vec;
 
     #[test]
-    fn frames_of_a_word_meet_again() {
+    fn frames_of_a_word_are_merged_again() {
         let mut batch = WordBatch::new();
         assert_eq!(batch.add([70, 700, 65].into_iter()), 0);
         assert_eq!(batch.add([70, 71, 71].into_iter()), 2, "they are there");

@@ -213,18 +213,24 @@ impl fmt::Display for AllocError {
                 write!(f, "order {order} is too large; the largest is {max}")
             }
             Self::NoNodeInPolicy => {
-                write!(f, "no node of the request's policy and allowed nodes has memory online")
+                write!(
+                    f,
+                    "none of the nodes that the request's policy and allowed nodes have in common has memory online"
+                )
             }
             Self::NotSingle(order) => {
-                write!(f, "blocks of order {order} do not come in bulk: ask for single frames (order 0)")
+                write!(
+                    f,
+                    "a bulk request is for blocks of order {order}; only single frames (order 0) are allocated in bulk"
+                )
             }
             Self::Reentered => write!(
                 f,
-                "the request comes from a handler that interrupted its own thread inside the allocator, and would \
-                 wait for it: request from outside handlers, or again later"
+                "the request comes from a signal or interrupt handler that interrupted its own thread inside the \
+                 allocator, and would have to wait for that thread; request outside the handler"
             ),
             Self::NoContents => {
-                write!(f, "zeroed frames need a platform that gives access to frame contents")
+                write!(f, "zeroed frames were requested, but the platform has no access to frame contents")
             }
         }
     }
@@ -233,24 +239,29 @@ impl fmt::Display for AllocError {
 impl fmt::Display for FreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotManaged(frame) => write!(f, "frame {frame} belongs to no zone"),
+            Self::NotManaged(frame) => write!(
+                f,
+                "frame {frame} is not managed by the allocator: it is in no zone, in a hole or offline"
+            ),
             Self::NotAllocated(frame) => {
-                write!(f, "frame {frame} starts no allocated block (freed before, or never allocated)")
+                write!(f, "frame {frame} is not allocated (freed before, or never allocated)")
             }
             Self::InsideBlock { frame, block, order } => {
                 write!(
                     f,
-                    "frame {frame} lies inside the block of order {order} at frame {block}; free that one"
+                    "frame {frame} is inside the block of order {order} at frame {block}; free that block"
                 )
             }
             Self::WrongOrder { frame, allocated, given } => {
-                write!(f, "frame {frame} was allocated with order {allocated}, not {given}")
+                write!(f, "frame {frame} was freed with order {given}, but allocated with order {allocated}")
             }
-            Self::Quarantined(frame) => write!(f, "frame {frame} was freed before (in quarantine)"),
+            Self::Quarantined(frame) => {
+                write!(f, "frame {frame} was freed before (it is in quarantine or retired)")
+            }
             Self::Reentered(frame) => write!(
                 f,
-                "frame {frame} is freed by a handler that interrupted its own thread inside the allocator, and would \
-                 wait for it; it is still allocated: free it later"
+                "frame {frame} is freed by a signal or interrupt handler that interrupted its own thread inside the \
+                 allocator, and would have to wait for that thread; it is still allocated: free it later"
             ),
         }
     }
@@ -261,63 +272,60 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Topology(error) => error.fmt(f),
             Self::PageBytes(bytes) => {
-                write!(f, "page size {bytes} is not a power of two of at least 4096 bytes")
+                write!(f, "the page size is {bytes} bytes; it must be a power of two of at least 4096")
             }
             Self::MaxOrder(order) => {
-                write!(f, "largest order {order} is outside 10..={MAX_ORDER_LIMIT}")
+                write!(f, "the largest order is {order}; allowed values are 10 to {MAX_ORDER_LIMIT}")
             }
             Self::Buffer { needed, supplied } => {
-                write!(f, "metadata buffer of {supplied} bytes supplied, {needed} needed")
+                write!(f, "a metadata buffer has {supplied} bytes; {needed} are needed")
             }
             Self::NoContents => {
-                write!(f, "poisoning and zeroing need a platform with access to frame contents")
+                write!(
+                    f,
+                    "poisoning or zeroing is configured, but the platform has no access to frame contents"
+                )
             }
             Self::UnreachableCpus(cpus) => {
                 write!(
                     f,
-                    "the machine has {cpus} CPUs, but the platform cannot reach other CPUs (OneCpu); give \
-                     Pinned a Quiesce that interrupts them, use TryLock, or describe one CPU"
+                    "the machine has {cpus} CPUs, but the platform cannot reach other CPUs (OneCpu); use Pinned \
+                     with a Quiesce that interrupts them, use TryLock, or describe one CPU"
                 )
             }
             Self::Quarantine(frames) => {
-                write!(f, "quarantine of {frames} frames a zone; at most 1048576 are possible")
+                write!(f, "the quarantine is {frames} frames per zone; at most 1048576 are allowed")
             }
-            Self::Percent(percent) => write!(f, "{percent} % is outside 0..=100"),
+            Self::Percent(percent) => {
+                write!(f, "the minimum unmapped share is {percent} %; allowed values are 0 to 100")
+            }
             Self::NodeReclaimMode(mode) => {
                 write!(f, "zone_reclaim_mode is {mode}; allowed values are 0 to 7")
             }
             Self::CounterThreshold(threshold) => {
-                write!(f, "counter threshold {threshold} is outside 1..={MAX_STAT_THRESHOLD}")
+                write!(
+                    f,
+                    "the counter threshold is {threshold}; allowed values are 1 to {MAX_STAT_THRESHOLD}"
+                )
             }
             Self::PagesetSlots { node, kind, slots, needed } => write!(
                 f,
-                "pagesets of zone {kind} of node {node} have {slots} slots; the depth-published rule needs \
-                 {needed}, which an allocator has that starts with it"
+                "the pagesets of zone {kind} of node {node} have {slots} slots, but the depth-published rule needs \
+                 {needed}; create the allocator with this rule"
             ),
             Self::MinFree { min_free, managed } => {
-                write!(f, "min_free of {min_free} frames exceeds the {managed} frames managed")
+                write!(
+                    f,
+                    "min_free is {min_free} frames; allowed values are up to the {managed} managed frames"
+                )
             }
-        }
-    }
-}
-
-/// A range as errors show it: its first and last frame.
-struct Frames<'a>(&'a FrameRange);
-
-impl fmt::Display for Frames<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FrameRange { start, count } = *self.0;
-        // Refused ranges may end beyond `u64::MAX`.
-        match start.get().checked_add(count.get().saturating_sub(1)) {
-            Some(last) => write!(f, "frames {start}-{last}"),
-            None => write!(f, "{count} frames from frame {start}"),
         }
     }
 }
 
 impl fmt::Display for ZoneSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} {} ({})", self.node, self.kind, Frames(&self.span))
+        write!(f, "zone {} of node {} ({})", self.kind, self.node, self.span)
     }
 }
 
@@ -325,27 +333,34 @@ impl fmt::Display for OnlineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownCpu(cpu) => write!(f, "the machine has no CPU {cpu}"),
-            Self::CpuUnchanged(cpu) => write!(f, "CPU {cpu} is already in that state"),
-            Self::LastCpu(cpu) => write!(f, "CPU {cpu} is the last one online"),
-            Self::EmptyRange(start) => write!(f, "the range at frame {start} is empty"),
+            Self::CpuUnchanged(cpu) => write!(f, "CPU {cpu} is already in the requested state"),
+            Self::LastCpu(cpu) => {
+                write!(f, "CPU {cpu} is the last one online; at least one must stay online")
+            }
+            Self::EmptyRange(start) => {
+                write!(f, "the range at frame {start} is empty; it must have at least one frame")
+            }
             Self::NotInOneZone { range, below, above } => {
-                write!(f, "{} do not lie within one zone; ", Frames(range))?;
+                // The range begins in `below` and ends outside, or begins in no zone.
+                if let Some(zone) = below.filter(|zone| range.start < zone.span.end()) {
+                    return write!(f, "the range ({range}) crosses the end of {zone}");
+                }
+                write!(f, "the range ({range}) begins in no zone; ")?;
                 match (below, above) {
                     (Some(below), Some(above)) => write!(f, "the nearest are {below} and {above}"),
                     (Some(zone), None) | (None, Some(zone)) => write!(f, "the nearest is {zone}"),
-                    (None, None) => write!(f, "there is no zone"),
+                    (None, None) => write!(f, "there are no zones"),
                 }
             }
             Self::NeverDescribed { frame, range, zone } => write!(
                 f,
-                "frame {frame} of {} was never described as memory: it is in a hole of {zone}; memory that \
-                 comes later is described by Machine::with_hotplug",
-                Frames(range)
+                "frame {frame} of the range ({range}) is in a hole of {zone}; only memory of the machine's \
+                 description can come online (Machine::with_hotplug)"
             ),
             Self::AlreadyOnline(frame) => write!(f, "frame {frame} is already online"),
             Self::NotOnline(frame) => write!(f, "frame {frame} is not online"),
             Self::InUse { start, in_use } => {
-                write!(f, "the range at frame {start} has {in_use} frames in use")
+                write!(f, "the range at frame {start} has {in_use} frames in use; free them first")
             }
         }
     }

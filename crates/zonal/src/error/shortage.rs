@@ -135,7 +135,7 @@ impl fmt::Display for VerdictCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [
             (self.below_min, "below min"),
-            (self.reserved, "kept by the lowmem reserve"),
+            (self.reserved, "limited by the lowmem reserve"),
             (self.no_block, "without a free block of the order"),
             (self.no_memory, "without memory online"),
             (self.would_serve, "able to serve now"),
@@ -156,7 +156,7 @@ impl fmt::Display for Verdict {
             Self::NoMemory => write!(f, "has no memory online"),
             Self::BelowMin { short_by } => write!(f, "is below min, short by {}", Frames(*short_by)),
             Self::Reserved { short_by } => {
-                write!(f, "is kept by its lowmem reserve, short by {}", Frames(*short_by))
+                write!(f, "is limited by its lowmem reserve, short by {}", Frames(*short_by))
             }
             Self::NoBlock => write!(f, "has no free block of the order"),
             Self::WouldServe => write!(f, "can serve now"),

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_address_space_holds_is_never_supplied() {
+    fn metadata_larger_than_the_address_space_is_refused() {
         for len in [usize::MAX, usize::MAX / 8, usize::MAX / 8 - 10, usize::MAX / 16 + 1] {
             let mut measure = Measure::default();
             measure.add::<u64>(len);

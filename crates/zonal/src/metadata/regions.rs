@@ -24,7 +24,7 @@ pub enum Part {
     /// The CPUs that are online.
     OnlineCpus,
     /// The pageset slot of CPUs that have none: every operation on it takes the slow path.
-    Nowhere,
+    NullSlot,
     /// This process's views of zones, nodes and CPUs; written at start only.
     Views,
     /// The pageset slot that a CPU uses for single frames now.
@@ -37,7 +37,7 @@ pub enum Part {
     NodeTotals(NodeId),
     /// State of a node's reclaim, and whether CPUs of the node may use a serving zone other than the preferred
     /// one.
-    NodeNotes(NodeId),
+    NodeState(NodeId),
     /// Event counters of requests that start at a node.
     Events(NodeId),
     /// Zones in the fallback order of a node; written when zonelists are rebuilt.
@@ -49,13 +49,13 @@ pub enum Part {
     /// Totals of a zone's counters, written by folds.
     ZoneTotals(ZoneId),
     /// A zone's shortage, and hints about reclaim and full bits.
-    ZoneNotes(ZoneId),
+    ZoneState(ZoneId),
     /// The nodes whose zonelist caches have a zone marked full.
-    ZoneMarks(ZoneId),
+    ZoneFullNodes(ZoneId),
     /// A zone's quarantine of freed blocks, with its lock.
     Quarantine(ZoneId),
     /// Lock and counts of a free area.
-    Region(ZoneId, usize),
+    FreeArea(ZoneId, usize),
     /// Bitmaps of a free area's free blocks.
     FreeBitmap(ZoneId, usize),
     /// Frame states of a zone, one byte for each frame.
@@ -77,22 +77,22 @@ impl Part {
             Self::MachineTotals => "machine totals",
             Self::MemoryNodes => "memory nodes",
             Self::OnlineCpus => "online CPUs",
-            Self::Nowhere => "nowhere",
+            Self::NullSlot => "null slot",
             Self::Views => "views",
             Self::CurrentSlot(_) => "current slot",
             Self::PagesetSlots(_) => "pageset slots",
             Self::NodeRules(_) => "node rules",
             Self::NodeTotals(_) => "node totals",
-            Self::NodeNotes(_) => "node notes",
+            Self::NodeState(_) => "node state",
             Self::Events(_) => "events",
             Self::Zonelist(_) => "zonelist",
             Self::ZonelistCache(_) => "zonelist cache",
             Self::ZoneRules(_) => "zone rules",
             Self::ZoneTotals(_) => "zone totals",
-            Self::ZoneNotes(_) => "zone notes",
-            Self::ZoneMarks(_) => "zone marks",
+            Self::ZoneState(_) => "zone state",
+            Self::ZoneFullNodes(_) => "zone full nodes",
             Self::Quarantine(_) => "quarantine",
-            Self::Region(..) => "region",
+            Self::FreeArea(..) => "free area",
             Self::FreeBitmap(..) => "free bitmap",
             Self::FrameStates(_) => "frame states",
             Self::Pageset(..) => "pageset",
@@ -110,22 +110,22 @@ impl fmt::Display for Part {
             | Self::MachineTotals
             | Self::MemoryNodes
             | Self::OnlineCpus
-            | Self::Nowhere
+            | Self::NullSlot
             | Self::Views => f.write_str(self.name()),
             Self::CurrentSlot(cpu) | Self::PagesetSlots(cpu) => write!(f, "{} of CPU {cpu}", self.name()),
             Self::NodeRules(node) => write!(f, "node {node} rules"),
             Self::NodeTotals(node) => write!(f, "node {node} totals"),
-            Self::NodeNotes(node) => write!(f, "node {node} notes"),
+            Self::NodeState(node) => write!(f, "node {node} state"),
             Self::Events(node) | Self::Zonelist(node) | Self::ZonelistCache(node) => {
                 write!(f, "{} of node {node}", self.name())
             }
             Self::ZoneRules(zone) => write!(f, "zone {zone} rules"),
             Self::ZoneTotals(zone) => write!(f, "zone {zone} totals"),
-            Self::ZoneNotes(zone) => write!(f, "zone {zone} notes"),
-            Self::ZoneMarks(zone) => write!(f, "zone {zone} marks"),
+            Self::ZoneState(zone) => write!(f, "zone {zone} state"),
+            Self::ZoneFullNodes(zone) => write!(f, "zone {zone} full nodes"),
             Self::Quarantine(zone) | Self::FrameStates(zone) => write!(f, "zone {zone} {}", self.name()),
-            Self::Region(zone, region) => write!(f, "zone {zone} region {region} lock and counts"),
-            Self::FreeBitmap(zone, region) => write!(f, "zone {zone} region {region} free bitmap"),
+            Self::FreeArea(zone, area) => write!(f, "zone {zone} free area {area} lock and counts"),
+            Self::FreeBitmap(zone, area) => write!(f, "zone {zone} free area {area} free bitmap"),
             Self::Pageset(zone, cpu) | Self::Slots(zone, cpu) => {
                 write!(f, "zone {zone} {} of CPU {cpu}", self.name())
             }

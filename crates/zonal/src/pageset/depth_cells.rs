@@ -14,8 +14,8 @@ use crate::zone::counters::CpuGuard;
 /// How many frames may be popped, and pushed, before a depth grows; see [`DepthCells::leeway`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Leeway {
-    pub(super) takes: u32,
-    pub(super) gives: u32,
+    pub(super) pops: u32,
+    pub(super) pushes: u32,
 }
 
 /// What the last step was part of: a run of pops or of pushes in which each step was deeper than any before in that
@@ -69,7 +69,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
         let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
         let left = |deepest: u32, position: u32| deepest.saturating_sub(position);
-        Leeway { takes: left(deepest.alloc, position.alloc), gives: left(deepest.free, position.free) }
+        Leeway { pops: left(deepest.alloc, position.alloc), pushes: left(deepest.free, position.free) }
     }
 
     /// Applies the first half of [`DepthState::on_push`]; returns [`Run::Dive`] if freeing is deeper than before in its

@@ -24,7 +24,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Pushes a block onto its stack and drains the pageset if it is too full; returns `false` if the stack has no free
     /// slots and cannot be drained.
     pub(crate) fn add(&self, stack: StackId, frame: u32, order: Order) -> bool {
-        if self.free_slots(stack) == 0 && !self.make_room(stack) {
+        if self.free_slots(stack) == 0 && !self.ensure_free_slots(stack) {
             return false;
         }
         self.push(stack, order, frame);
@@ -46,7 +46,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Drains a full stack; returns `false` if the pageset is closed.
     #[cold]
-    fn make_room(&self, stack: StackId) -> bool {
+    fn ensure_free_slots(&self, stack: StackId) -> bool {
         let order = self.state.cached.order(stack);
         let half = u64::from(self.len(stack)).div_ceil(2) << order.get();
         let batch = self.zone_limits().batch;
@@ -64,7 +64,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if count < self.high_now() {
             return;
         }
-        let bar = self.high_now();
+        let threshold = self.high_now();
         let batch = self.zone_limits().batch;
         let size = match self.state.shared.tuning() {
             PagesetTuning::Stepwise => {
@@ -75,12 +75,12 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             }
             // After `high` fell, it is approached one batch at a time, unless the zone is being reclaimed.
             PagesetTuning::DepthPublished if !self.zone.is_reclaimed() => batch,
-            PagesetTuning::DepthPublished => batch.max(count.saturating_minus(bar)),
+            PagesetTuning::DepthPublished => batch.max(count.saturating_minus(threshold)),
             PagesetTuning::Depth | PagesetTuning::Fixed => {
                 let size = words::drain_size(batch);
                 let single = stack == StackId::PAGES;
                 let size = if single { PageCount::new(self.until_whole_words(size.get())) } else { size };
-                size.max(words::drain_least(bar, count))
+                size.max(words::drain_least(threshold, count))
             }
         };
         self.drain(stack, size.min(count));

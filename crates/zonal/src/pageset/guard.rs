@@ -9,8 +9,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::depth_cells::Run;
 use crate::pageset::stepwise_cell::StepwiseCell;
 use crate::pageset::{CLOSED, Pageset, StackId, StackShape, WATCHED};
-use crate::platform::pageset_slot::UNINIT;
-use crate::platform::pageset_word::{Limits, SERVED_LANE, Word};
+use crate::platform::pageset_slot::LockWord;
+use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_LANE};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
@@ -50,10 +50,10 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     pub(super) fn new(
         pageset: &'a Pageset<P>,
         (slots, shape): (&'a [P::U32], &'a StackShape),
-        lock_word: u64,
+        lock_word: LockWord,
     ) -> Self {
         let guard = Self { pageset, slots, shape, run: Cell::new(Run::None) };
-        if lock_word == UNINIT {
+        if lock_word == LockWord::UNINIT {
             guard.begin();
         }
         let moved = i64::from(guard.word().free_slots()) - pageset.settled.load(Relaxed) as i64;
@@ -67,7 +67,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     #[cold]
     fn begin(&self) {
         let capacity = self.shape.depth(StackId::PAGES);
-        self.set_word(Word::empty(capacity));
+        self.set_word(PagesetWord::empty(capacity));
         self.pageset.capacity.store(capacity, Relaxed);
         self.pageset.settled.store(u64::from(capacity), Relaxed);
         self.always_bail_out();
@@ -75,13 +75,13 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Returns the word.
     #[inline]
-    pub(super) fn word(&self) -> Word {
-        Word::from_bits(self.pageset.head.word.load(Relaxed))
+    pub(super) fn word(&self) -> PagesetWord {
+        PagesetWord::from_bits(self.pageset.head.word.load(Relaxed))
     }
 
     /// Sets the word.
     #[inline]
-    pub(super) fn set_word(&self, word: Word) {
+    pub(super) fn set_word(&self, word: PagesetWord) {
         self.pageset.head.word.store(word.bits(), Relaxed);
     }
 

@@ -41,13 +41,17 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Returns the count at which the pageset drains now.
     #[inline]
     pub(crate) fn high_now(&self) -> PageCount {
-        if self.zone.holds_pagesets_down() { self.high_held_down() } else { self.rounded_bar(self.high()) }
+        if self.zone.holds_pagesets_down() {
+            self.high_held_down()
+        } else {
+            self.rounded_threshold(self.high())
+        }
     }
 
     /// Returns the count at which a pageset with this `high` drains.
-    fn rounded_bar(&self, high: PageCount) -> PageCount {
+    fn rounded_threshold(&self, high: PageCount) -> PageCount {
         let slots = PageCount::new(self.page_slots().len() as u64);
-        if self.state.shared.tuning().rounds_to_words() { words::bar(high, slots) } else { high }
+        if self.state.shared.tuning().rounds_to_words() { words::threshold(high, slots) } else { high }
     }
 
     /// Returns the lowered count for [`Self::high_now`]: the lower limit while large blocks are scarce or, under the
@@ -57,8 +61,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let figures = self.figures();
         let below = self.zone.is_short(Shortness::BelowHigh);
         let level = if below { ZoneLevel::Below } else { ZoneLevel::Above };
-        let high = figures.drain_bar(level).min(figures.limits.max());
-        let high = self.rounded_bar(high);
+        let high = figures.drain_threshold(level).min(figures.limits.max());
+        let high = self.rounded_threshold(high);
         if self.zone.is_reclaimed() {
             high.min(self.zone.pageset_limits(CpuLocality::Local).small_high())
         } else {

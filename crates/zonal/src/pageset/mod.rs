@@ -24,8 +24,8 @@ mod upkeep;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_slot::{Head, UNINIT};
-use crate::platform::pageset_word::{Limits, Word};
+use crate::platform::pageset_slot::{Head, LockWord};
+use crate::platform::pageset_word::{Limits, PagesetWord};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount};
 use crate::zone::CpuInfo;
@@ -213,8 +213,12 @@ all_zero! {
 // Every access is relaxed: these are readings that may be out of date.
 impl<P: Platform> Pageset<P> {
     /// Returns the packed word; possibly out of date.
-    pub(crate) fn word(&self) -> Word {
-        if self.was_used() { Word::from_bits(self.head.word.load(Relaxed)) } else { Word::empty(0) }
+    pub(crate) fn word(&self) -> PagesetWord {
+        if self.was_used() {
+            PagesetWord::from_bits(self.head.word.load(Relaxed))
+        } else {
+            PagesetWord::empty(0)
+        }
     }
 
     /// Returns how many frames the pageset holds; possibly out of date.
@@ -234,7 +238,7 @@ impl<P: Platform> Pageset<P> {
 
     /// Whether the pageset was ever locked.
     pub(crate) fn was_used(&self) -> bool {
-        self.head.lock_word.load(Relaxed) != UNINIT
+        self.head.lock_word.load(Relaxed) != LockWord::UNINIT.bits()
     }
 
     /// Returns the tuning state of the depth rule.

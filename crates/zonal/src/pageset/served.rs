@@ -29,10 +29,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn served(&self, zone: &Zone<'m, P>, item: ZoneItem) -> i64 {
         let cpus = self.cpus.iter().filter(|cpu| cpu.exists());
         if item == ZoneItem::NumaForeign {
-            let at_home = cpus
+            let cpus_of_node = cpus
                 .filter(|cpu| self.nodes[usize::from(cpu.node)].preferred_zone() == Some(zone.id.index()));
-            let pagesets =
-                at_home.flat_map(|&cpu| self.zones.iter().map(move |zone| self.pagesets_of(zone).of(cpu)));
+            let pagesets = cpus_of_node
+                .flat_map(|&cpu| self.zones.iter().map(move |zone| self.pagesets_of(zone).of(cpu)));
             return pagesets.filter(|pageset| pageset.serves_for() == Some(zone.id)).map(difference).sum();
         }
         let pagesets = cpus.map(|&cpu| (cpu, self.pagesets_of(zone).of(cpu)));
@@ -64,6 +64,12 @@ fn difference<P: Platform>(pageset: &Pageset<P>) -> i64 {
 
 // Relaxed throughout: written under the pageset's lock, and read under it or by observers.
 impl<P: Platform> Pageset<P> {
+    /// Whether blocks served from the slot count as misses of another zone.
+    #[inline]
+    pub(crate) fn serves_for_another(&self) -> bool {
+        self.serves_for().is_some()
+    }
+
     /// Returns the preferred zone that this pageset serves for, if it is another.
     fn serves_for(&self) -> Option<ZoneId> {
         (self.serves_for.load(Relaxed) as usize).checked_sub(1).map(ZoneId::from_index)

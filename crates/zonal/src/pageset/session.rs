@@ -11,6 +11,7 @@ use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
+use crate::platform::pageset_slot::LockWord;
 use crate::platform::pageset_word::Limits;
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::PagesetTuning;
@@ -52,6 +53,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(PagesetSession::of_locked(self, zone, cpu, lock_word))
     }
 
+    /// As [`Self::own_pageset`], for a request that may have called reclaimers since it resolved `cpu`.
+    ///
+    /// These may have slept, and the caller may have woken up on another CPU; then returns `None`.
+    pub(crate) fn own_pageset_still<'a>(
+        &'a self,
+        zone: &'a Zone<'m, P>,
+        cpu: CpuInfo,
+    ) -> Option<PagesetSession<'a, 'm, P>> {
+        if cpu.id != self.platform.current_cpu() {
+            return None;
+        }
+        self.own_pageset(zone, cpu)
+    }
+
     /// Locks the pageset of any CPU; returns `None` if it is locked already.
     pub(crate) fn try_pageset<'a>(
         &'a self,
@@ -88,7 +103,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         state: &'a MachineState<'m, P>,
         zone: &'a Zone<'m, P>,
         cpu: CpuInfo,
-        lock_word: u64,
+        lock_word: LockWord,
     ) -> Self {
         let pagesets = state.pagesets_of(zone);
         let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu), lock_word);
@@ -125,14 +140,14 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut pops_bail_out, mut pushes_bail_out) = (false, least > capacity);
         if tuning.follows_depth() {
-            let Leeway { takes, gives } = self.depth().leeway(self);
+            let Leeway { pops, pushes } = self.depth().leeway(self);
             let free_slots = i64::from(self.word().free_slots());
             match self.run() {
                 Run::Climb => pushes_bail_out = true,
                 Run::Dive => pops_bail_out = true,
                 Run::None => {
-                    most = most.min(free_slots + i64::from(takes));
-                    least = least.max(free_slots - i64::from(gives));
+                    most = most.min(free_slots + i64::from(pops));
+                    least = least.max(free_slots - i64::from(pushes));
                 }
             }
         }

@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::metadata::arena::{Arena, Measure};
 use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, ZonePagesets};
-use crate::platform::pageset_slot::{Head, LOCKED, PagesetSlot, PagesetSlots, UNINIT};
+use crate::platform::pageset_slot::{Head, LockWord, PagesetSlot, PagesetSlots};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId};
 use crate::zone::{CpuInfo, Zone};
@@ -25,6 +25,14 @@ const fn slots_of_each(cpus: usize, zones: usize) -> usize {
     if cpus.saturating_mul(zones) <= SLOTS_MAX { zones } else { 1 }
 }
 
+/// Whether single frames may be popped and pushed without the lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FastPath {
+    On,
+    /// Every frame needs more than a check of its state.
+    Off,
+}
+
 /// Adds the size of what [`MachineState::make_slots`] allocates.
 pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpus: usize, zones: usize) {
     measure.add::<P::U64>(cpus.max(1));
@@ -34,12 +42,11 @@ pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpus: usize, zon
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Creates the slots of all CPUs.
     ///
-    /// CPUs that the machine does not have use `nowhere`. So do all CPUs if a frame needs more than a check of its
-    /// state (`plain` is `false`).
-    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, nowhere: &'m Head<P>, plain: bool) {
-        nowhere.lock_word.store(LOCKED, Relaxed); // relaxed: no other thread knows the allocator yet
-        let nowhere = PagesetSlot {
-            head: nowhere,
+    /// CPUs that the machine does not have use `null_slot`. So do all CPUs if the fast path is off.
+    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, fast_path: FastPath) {
+        null_slot.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: no other thread knows the allocator yet
+        let null_slot = PagesetSlot {
+            head: null_slot,
             slots_at: 0,
             slots: &[],
             states: &[],
@@ -52,16 +59,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let current = arena.u64s::<P>(cpus.max(1));
         let slot = |at: usize| {
             let (cpu, zone) = (at / of_each, at % of_each);
-            let cpu = self.cpu_info(CpuId::new(cpu as u32)).filter(|_| plain)?;
+            let cpu = self.cpu_info(CpuId::new(cpu as u32)).filter(|_| fast_path == FastPath::On)?;
             let zone = if of_each == zones { zone } else { self.first_preferred(cpu)? };
             Some(slot_for(&self.zones[zone], &self.pagesets[zone], cpu))
         };
         let table =
-            arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(slot).unwrap_or(nowhere));
+            arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(slot).unwrap_or(null_slot));
         self.slots = PagesetSlots { table, current, of_each };
         for cpu in (0..current.len()).map(|cpu| CpuId::new(cpu as u32)) {
-            self.slots.set(cpu, self.slots.nowhere());
-            if let Some(cpu) = self.cpu_info(cpu).filter(|_| plain)
+            self.slots.set(cpu, self.slots.null_slot());
+            if let Some(cpu) = self.cpu_info(cpu).filter(|_| fast_path == FastPath::On)
                 && let Some(zone) = self.first_preferred(cpu)
             {
                 self.use_first(&self.zones[zone], cpu);
@@ -79,7 +86,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Initializes a pageset and makes its CPU use it.
     fn use_first(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let pageset = self.pagesets_of(zone).of(cpu);
-        let lock_word = pageset.head.lock_word.swap(LOCKED, Relaxed); // relaxed: no other thread knows it yet
+        // Relaxed: no other thread knows it yet.
+        let lock_word = LockWord::from_bits(pageset.head.lock_word.swap(LockWord::LOCKED.bits(), Relaxed));
         let guard = PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(cpu), lock_word);
         self.use_pageset(zone, &guard, cpu);
     }
@@ -115,7 +123,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let slot = self.nodes[usize::from(cpu.node)].preferred_zone();
         let slot = slot.and_then(|zone| self.slots.at(cpu.id, ZoneId::from_index(zone)));
         // Acquire: pairs with the release that opened the head.
-        let slot = slot.filter(|slot| slot.head.lock_word.load(Acquire) != UNINIT);
+        let slot = slot.filter(|slot| slot.head.lock_word.load(Acquire) != LockWord::UNINIT.bits());
         // The table is empty while the allocator starts.
         if let Some(slot) = slot.or(self.slots.table.first()) {
             self.slots.set(cpu.id, slot);

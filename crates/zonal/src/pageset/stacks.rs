@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::pageset::{Pageset, StackShape};
     use crate::platform::cells::AllZero;
-    use crate::platform::cpu_local::UNINIT;
+    use crate::platform::cpu_local::LockWord;
     use crate::testing::Native;
     use core::sync::atomic::AtomicU32;
     use std::vec::Vec;
@@ -106,7 +106,7 @@ mod tests {
         let pageset = Pageset::<Native>::all_zero();
         let shape = StackShape::new([256, 0, 0, 0, 0]);
         let slots: Vec<AtomicU32> = (0..shape.slots()).map(|_| AtomicU32::new(0)).collect();
-        work(&PagesetGuard::new(&pageset, (&slots, &shape), UNINIT))
+        work(&PagesetGuard::new(&pageset, (&slots, &shape), LockWord::UNINIT))
     }
 
     fn stack_of(guard: &PagesetGuard<'_, Native>) -> Vec<u32> {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_with_the_lowest_frame_on_top() {
+    fn words_are_pushed_with_the_lowest_frame_on_top() {
         with_pageset(|guard| {
             guard.push_word(128, !0);
             guard.push_word(64, 0b1101);

@@ -9,9 +9,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::{OPEN, PagesetSlot};
+use crate::platform::pageset_slot::{LockWord, PagesetSlot};
 use crate::platform::pageset_word::{
-    FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, SERVED_LANE, Word, free_slots_of,
+    FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, PagesetWord, SERVED_LANE, free_slots_of,
 };
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
@@ -25,7 +25,7 @@ pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
     slot: &'m PagesetSlot<'m, P>,
     cpu: CpuInfo,
     /// The lock word before it was locked.
-    lock_word: u64,
+    lock_word: LockWord,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -51,12 +51,14 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     pub(crate) fn pop_and_fold(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
         let word = head.word.load(Relaxed);
-        let next = word.wrapping_add(POP_STEPS[kind as usize]);
-        if self.lock_word != OPEN || next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0 {
+        let next = word.wrapping_add(POP_STEPS[kind as usize].bits());
+        if self.lock_word != LockWord::OPEN
+            || next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0
+        {
             return Err(self.session());
         }
         let frame = self.slot.slots[free_slots_of(word)].load(Relaxed);
-        head.word.store(self.folded(Word::from_bits(next), kind, 1).bits(), Relaxed);
+        head.word.store(self.folded(PagesetWord::from_bits(next), kind, 1).bits(), Relaxed);
         head.open();
         Ok(frame)
     }
@@ -69,13 +71,13 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     #[inline(always)]
     pub(crate) fn push_and_fold(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
-        let next = head.word.load(Relaxed).wrapping_sub(PUSH_STEPS[kind as usize]);
+        let next = head.word.load(Relaxed).wrapping_sub(PUSH_STEPS[kind as usize].bits());
         let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;
-        if self.lock_word != OPEN || trips || self.is_period_over() {
+        if self.lock_word != LockWord::OPEN || trips || self.is_period_over() {
             return Err(self.session());
         }
         self.slot.slots[free_slots_of(next)].store(frame, Relaxed);
-        head.word.store(self.folded(Word::from_bits(next), kind, -1).bits(), Relaxed);
+        head.word.store(self.folded(PagesetWord::from_bits(next), kind, -1).bits(), Relaxed);
         head.open();
         Ok(())
     }
@@ -98,11 +100,11 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
 
     /// Returns `word` after a step of `amount`, with what exceeds the thresholds moved to the totals.
     #[inline]
-    fn folded(&self, word: Word, kind: PageKind, amount: i64) -> Word {
+    fn folded(&self, word: PagesetWord, kind: PageKind, amount: i64) -> PagesetWord {
         let zone = &self.state.zones[self.slot.zone.index()];
         let counters = &self.state.nodes[zone.node].counters;
         let difference = word.difference(kind as usize);
-        let left = counters.kept_of(difference, amount);
+        let left = counters.remainder_of(difference, amount);
         counters.fold_difference(&[kind.item()], difference - left);
         let word = word.with_difference(kind as usize, left);
         let served = word.difference(SERVED_LANE);

@@ -9,9 +9,8 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-pub use crate::platform::pageset_slot::{
-    Head, LOCKED, LOCKED_REMOTELY, NO_FRAME, OPEN, PagesetSlot, PagesetSlots, UNINIT,
-};
+pub use crate::platform::pageset_slot::{Head, LockWord, PagesetSlot, PagesetSlots, Popped, Push};
+pub use crate::platform::pageset_word::Step;
 use crate::platform::{Atomic, Platform};
 use crate::units::CpuId;
 
@@ -19,13 +18,13 @@ use crate::units::CpuId;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Field {
     /// [`Head::lock_word`].
-    Gate,
+    LockWord,
     /// [`Head::word`].
     Word,
     /// [`Head::pop_limit`].
-    TakeLimit,
+    PopLimit,
     /// [`Head::push_limit`].
-    GiveLimit,
+    PushLimit,
     /// The slot of the frame that is popped or pushed.
     Slot,
 }
@@ -48,9 +47,9 @@ pub type Accesses = &'static [Access];
 ///
 /// If the limit is exceeded, the sequence fails before it loads the slot.
 pub const POP: Accesses = &[
-    Access::LoadAcquire(Field::Gate),
+    Access::LoadAcquire(Field::LockWord),
     Access::Load(Field::Word),
-    Access::Load(Field::TakeLimit),
+    Access::Load(Field::PopLimit),
     Access::Load(Field::Slot),
     Access::Store(Field::Word),
 ];
@@ -59,9 +58,9 @@ pub const POP: Accesses = &[
 ///
 /// If the limit is exceeded, the sequence fails before it stores into the slot.
 pub const PUSH: Accesses = &[
-    Access::LoadAcquire(Field::Gate),
+    Access::LoadAcquire(Field::LockWord),
     Access::Load(Field::Word),
-    Access::Load(Field::GiveLimit),
+    Access::Load(Field::PushLimit),
     Access::Store(Field::Slot),
     Access::Store(Field::Word),
 ];
@@ -69,45 +68,45 @@ pub const PUSH: Accesses = &[
 /// The accesses that lock a head, as in [`CpuLocal::lock`].
 ///
 /// If the head is locked, the sequence fails before the store.
-pub const LOCK: Accesses = &[Access::LoadAcquire(Field::Gate), Access::Store(Field::Gate)];
+pub const LOCK: Accesses = &[Access::LoadAcquire(Field::LockWord), Access::Store(Field::LockWord)];
 
 /// The operations of a CPU on the heads of its own pagesets, none of which may wait.
 ///
-/// Contract: after a successful lock, no other operation on that head succeeds until [`OPEN`] is stored to the
+/// Contract: after a successful lock, no other operation on that head succeeds until [`LockWord::OPEN`] is stored to the
 /// lock word with release, and operations that succeed after that see all earlier writes. [`Head`] documents what
 /// this requires. An operation may always fail.
 pub trait CpuLocal<P: Platform>: Send + Sync {
     /// Pops the top frame of the current CPU's pageset slot, and returns that slot and the frame.
     ///
-    /// Returns [`NO_FRAME`], with any slot, when the pop exceeds a limit, the head is locked, or the sequence is
+    /// Returns [`Popped::NOTHING`], with any slot, when the pop exceeds a limit, the head is locked, or the sequence is
     /// interrupted.
     fn pop_current<'m>(
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, P>, u64);
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, P>, Popped);
 
     /// Pushes a frame onto the stack of the current CPU's pageset slot, and returns whether it was pushed or
     /// `refused` accepted it.
     ///
-    /// `prepare` gets the slot and returns step and frame, or `None` to push nothing. `refused` is called with
-    /// slot, step and frame when the push exceeds a limit, the head is locked, or the sequence is interrupted; it
+    /// `prepare` gets the slot and returns what to push, or `None` to push nothing. `refused` is called with the
+    /// slot and the same when the push exceeds a limit, the head is locked, or the sequence is interrupted; it
     /// returns whether it accepted the frame.
     fn push_current<'m>(
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool;
 
     /// Locks a head of `cpu`, the CPU that the caller ran on a moment ago, and returns the previous lock word;
     /// `None` if the head is locked or the attempt was interrupted.
-    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
+    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord>;
 
     /// Locks a head of `cpu` from any CPU; returns the same as `lock`.
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64>;
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord>;
 
     /// Whether [`CpuLocal::lock_remote`] excludes the operations of other CPUs.
     ///
@@ -129,12 +128,12 @@ impl<P: Platform> CpuLocal<P> for TryLock {
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, P>, u64) {
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, P>, Popped) {
         let cpu = platform.current_cpu();
-        let Some(slot) = slots.of(cpu) else { return (slots.nowhere(), NO_FRAME) };
-        let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, OPEN));
-        (slot, frame.unwrap_or(NO_FRAME))
+        let Some(slot) = slots.of(cpu) else { return (slots.null_slot(), Popped::NOTHING) };
+        let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, LockWord::OPEN));
+        (slot, frame.unwrap_or(Popped::NOTHING))
     }
 
     #[inline(always)]
@@ -142,24 +141,24 @@ impl<P: Platform> CpuLocal<P> for TryLock {
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool {
         let cpu = platform.current_cpu();
         let Some(slot) = slots.of(cpu) else { return false };
-        let Some((step, frame)) = prepare(slot) else { return false };
-        let given = under_lock(self, cpu, slot, |head| head.push(slot.slots, step, frame, OPEN));
-        given == Some(true) || refused(slot, step, frame)
+        let Some(push) = prepare(slot) else { return false };
+        let given = under_lock(self, cpu, slot, |head| head.push(slot.slots, push, LockWord::OPEN));
+        given == Some(true) || refused(slot, push)
     }
 
     #[inline(always)]
-    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<u64> {
+    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
         // Acquire: pairs with the release in `Head::open`. A locked lock word remains locked.
-        let lock_word = head.lock_word.swap(LOCKED, Acquire);
-        (lock_word != LOCKED).then_some(lock_word)
+        let lock_word = LockWord::from_bits(head.lock_word.swap(LockWord::LOCKED.bits(), Acquire));
+        (lock_word != LockWord::LOCKED).then_some(lock_word)
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
         self.lock(cpu, head)
     }
 }
@@ -172,8 +171,8 @@ fn under_lock<P: Platform, R>(
     work: impl FnOnce(&Head<P>) -> R,
 ) -> Option<R> {
     let lock_word = local.lock(cpu, slot.head)?;
-    let result = (lock_word == OPEN).then(|| work(slot.head));
-    slot.head.lock_word.store(lock_word, Release); // Release: pairs with the acquire in `lock`.
+    let result = (lock_word == LockWord::OPEN).then(|| work(slot.head));
+    slot.head.lock_word.store(lock_word.bits(), Release); // Release: pairs with the acquire in `lock`.
     result
 }
 
@@ -250,11 +249,11 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, P>, u64) {
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, P>, Popped) {
         let cpu = platform.current_cpu();
-        let Some(slot) = slots.of(cpu) else { return (slots.nowhere(), NO_FRAME) };
-        (slot, slot.head.pop(slot.slots, step, slot.head.lock_word.load(Acquire)))
+        let Some(slot) = slots.of(cpu) else { return (slots.null_slot(), Popped::NOTHING) };
+        (slot, slot.head.pop(slot.slots, step, slot.head.load_lock_word()))
     }
 
     #[inline(always)]
@@ -262,27 +261,26 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
         &self,
         platform: &P,
         slots: &PagesetSlots<'m, P>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, P>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool {
         let cpu = platform.current_cpu();
         let Some(slot) = slots.of(cpu) else { return false };
-        let Some((step, frame)) = prepare(slot) else { return false };
-        slot.head.push(slot.slots, step, frame, slot.head.lock_word.load(Acquire))
-            || refused(slot, step, frame)
+        let Some(push) = prepare(slot) else { return false };
+        slot.head.push(slot.slots, push, slot.head.load_lock_word()) || refused(slot, push)
     }
 
     #[inline(always)]
-    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<u64> {
-        let lock_word = head.lock_word.load(Acquire);
-        if lock_word >= LOCKED_REMOTELY {
+    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
+        let lock_word = head.load_lock_word();
+        if lock_word.is_locked() {
             return None;
         }
-        head.lock_word.store(LOCKED, Relaxed); // relaxed: nothing else runs on this CPU; other CPUs quiesce it
+        head.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: nothing else runs on this CPU; other CPUs quiesce it
         Some(lock_word)
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<u64> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
         lock_remotely(head, || {
             self.0.quiesce(cpu);
             true
@@ -299,21 +297,22 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
 /// Locks the lock word remotely, calls `quiesce` to wait until every operation in progress is complete or undone,
 /// and checks that the lock word is unchanged. If `quiesce` returns `false` because it could not wait, restores
 /// the lock word. For implementations of [`CpuLocal::lock_remote`].
-pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<u64> {
-    // One remote lock attempt at a time: two CPUs that store the same value could not tell which of them stored
+pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<LockWord> {
+    // One remote lock attempt at a time: two CPUs that store the same value could not know which of them stored
     // it. Acquire: pairs with the release below.
     if head.remote_lock().swap(1, Acquire) != 0 {
         return None;
     }
-    let lock_word = head.lock_word.load(Relaxed); // relaxed: the exchange decides
-    let shut = lock_word < LOCKED_REMOTELY
+    let remotely = LockWord::LOCKED_REMOTELY.bits();
+    let lock_word = LockWord::from_bits(head.lock_word.load(Relaxed)); // relaxed: the exchange decides
+    let shut = !lock_word.is_locked()
         // AcqRel: sees what the last holder wrote, and precedes what `quiesce` makes visible to other CPUs.
-        && head.lock_word.compare_exchange(lock_word, LOCKED_REMOTELY, AcqRel, Relaxed).is_ok()
+        && head.lock_word.compare_exchange(lock_word.bits(), remotely, AcqRel, Relaxed).is_ok()
         && if quiesce() {
-            head.lock_word.load(Acquire) == LOCKED_REMOTELY // else the owning CPU locked it first
+            head.lock_word.load(Acquire) == remotely // else the owning CPU locked it first
         } else {
             // Undo; the owning CPU may have locked the head meanwhile. Relaxed: nothing was written.
-            let _ = head.lock_word.compare_exchange(LOCKED_REMOTELY, lock_word, Relaxed, Relaxed);
+            let _ = head.lock_word.compare_exchange(remotely, lock_word.bits(), Relaxed, Relaxed);
             false
         };
     head.remote_lock().store(0, Release); // Release: pairs with the acquire above.

@@ -9,6 +9,7 @@
 pub(crate) mod cells;
 pub mod cpu_local;
 pub(crate) mod lock;
+pub mod one_thread;
 pub mod pageset_slot;
 pub(crate) mod pageset_word;
 pub mod reclaimer;
@@ -271,8 +272,11 @@ pub trait Platform: Send + Sync {
         false
     }
 
-    /// Records that the caller begins (`true`) or ends (`false`) reclaiming. Never nested.
-    fn set_reclaiming(&self, _reclaiming: bool) {}
+    /// Records that the caller begins to reclaim. Never nested.
+    fn begin_reclaiming(&self) {}
+
+    /// Records that the caller has finished reclaiming.
+    fn end_reclaiming(&self) {}
 
     /// Requests that [`background_reclaim`](crate::Allocator::background_reclaim) be called for `node` soon, from
     /// another context.

@@ -9,20 +9,88 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{GUARDS, free_slots_of};
+use crate::platform::pageset_word::{GUARDS, Step, free_slots_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId};
 
-/// Lock word of a head that was never used.
-pub const UNINIT: u64 = 0;
-/// Lock word of a head that is not locked.
-pub const OPEN: u64 = GUARDS;
-/// Lock word of a head that is locked by its own CPU.
-pub const LOCKED: u64 = u64::MAX;
-/// Lock word of a head that is locked from another CPU.
-pub const LOCKED_REMOTELY: u64 = u64::MAX - 1;
-/// The result of a failed pop: larger than every frame number.
-pub const NO_FRAME: u64 = u64::MAX;
+/// The value of a head's lock word.
+///
+/// An operation tests the distance of its word from the limit against it: `OPEN` selects the guards, and the locked
+/// values nearly all bits, of which one is always set. `UNINIT` selects nothing, so no pageset slot may refer to an unused head.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct LockWord(u64);
+
+impl LockWord {
+    /// The head was never used.
+    pub const UNINIT: Self = Self(0);
+    /// The head is not locked.
+    pub const OPEN: Self = Self(GUARDS);
+    /// The head is locked by its own CPU.
+    pub const LOCKED: Self = Self(u64::MAX);
+    /// The head is locked from another CPU.
+    pub const LOCKED_REMOTELY: Self = Self(u64::MAX - 1);
+
+    /// Returns the lock word that a cell holds as `bits`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the value that a cell holds.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether the head is locked, by its own CPU or another.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_locked(self) -> bool {
+        self.0 >= Self::LOCKED_REMOTELY.0
+    }
+}
+
+/// The result of a pop: a frame, as its offset in the zone of the pageset slot, or nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Popped(u64);
+
+impl Popped {
+    /// No frame was popped.
+    pub const NOTHING: Self = Self(u64::MAX);
+
+    /// Returns the result for a frame at this offset in its zone.
+    #[inline(always)]
+    #[must_use]
+    pub const fn frame(offset: u32) -> Self {
+        Self(offset as u64)
+    }
+
+    /// Returns the result that a register holds: the offset of a frame, or a value with all bits set for nothing.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the offset, which is larger than that of every frame if nothing was popped.
+    #[inline(always)]
+    pub(crate) const fn offset(self) -> u64 {
+        self.0
+    }
+}
+
+/// A frame to push.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Push {
+    /// What the push subtracts from the word.
+    pub step: Step,
+    /// Offset of the frame in the zone of the pageset slot.
+    pub frame: u32,
+}
 
 all_zero! {
     /// The state of the stack of single frames of one pageset.
@@ -32,7 +100,7 @@ all_zero! {
     /// declared, eight bytes apart where the platform's cells are plain integers.
     #[repr(C)]
     pub struct Head<P> {
-        /// [`UNINIT`], [`OPEN`], [`LOCKED`] or [`LOCKED_REMOTELY`].
+        /// Bits of a [`LockWord`].
         pub lock_word: u64,
         /// The word that a pop and a push change.
         pub word: u64,
@@ -56,32 +124,38 @@ impl<P: Platform> Head<P> {
     /// Unlocks a locked head.
     #[inline(always)]
     pub(crate) fn open(&self) {
-        self.lock_word.store(OPEN, Release); // Release: pairs with the acquire of the next use or lock.
+        self.lock_word.store(LockWord::OPEN.bits(), Release); // Release: pairs with the acquire of the next use or lock.
     }
 
     // Loads of the word and the limits are relaxed: the lock word orders them.
 
     #[inline(always)]
-    pub(super) fn pop(&self, slots: &[P::U32], step: u64, lock_word: u64) -> u64 {
+    pub(super) fn pop(&self, slots: &[P::U32], step: Step, lock_word: LockWord) -> Popped {
         let word = self.word.load(Relaxed);
-        let next = word.wrapping_add(step);
-        if next.wrapping_add(self.pop_limit.load(Relaxed)) & lock_word != 0 {
-            return NO_FRAME;
+        let next = word.wrapping_add(step.bits());
+        if next.wrapping_add(self.pop_limit.load(Relaxed)) & lock_word.0 != 0 {
+            return Popped::NOTHING;
         }
         let frame = slots[free_slots_of(word)].load(Relaxed);
         self.word.store(next, Release); // Release: for code that checks how full the stack is.
-        u64::from(frame)
+        Popped::frame(frame)
     }
 
     #[inline(always)]
-    pub(super) fn push(&self, slots: &[P::U32], step: u64, frame: u32, lock_word: u64) -> bool {
-        let next = self.word.load(Relaxed).wrapping_sub(step);
-        if self.push_limit.load(Relaxed).wrapping_sub(next) & lock_word != 0 {
+    pub(super) fn push(&self, slots: &[P::U32], push: Push, lock_word: LockWord) -> bool {
+        let next = self.word.load(Relaxed).wrapping_sub(push.step.bits());
+        if self.push_limit.load(Relaxed).wrapping_sub(next) & lock_word.0 != 0 {
             return false;
         }
-        slots[free_slots_of(next)].store(frame, Relaxed);
+        slots[free_slots_of(next)].store(push.frame, Relaxed);
         self.word.store(next, Release); // Release: as in `pop`.
         true
+    }
+
+    /// Loads the lock word. Acquire: pairs with the release in [`Self::open`].
+    #[inline(always)]
+    pub(super) fn load_lock_word(&self) -> LockWord {
+        LockWord(self.lock_word.load(Acquire))
     }
 }
 
@@ -149,7 +223,7 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
 
     /// Returns the slot on which every operation fails.
     #[inline(always)]
-    pub fn nowhere(&self) -> &'m PagesetSlot<'m, P> {
+    pub fn null_slot(&self) -> &'m PagesetSlot<'m, P> {
         &self.table[0]
     }
 

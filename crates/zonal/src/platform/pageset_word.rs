@@ -8,16 +8,16 @@
 //!
 //! Differences are stored with [`BIAS`] added. The bit above each field is its *guard*: it is zero in the word, and
 //! the sums below set it when the field is beyond its limit. A pop adds to all fields that it changes and a push
-//! subtracts from them, so that one addition and one mask tell whether any field exceeded its limit. Neighbours:
+//! subtracts from them, so that one addition and one mask show whether any field exceeded its limit. Neighbours:
 //! `platform/pageset_slot.rs` compares, `pageset/guard.rs` and `pageset/steps.rs` change the word under the lock,
 //! `zone/counters.rs` determines what remains of a difference beyond its limit.
 
 use crate::units::PageKind;
 
 /// Bits of the field of free slots.
-const ROOM_BITS: u32 = 27;
+const FREE_SLOTS_BITS: u32 = 27;
 /// Largest value of the field of free slots.
-const FREE_SLOTS_MAX: u32 = (1 << ROOM_BITS) - 1;
+const FREE_SLOTS_MAX: u32 = (1 << FREE_SLOTS_BITS) - 1;
 /// Most slots that a stack can have. One less than the field holds: a pop from an empty stack is computed before
 /// it is refused, and must not carry into the guard bit, which [`Limits::POP_NONE`] would then clear.
 pub(crate) const SLOTS_MAX: u32 = FREE_SLOTS_MAX - 1;
@@ -32,7 +32,7 @@ const BIAS: u64 = 128;
 const LANE_MAX: u64 = (1 << LANE_BITS) - 1;
 
 const fn shift(lane: usize) -> u32 {
-    ROOM_BITS + 1 + lane as u32 * (LANE_BITS + 1)
+    FREE_SLOTS_BITS + 1 + lane as u32 * (LANE_BITS + 1)
 }
 
 /// The value 1 in each lane of a page kind.
@@ -47,7 +47,7 @@ const KIND_LANES: u64 = {
 };
 
 /// The guard bit of the free slots.
-pub(crate) const FREE_SLOTS_GUARD: u64 = 1 << ROOM_BITS;
+pub(crate) const FREE_SLOTS_GUARD: u64 = 1 << FREE_SLOTS_BITS;
 
 /// All guard bits.
 pub(crate) const GUARDS: u64 = {
@@ -61,20 +61,34 @@ pub(crate) const GUARDS: u64 = {
 };
 const _: () = assert!(shift(LANES - 1) + LANE_BITS == 63);
 
+/// What a pop adds to the word of a pageset, or a push subtracts from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Step(u64);
+
+impl Step {
+    /// Returns the value to add or subtract, wrapping.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
 /// The value that the pop of one frame adds to the word, by page kind.
-pub(crate) const POP_STEPS: [u64; PageKind::COUNT] = {
+pub(crate) const POP_STEPS: [Step; PageKind::COUNT] = {
     let mut steps = PUSH_STEPS;
     let mut kind = 0;
     while kind < PageKind::COUNT {
-        steps[kind] += 1 << shift(SERVED_LANE);
+        steps[kind].0 += 1 << shift(SERVED_LANE);
         kind += 1;
     }
     steps
 };
 
 /// The value that the push of one frame subtracts from the word, by page kind.
-pub(crate) const PUSH_STEPS: [u64; PageKind::COUNT] =
-    [1 | 1 << shift(0), 1 | 1 << shift(1), 1 | 1 << shift(2)];
+pub(crate) const PUSH_STEPS: [Step; PageKind::COUNT] =
+    [Step(1 | 1 << shift(0)), Step(1 | 1 << shift(1)), Step(1 | 1 << shift(2))];
 
 /// Returns the free slots in a word.
 #[inline(always)]
@@ -84,9 +98,9 @@ pub(crate) const fn free_slots_of(word: u64) -> usize {
 
 /// The word of a pageset in use. Invariant: guards are zero, lanes hold -128..=127.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Word(u64);
+pub(crate) struct PagesetWord(u64);
 
-impl Word {
+impl PagesetWord {
     /// Returns the word of an empty stack of `slots` slots, with all differences zero.
     pub(crate) const fn empty(slots: u32) -> Self {
         assert!(slots <= SLOTS_MAX);
@@ -134,8 +148,8 @@ impl Word {
 
     /// Whether all differences are zero.
     pub(crate) const fn is_clean(self) -> bool {
-        let rooms = FREE_SLOTS_MAX as u64;
-        self.0 & !rooms == Self::empty(0).0
+        let all = FREE_SLOTS_MAX as u64;
+        self.0 & !all == Self::empty(0).0
     }
 }
 
@@ -182,11 +196,11 @@ mod tests {
     #[test]
     fn fields_are_apart() {
         let mut random = Random::new(3);
-        let (mut word, mut differences) = (Word::empty(7), [0_i64; LANES]);
+        let (mut word, mut differences) = (PagesetWord::empty(7), [0_i64; LANES]);
         for _ in 0..10_000 {
             let lane = random.index(LANES);
             differences[lane] = random.below(251) as i64 - 125;
-            let free_slots = random.below(1 << ROOM_BITS) as u32;
+            let free_slots = random.below(1 << FREE_SLOTS_BITS) as u32;
             word = word.with_difference(lane, differences[lane]).with_free_slots(free_slots);
             assert_eq!(word.free_slots(), free_slots);
             assert_eq!(core::array::from_fn(|lane| word.difference(lane)), differences);
@@ -196,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_stack_of_most_slots_gives_nothing() {
-        let word = Word::empty(SLOTS_MAX);
+    fn a_pop_of_an_empty_stack_of_the_maximum_depth_returns_nothing() {
+        let word = PagesetWord::empty(SLOTS_MAX);
         let limits = Limits { free_slots_max: SLOTS_MAX, free_slots_min: 0, kinds: 125, served: 125 };
         for step in POP_STEPS {
-            let next = word.bits().wrapping_add(step);
+            let next = word.bits().wrapping_add(step.0);
             assert_ne!(next.wrapping_add(limits.for_pops()) & GUARDS, 0);
             assert_ne!(next.wrapping_add(Limits::POP_NONE) & GUARDS, 0);
         }
@@ -211,7 +225,7 @@ mod tests {
     fn guards_show_what_is_beyond_a_limit() {
         let mut random = Random::new(11);
         for _ in 0..20_000 {
-            let free_slots_max = random.below(1 << ROOM_BITS) as u32;
+            let free_slots_max = random.below(1 << FREE_SLOTS_BITS) as u32;
             let limits = Limits {
                 free_slots_max,
                 free_slots_min: random.below(u64::from(free_slots_max) + 1) as u32,
@@ -221,7 +235,7 @@ mod tests {
             let kind = random.index(PageKind::COUNT);
             let near =
                 |random: &mut Random, limit: i64| (limit + random.below(5) as i64 - 2).clamp(-126, 126);
-            let mut word = Word::empty(0);
+            let mut word = PagesetWord::empty(0);
             for lane in 0..SERVED_LANE {
                 let within = i64::from(limits.kinds);
                 let sign = if random.below(2) == 0 { 1 } else { -1 };
@@ -239,13 +253,13 @@ mod tests {
             let beyond = free_slots + 1 > limits.free_slots_max
                 || word.difference(kind) + 1 > i64::from(limits.kinds)
                 || word.difference(SERVED_LANE) + 1 > i64::from(limits.served);
-            let next = word.bits().wrapping_add(POP_STEPS[kind]);
+            let next = word.bits().wrapping_add(POP_STEPS[kind].0);
             assert_eq!(next.wrapping_add(limits.for_pops()) & GUARDS != 0, beyond, "{limits:?} {word:?}");
             assert_ne!(next.wrapping_add(Limits::POP_NONE) & GUARDS, 0);
 
             let beyond = i64::from(free_slots) - 1 < i64::from(limits.free_slots_min)
                 || word.difference(kind) - 1 < -i64::from(limits.kinds);
-            let next = word.bits().wrapping_sub(PUSH_STEPS[kind]);
+            let next = word.bits().wrapping_sub(PUSH_STEPS[kind].0);
             assert_eq!(limits.for_pushes().wrapping_sub(next) & GUARDS != 0, beyond, "{limits:?} {word:?}");
             assert_ne!(Limits::PUSH_NONE.wrapping_sub(next) & GUARDS, 0);
         }

@@ -15,6 +15,8 @@ use crate::units::{NodeId, Order, PageCount, ZoneId, ZoneKind};
 /// [do not wait](crate::Request::no_wait) and frees never call it, so both may be made under a lock that a
 /// reclaimer acquires.
 ///
+/// A reclaimer may put its caller to sleep, and the caller may continue on another CPU.
+///
 /// A reclaimer may ignore any limit of the request: the result is correct, if less useful.
 ///
 /// [`Allocator::reclaim_range`]: crate::Allocator::reclaim_range

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_only_where_it_can_hide_a_mark() {
+    fn drift_is_reported_only_if_it_can_hide_a_watermark() {
         // 16 CPUs * 30 = 480 frames, more than the 99 between the watermarks.
         assert_eq!(drift_mark(16, 30, &marks(396, 495, 594)), Some(pages(594 + 480)));
         assert_eq!(drift_mark(2, 30, &marks(396, 495, 594)), None);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_linux_6_1() {
+    fn watermarks_of_linux_6_1() {
         let basis = basis(&MOVABLE_61, 97_180, MovableMin::Ordinary);
         assert_eq!(basis.watermarks(ZoneKind::Dma, pages(3840)), watermarks(93, 116, 139));
         assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(242_462)), watermarks(5901, 7376, 8851));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_linux_7_2() {
+    fn watermarks_of_linux_7_2() {
         let basis = basis(&MOVABLE_72, 97_140, MovableMin::OwnMinimum);
         assert_eq!(basis.watermarks(ZoneKind::Dma32, pages(243_108)), watermarks(12037, 15046, 18055));
         assert_eq!(basis.watermarks(ZoneKind::Normal, pages(1024)), watermarks(50, 62, 74));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn petabytes_and_nothing() {
+    fn zones_of_petabytes_and_empty_zones() {
         let huge = pages(1 << 52);
         let settings =
             WatermarkSettings { min_free: Some(pages(1 << 50)), scale_factor: 3000, ..Default::default() };

@@ -226,7 +226,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
         let sum = difference.wrapping_add(amount);
-        let left = self.kept_of(sum, amount);
+        let left = self.remainder_of(sum, amount);
         if left != sum {
             self.fold_lane(item.lane(), sum.wrapping_sub(left));
         }
@@ -237,7 +237,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     #[inline]
     pub(crate) fn leave_all(&self, items: [I; 2], difference: i64, amount: i64, most: i64) -> i64 {
         let sum = difference + amount;
-        let left = kept_of(sum, amount, most, self.overstep().min(most / 2));
+        let left = remainder_of(sum, amount, most, self.overstep().min(most / 2));
         if left != sum {
             items.into_iter().for_each(|item| self.fold_lane(item.lane(), sum - left));
         }
@@ -246,9 +246,9 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
 
     /// Returns what stays on a CPU of a difference that has become `sum` by adding `amount`.
     #[inline]
-    pub(crate) fn kept_of(&self, sum: i64, amount: i64) -> i64 {
+    pub(crate) fn remainder_of(&self, sum: i64, amount: i64) -> i64 {
         let threshold = self.threshold.in_force();
-        kept_of(sum, amount, i64::from(threshold.most()), i64::from(threshold.overstep()))
+        remainder_of(sum, amount, i64::from(threshold.most()), i64::from(threshold.overstep()))
     }
 
     /// Returns how far beyond zero a step of one leaves a difference that exceeded the threshold.
@@ -389,7 +389,7 @@ fn not_negative(count: i64) -> u64 {
 ///
 /// A step of one beyond `most` oversteps to the other side; after any other amount beyond it nothing stays.
 #[inline]
-fn kept_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
+fn remainder_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
     match amount {
         0 => sum,
         1 if sum > most => -overstep,

@@ -146,7 +146,7 @@ impl Pair {
         self.areas.preferred_area(rank, 7)
     }
 
-    fn take(&mut self) {
+    fn alloc(&mut self) {
         let wanted = order(self.random.below(u64::from(self.max_order) + 1) as u8);
         let preferred = self.preferred();
         let some = self.blocks()[usize::from(wanted.get())..].iter().any(|&count| count > 0);
@@ -300,7 +300,7 @@ impl Pair {
 
     fn step(&mut self) {
         match self.random.below(12) {
-            0..=1 => self.take(),
+            0..=1 => self.alloc(),
             2..=3 => self.alloc_pages(),
             4 => self.alloc_blocks(),
             5..=7 => self.give(),
@@ -344,7 +344,7 @@ fn histories() {
 }
 
 #[test]
-fn what_nearly_nobody_has_is_found_anywhere() {
+fn the_last_blocks_of_a_size_are_found_in_any_free_area() {
     let mut pair = Pair::new(16 * 4096, 10, 4, 1);
     for area in 0..16 {
         assert!(pair.areas.add_range(area * 4096 + 1024, 1024));
@@ -357,7 +357,7 @@ fn what_nearly_nobody_has_is_found_anywhere() {
 }
 
 #[test]
-fn a_cpu_stays_at_home_and_leaves_large_blocks_whole() {
+fn a_cpu_allocates_from_its_preferred_area_and_keeps_large_blocks_whole() {
     let areas = areas(shape(8 * 4096, 10, 2));
     assert!(areas.add_range(0, 8 * 4096));
     let preferred = [0, 1].map(|rank| areas.preferred_area(rank, 2));
@@ -372,36 +372,36 @@ fn a_cpu_stays_at_home_and_leaves_large_blocks_whole() {
     // Area 5 is full of holes as large as the block: better than splitting one in area 0.
     let holes: Vec<u32> = (0..16).map(|_| areas.alloc(order(8), 5, || {}).unwrap()).collect();
     assert!(holes.iter().all(|hole| hole / 4096 == 5));
-    let give_every_other = |from: usize, count: usize| {
-        let given = holes.iter().skip(from).step_by(2).take(count);
-        assert!(given.copied().all(|hole| areas.free(hole, order(8))));
+    let free_every_other = |from: usize, count: usize| {
+        let freed = holes.iter().skip(from).step_by(2).take(count);
+        assert!(freed.copied().all(|hole| areas.free(hole, order(8))));
     };
-    give_every_other(0, 7);
+    free_every_other(0, 7);
     let here = areas.alloc(order(8), 0, || {});
-    assert_eq!(area_of(here), 0, "too few holes to share regions for");
+    assert_eq!(area_of(here), 0, "too few holes to leave the preferred area");
     assert!(areas.free(here.unwrap(), order(8)));
-    give_every_other(14, 1);
+    free_every_other(14, 1);
     assert_eq!(areas.alloc(order(8), 0, || {}), Some(holes[0]));
 }
 
 #[test]
-fn a_cpu_splits_the_least_among_its_own_regions() {
+fn a_cpu_splits_the_smallest_block_of_its_own_areas() {
     let areas = areas(shape(4 * 4096, 10, 1));
     assert_eq!(areas.shape.count(), 4, "all of them the one CPU's own");
     // Free: a block of order 10 in the preferred area, and one of order 9, 4 and 7 in its other areas.
     for (area, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
         assert!(areas.add_range(area * 4096 + (1 << free), 1 << free));
     }
-    let take = |k: u8| areas.alloc(order(k), 0, || {});
-    assert_eq!(take(3), Some(2 * 4096 + 16), "a block of order 4 is split");
-    assert_eq!(take(4), Some(3 * 4096 + 128), "that of order 7 is the least now");
-    assert_eq!(take(8), Some(4096 + 512), "that of order 9");
-    assert_eq!(take(9), Some(1024), "what is left is at home");
+    let alloc = |k: u8| areas.alloc(order(k), 0, || {});
+    assert_eq!(alloc(3), Some(2 * 4096 + 16), "a block of order 4 is split");
+    assert_eq!(alloc(4), Some(3 * 4096 + 128), "that of order 7 is the least now");
+    assert_eq!(alloc(8), Some(4096 + 512), "that of order 9");
+    assert_eq!(alloc(9), Some(1024), "the rest is in the preferred area");
     assert_eq!(areas.verify(), Ok(()));
 }
 
 #[test]
-fn regions_for_every_zone() {
+fn free_areas_for_every_zone() {
     let count = |frames, max_order, cpus, frames_min| {
         FreeAreasShape::new(&FreeAreasPlan {
             frames,
@@ -433,7 +433,7 @@ fn regions_for_every_zone() {
 }
 
 #[test]
-fn a_held_lock_keeps_no_other_region_waiting() {
+fn a_held_lock_does_not_block_other_areas() {
     let areas = areas(shape(2 * 4096, 10, 2));
     assert!(areas.add_range(0, 2 * 4096));
     let found = AtomicU64::new(0);
@@ -442,7 +442,7 @@ fn a_held_lock_keeps_no_other_region_waiting() {
         std::thread::scope(|scope| {
             let other = || {
                 let all: Vec<u32> =
-                    (0..4).map(|_| areas.alloc(order(10), 1, || {}).expect("region 1 is free")).collect();
+                    (0..4).map(|_| areas.alloc(order(10), 1, || {}).expect("area 1 is free")).collect();
                 assert!(all.iter().all(|&frame| frame >= 4096), "a block of region 0, whose lock is held");
                 assert!(all.iter().all(|&frame| areas.free(frame, order(10))));
                 found.store(all.len() as u64, Relaxed); // relaxed: the thread was joined

@@ -19,7 +19,7 @@ all_zero! {
         pub(crate) rules: (line {NodeRules<P>}),
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
         /// 1 if CPUs of the node may use another zone's pageset than the preferred zone's (`pageset/slot.rs`).
-        away: u64,
+        served_elsewhere: u64,
         /// 1 from a wake-up until the background worker begins.
         woken: u64,
         /// 1 while background reclaim runs.
@@ -85,14 +85,14 @@ impl<'m, P: Platform> Node<'m, P> {
     /// Records that a CPU of the node is about to use another zone's pageset than the preferred zone's.
     pub(crate) fn note_served_elsewhere(&self) {
         // Relaxed: a hint. Read before it is written to keep the cache line shared.
-        if self.cells.away.load(Relaxed) == 0 {
-            self.cells.away.store(1, Relaxed);
+        if self.cells.served_elsewhere.load(Relaxed) == 0 {
+            self.cells.served_elsewhere.store(1, Relaxed);
         }
     }
 
     /// Whether CPUs of the node may use another zone's pageset; clears the record, so the caller must recall them.
     pub(crate) fn end_served_elsewhere(&self) -> bool {
-        self.cells.away.load(Relaxed) != 0 && self.cells.away.swap(0, Relaxed) != 0 // relaxed: a hint
+        self.cells.served_elsewhere.load(Relaxed) != 0 && self.cells.served_elsewhere.swap(0, Relaxed) != 0 // relaxed: a hint
     }
 
     /// Records that background reclaim is wanted; returns `true` for the first caller since the worker last began.

@@ -95,7 +95,7 @@ impl<'m, P: Platform> FullBits<'m, P> {
         measure.add::<P::U64>(CLASSES * positions.div_ceil(64) + 1);
     }
 
-    pub(super) fn carve(arena: &mut Arena<'m>, positions: usize) -> Self {
+    pub(super) fn build(arena: &mut Arena<'m>, positions: usize) -> Self {
         let words = positions.div_ceil(64);
         let cells = arena.u64s::<P>(CLASSES * words + 1);
         Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_binds_what_would_fail_for_the_same_reason() {
+    fn a_full_bit_applies_to_requests_that_would_fail_for_the_same_reason() {
         let mut places: Vec<usize> = every_class().map(ScanClass::index).collect();
         places.sort_unstable();
         assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");

@@ -107,13 +107,13 @@ impl<'m, P: Platform> Zonelist<'m, P> {
     }
 
     /// Allocates the lists over `zones` zones of nodes with ids below `node_ids` from the arena.
-    pub(crate) fn carve(arena: &mut Arena<'m>, zones: usize, node_ids: usize) -> Self {
+    pub(crate) fn build(arena: &mut Arena<'m>, zones: usize, node_ids: usize) -> Self {
         let mut copy = || ListCopy {
             entries: arena.u32s::<P>(zones + 1),
             nodes: arena.u32s::<P>(node_ids),
             within: core::array::from_fn(|_| arena.u64s::<P>(zones.div_ceil(64))),
         };
-        Self { copies: [copy(), copy()], full: FullBits::carve(arena, zones) }
+        Self { copies: [copy(), copy()], full: FullBits::build(arena, zones) }
     }
 }
 

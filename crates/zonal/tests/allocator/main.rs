@@ -1,4 +1,4 @@
-//! Tests of the public interface, in one program: what is generic over the platform is compiled once.
+//! Tests of the public interface, in one program, so that code that is generic over the platform is compiled once.
 //!
 //! `CONTRIBUTING.md` says where a test goes. Neighbours: `common/` has the machines and platforms of these tests.
 

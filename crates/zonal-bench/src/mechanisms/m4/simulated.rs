@@ -91,11 +91,11 @@ fn of_cpus(cpus: u32, totals: TotalsRule, results: &Results, sizes: &Sizes) -> M
     let values = RULES.map(|(name, ..)| of(name)).to_vec();
     let (metric, label) = match totals {
         TotalsRule::AndMachine => {
-            (format!("first_touch_{cpus}_cpus"), format!("us for a page, {cpus} CPUs, one total"))
+            (format!("first_touch_{cpus}_cpus"), format!("us per page, {cpus} CPUs, one total"))
         }
         TotalsRule::PerNode => (
             format!("first_touch_{cpus}_cpus_no_machine_total"),
-            format!("us for a page, {cpus} CPUs, no total"),
+            format!("us per page, {cpus} CPUs, no total"),
         ),
     };
     Measure { simulated: true, ..Measure::gain(metric, label, "us", values) }

@@ -80,7 +80,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
 
     /// Returns a CPU's pageset of all parts of a zone.
     fn pageset(&self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
-        let mut parts = self.0.parts(place, kind).map(|part| self.0.0.pageset_snapshot(part, cpu));
+        let mut parts = self.0.parts(place, kind).map(|part| self.0.0.state.pageset_snapshot(part, cpu));
         let first = parts.next().expect("a zone that is shown has a part");
         parts.fold(first, PagesetSnapshot::joined)
     }

@@ -1,7 +1,7 @@
 //! `Stepwise`: `pageset.high` rises at refills and drains and decays with time, as in Linux 6.7.
 //!
 //! The *refill shift* scales a batch by the number of consecutive refills, and the *free count* is approximately
-//! the number of frames freed in a row. A zone's *level* tells whether its free frames are above its
+//! the number of frames freed in a row. A zone's *level* says whether its free frames are above its
 //! `watermarks.high`. The pageset stores `high`; each step returns the new value. Neighbours:
 //! `rules/pageset_tuning.rs` has the common types.
 
@@ -63,7 +63,7 @@ impl PagesetFigures {
     ///
     /// While the zone is at or below `watermarks.high`, a pageset already drains at the lower limit.
     #[must_use]
-    pub fn drain_bar(&self, level: ZoneLevel) -> PageCount {
+    pub fn drain_threshold(&self, level: ZoneLevel) -> PageCount {
         match level {
             ZoneLevel::Above => self.high,
             ZoneLevel::Below => self.high.min(self.limits.min()),
@@ -125,7 +125,7 @@ impl StepwiseState {
         Resize { size: at_least_one(wanted.min(below_high)), high }
     }
 
-    /// Returns the number of frames to move to the zone when [a drain is due](PagesetFigures::drain_bar), and the
+    /// Returns the number of frames to move to the zone when [a drain is due](PagesetFigures::drain_threshold), and the
     /// new `high`.
     #[must_use]
     pub fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel) -> Resize {

@@ -113,7 +113,7 @@ fn an_amount_of_one_is_an_increment_or_decrement() {
 }
 
 #[test]
-fn the_largest_threshold_fits_and_zero_keeps_nothing() {
+fn the_largest_threshold_fits_and_zero_folds_at_once() {
     let zone = Zone::<1>::new(MAX_STAT_THRESHOLD);
     (0..125).for_each(|_| zone.add(0, ZoneItem::Free, 1));
     assert_eq!(zone.free(), (0, 125));

@@ -1,8 +1,8 @@
-//! A world for tests of the public interface: machines of any shape, a CPU, a clock and reclaimers
-//! that the test steers.
+//! A world for tests of the public interface: machines of any shape, and a CPU, a clock and reclaimers that the test
+//! controls.
 #![allow(unreachable_pub)] // for all tests
 
-pub mod effects;
+pub mod scenarios;
 #[path = "../../../examples/shared_lines/watched.rs"]
 pub mod watched;
 pub mod zeroed;
@@ -36,12 +36,12 @@ pub fn reclaim_on_this_thread(reclaiming: bool) {
     RECLAIMING.set(reclaiming);
 }
 
-/// Whether the calling thread counts as a handler that has interrupted itself; locks must not be waited for then.
+/// Whether the calling thread counts as a signal handler that interrupted itself; it must not wait for locks then.
 pub fn reenter_on_this_thread(reentered: bool) {
     REENTERED.set(reentered);
 }
 
-/// A lock that gives the processor away while it waits: tests have more threads than processors.
+/// A lock that yields the processor while it waits, because tests have more threads than processors.
 pub struct YieldLock(AtomicU32);
 
 impl RawLock for YieldLock {
@@ -63,18 +63,18 @@ impl RawLock for YieldLock {
 
     fn unlock(&self) {
         // AcqRel: the release pairs with `try_lock`.
-        assert_eq!(self.0.swap(0, AcqRel), 1, "a lock was freed that nobody held");
+        assert_eq!(self.0.swap(0, AcqRel), 1, "a lock was freed that was not held");
     }
 }
 
-/// What lies in frames: one word stands for all of a frame.
+/// Contents of frames: one word represents the contents of a frame.
 pub struct Contents {
     first: u64,
     words: Vec<AtomicU64>,
 }
 
 impl Contents {
-    /// The word of `frame`.
+    /// Returns the word of `frame`.
     pub fn word(&self, frame: u64) -> &AtomicU64 {
         &self.words[(frame - self.first) as usize]
     }
@@ -82,7 +82,7 @@ impl Contents {
 
 impl FrameContents for Contents {
     fn fill(&self, first: Pfn, count: PageCount, pattern: u64) {
-        // Relaxed here and below: who owns a frame was settled before.
+        // Relaxed here and below: ownership of the frame is already established.
         (first.get()..first.get() + count.get()).for_each(|frame| self.word(frame).store(pattern, Relaxed));
     }
 
@@ -91,7 +91,7 @@ impl FrameContents for Contents {
     }
 }
 
-/// What the test steers, shared with the platform.
+/// What the test controls, shared with the platform.
 #[derive(Default)]
 pub struct Controls {
     clock_ns: AtomicU64,
@@ -105,12 +105,12 @@ impl Controls {
         self.clock_ns.fetch_add(ms * 1_000_000, Relaxed);
     }
 
-    /// Sets the clock, backwards too.
+    /// Sets the clock, also backwards.
     pub fn set_ms(&self, ms: u64) {
         self.clock_ns.store(ms * 1_000_000, Relaxed);
     }
 
-    /// Gives the world `count` frames of contents from `first`, all with the word `pattern`.
+    /// Adds `count` frames of contents from `first` on, all with the word `pattern`.
     pub fn set_contents(&self, first: u64, count: u64, pattern: u64) {
         let words = (0..count).map(|_| AtomicU64::new(pattern)).collect();
         assert!(self.contents.set(Contents { first, words }).is_ok(), "contents are set once");
@@ -163,8 +163,12 @@ impl Platform for TestPlatform {
         REENTERED.get()
     }
 
-    fn set_reclaiming(&self, reclaiming: bool) {
-        assert_ne!(RECLAIMING.replace(reclaiming), reclaiming, "reclaim is never nested");
+    fn begin_reclaiming(&self) {
+        assert!(!RECLAIMING.replace(true), "reclaim is never nested");
+    }
+
+    fn end_reclaiming(&self) {
+        assert!(RECLAIMING.replace(false), "reclaim ends once");
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {
@@ -203,9 +207,9 @@ pub struct Plan {
     pub nodes: Vec<(u16, Vec<u32>)>,
     pub distances: Vec<Vec<u8>>,
     pub zones: Vec<ZonePlan>,
-    /// Start and length of memory that may come later.
+    /// Start and length of memory that may come online later.
     pub hotplug: Vec<(u64, u64)>,
-    /// Frames present of each zone; none = those managed.
+    /// Present frames of each zone; empty: those managed.
     pub present: Vec<u64>,
 }
 
@@ -214,12 +218,12 @@ pub fn node(id: u16) -> NodeId {
 }
 
 impl Plan {
-    /// `nodes` nodes of `frames` frames and `cpus` CPUs each, all equally distant.
+    /// Returns a plan of `nodes` nodes with `frames` frames and `cpus` CPUs each, all equally distant.
     pub fn even(nodes: u16, cpus: u32, frames: u64) -> Self {
         Self::with_distances(cpus, frames, |_, _| 20, nodes)
     }
 
-    /// As [`Plan::even`], with a distance function for different nodes.
+    /// Returns a plan as [`Plan::even`], with a distance function for different nodes.
     pub fn with_distances(cpus: u32, frames: u64, distance: impl Fn(u16, u16) -> u8, nodes: u16) -> Self {
         let mut plan = Self::default();
         let stride = frames.next_multiple_of(4096);
@@ -233,7 +237,7 @@ impl Plan {
         plan
     }
 
-    /// An allocator over this machine, with what steers it. Metadata is leaked: tests are short.
+    /// Builds an allocator over this machine, with its controls. The metadata is leaked, because tests are short.
     pub fn build(&self, config: &Config) -> World {
         let controls = Arc::new(Controls::default());
         let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
@@ -248,7 +252,7 @@ impl Plan {
         World { allocator, controls }
     }
 
-    /// Every frame managed at start.
+    /// Returns the number of frames managed at start.
     pub fn frames(&self) -> impl Iterator<Item = u64> + '_ {
         self.zones.iter().flat_map(|zone| &zone.4).flat_map(|&(start, count)| start..start + count)
     }
@@ -288,7 +292,7 @@ impl Plan {
     }
 }
 
-/// A buffer of garbage: all that the allocator relies on must be written by it.
+/// Returns a buffer of garbage, so that the allocator must write everything that it relies on.
 fn leaked(bytes: usize) -> Buffer<'static> {
     Buffer::uninit(Box::leak(vec![MaybeUninit::new(0xa5_u8); bytes].into_boxed_slice()))
 }
@@ -298,17 +302,17 @@ pub struct World {
     pub controls: Arc<Controls>,
 }
 
-/// A block of `order`.
+/// Returns an order.
 pub fn order(order: u8) -> zonal::units::Order {
     zonal::units::Order::new(order).unwrap()
 }
 
-/// `count` frames from `start`.
+/// Returns the range of `count` frames from `start` on.
 pub fn range(start: u64, count: u64) -> FrameRange {
     FrameRange { start: Pfn::new(start), count: PageCount::new(count) }
 }
 
-/// A small generator of pseudo-random numbers (splitmix64): the same seed, the same history.
+/// A small generator of pseudo-random numbers (splitmix64): the same seed gives the same history.
 pub struct Random(pub u64);
 
 impl Random {
@@ -320,12 +324,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound
     }
 
-    /// True once in `n` times.
+    /// Returns `true` once in `n` times on average.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -335,7 +339,7 @@ impl Random {
     }
 }
 
-/// How long a stress test goes on: once through, or for the seconds that the environment asks for.
+/// How long a stress test runs: one pass, or the seconds that the environment sets.
 pub fn stress_rounds() -> impl Iterator<Item = u64> {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
     let until = seconds.map(|seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds));

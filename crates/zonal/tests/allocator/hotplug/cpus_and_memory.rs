@@ -1,4 +1,4 @@
-//! CPUs and memory that come and go: what they hold, and everything that follows from them.
+//! CPUs and memory that go online and offline: what they hold, and everything that depends on them.
 
 use std::sync::Arc;
 
@@ -34,21 +34,21 @@ fn lists(world: &World, nodes: u16) -> Vec<Vec<u16>> {
     (0..nodes).map(list).collect()
 }
 
-/// Frames and events that the pagesets of a CPU hold.
+/// Returns the frames and events that the pagesets of a CPU hold.
 fn held_by(world: &World, of: u32) -> u64 {
     let pagesets = world.allocator.pagesets().filter(|pageset| pageset.cpu == cpu(of));
     pagesets.map(|pageset| pageset.count.get()).sum()
 }
 
 #[test]
-fn a_range_over_several_regions_comes_and_goes() {
-    let config = Config { region_min: PageCount::ZERO, ..Config::default() };
+fn a_range_over_several_free_areas_goes_offline_and_online() {
+    let config = Config { free_area_min: PageCount::ZERO, ..Config::default() };
     let world = Plan::even(1, 2, FRAMES).build(&config);
     let a = &world.allocator;
     run_on(0);
     let before = a.verify().unwrap();
     let start = zone(&world, 0).span.start.get();
-    // From inside the second region of 4096 frames into the last one.
+    // From inside the second free area of 4096 frames into the last one.
     let gone = range(start + 5000, 20_000);
     a.offline_memory(gone).unwrap();
     assert_eq!(a.verify().unwrap().managed.get(), FRAMES - 20_000);
@@ -61,7 +61,7 @@ fn a_range_over_several_regions_comes_and_goes() {
     a.online_memory(gone).unwrap();
     let block = a.alloc(&Request::new(order(10))).unwrap();
     held.into_iter().for_each(|frame| a.free(frame, Order::PAGE).unwrap());
-    // Held back by one block in a region in the middle, it stays as it was.
+    // A block in a free area in the middle prevents it, and nothing changes.
     let all = range(start, FRAMES);
     let refused = OnlineError::InUse { start: all.start, in_use: PageCount::new(1024) };
     assert_eq!(a.offline_memory(all), Err(refused));
@@ -74,7 +74,7 @@ fn a_range_over_several_regions_comes_and_goes() {
 }
 
 #[test]
-fn a_cpu_that_goes_leaves_nothing_behind() {
+fn a_cpu_that_goes_offline_leaves_no_frames_behind() {
     let world = Plan::even(2, 2, FRAMES).build(&Config::default());
     let a = &world.allocator;
     run_on(1);
@@ -87,7 +87,7 @@ fn a_cpu_that_goes_leaves_nothing_behind() {
     let locality = a.locality();
     a.offline_cpu(cpu(1)).unwrap();
     assert_eq!((held_by(&world, 1), a.locality()), (0, locality));
-    // Its counter differences were folded: approximate readings have all but CPU 0's.
+    // Its counter differences were folded: approximate readings lack only those of CPU 0.
     run_on(0);
     a.offline_cpu(cpu(2)).unwrap();
     a.offline_cpu(cpu(3)).unwrap();
@@ -95,7 +95,7 @@ fn a_cpu_that_goes_leaves_nothing_behind() {
     let accounting = a.verify().unwrap();
     let drift = u64::from(zone(&world, 0).stat_threshold) * 2;
     assert!(accounting.free.get().abs_diff(a.free_approximate().get()) <= drift);
-    // A thread that still runs there is served, past the pagesets.
+    // A thread that still runs there is served, bypassing the pagesets.
     run_on(1);
     for o in 0..=10 {
         let block = a.alloc(&Request::new(order(o))).unwrap();
@@ -138,7 +138,7 @@ fn limits_and_thresholds_follow_cpus() {
     for online in (1..=8).rev() {
         let zone = zone(&world, 0);
         assert_eq!(zone.stat_threshold, threshold(online));
-        // As far as there are slots: they are laid out once, for a thirteenth among all CPUs.
+        // Limited by the slots, which are laid out once, for a thirteenth of the zone among all CPUs.
         let high_max = ((1 << 18) / 8 / u64::from(online)).clamp(252, (1 << 18) / 13 / 8 + 64);
         assert_eq!(zone.pageset_limits.high_max, PageCount::new(high_max));
         let high_min = zone.watermarks.low.get() / u64::from(online);
@@ -172,14 +172,14 @@ fn memory_in_use_stays_and_the_error_says_how_much() {
     refused_in_use(&world, FRAMES + 1000, 100, 100);
     refused_in_use(&world, FRAMES + 3000, 1000, 72 + 1);
     refused_in_use(&world, page.first.get(), 1, 1);
-    // The last frame of a long range: what was taken out before it was found goes back.
+    // The last frame of a long range is in use: what was removed before is returned.
     let last = range(FRAMES + 3073, FRAMES - 3073);
     a.offline_memory(last).unwrap();
     assert_eq!(a.verify().unwrap().managed, PageCount::new(3073));
     a.online_memory(last).unwrap();
     a.free(page.first, page.order).unwrap();
     blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
-    // Frames in pagesets are free: they are no reason to refuse.
+    // Frames in pagesets are free, so they are no reason to refuse.
     a.offline_memory(range(FRAMES, FRAMES)).unwrap();
     assert_eq!(a.verify().unwrap(), Accounting::default());
     assert!(a.alloc(&Request::page()).is_err());
@@ -222,8 +222,8 @@ fn ranges_that_make_no_sense_are_refused() {
     ];
     for (start, count) in outside {
         let outside = a.offline_memory(range(start, count)).unwrap_err();
-        let OnlineError::NotInOneZone { range: told, below, above } = outside else { panic!("{outside}") };
-        assert_eq!(told, range(start, count));
+        let OnlineError::NotInOneZone { range: found, below, above } = outside else { panic!("{outside}") };
+        assert_eq!(found, range(start, count));
         let spans = [below, above].map(|zone| zone.map(|zone| (zone.node.get(), zone.span.start.get())));
         let (first, second) = (Some((0, FRAMES)), Some((1, 2 * FRAMES)));
         let around = match start {
@@ -232,6 +232,14 @@ fn ranges_that_make_no_sense_are_refused() {
             _ => [second, None],
         };
         assert_eq!(spans, around, "{outside}");
+        let zone = if start < SECOND { 0 } else { 1 };
+        let crosses = format!(") crosses the end of zone Normal of node {zone} (frames ");
+        let begins_outside = !(FRAMES..3 * FRAMES).contains(&start);
+        let text = outside.to_string();
+        assert!(
+            text.contains(if begins_outside { ") begins in no zone; the nearest" } else { &crosses }),
+            "{text}"
+        );
         assert_eq!(a.online_memory(range(start, count)), Err(outside), "{start} {count}");
     }
     for start in [0, FRAMES, u64::MAX] {
@@ -249,7 +257,7 @@ fn ranges_that_make_no_sense_are_refused() {
     assert_eq!(a.verify().unwrap().managed, PageCount::new(2 * FRAMES));
 }
 
-/// Holes are within a span, and are no memory: device registers, or nothing at all.
+/// Holes lie within a span and are not memory: device registers, or nothing at all.
 #[test]
 fn what_was_never_described_as_memory_never_comes_online() {
     run_on(0);
@@ -263,15 +271,15 @@ fn what_was_never_described_as_memory_never_comes_online() {
     let before = a.verify().unwrap();
     let refused = |start, count, frame| {
         let error = a.online_memory(range(at(start), count)).unwrap_err();
-        let OnlineError::NeverDescribed { frame: told, range: whole, zone } = error else {
+        let OnlineError::NeverDescribed { frame: found, range: whole, zone } = error else {
             panic!("{error}")
         };
-        assert_eq!((told, whole), (Pfn::new(at(frame)), range(at(start), count)));
+        assert_eq!((found, whole), (Pfn::new(at(frame)), range(at(start), count)));
         assert_eq!((zone.node, zone.span), (node(0), range(FRAMES, FRAMES)));
         let text = error.to_string();
         let parts = [
-            format!("frame {told} of frames {}-{} ", at(start), at(start + count) - 1),
-            format!("hole of node 0 Normal (frames {FRAMES}-{})", 2 * FRAMES - 1),
+            format!("frame {found} of the range ({whole}) "),
+            format!("hole of zone Normal of node 0 (frames {FRAMES}-{})", 2 * FRAMES - 1),
         ];
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     };
@@ -283,7 +291,7 @@ fn what_was_never_described_as_memory_never_comes_online() {
     refused(FRAMES - 1, 1, FRAMES - 1);
     refused(0, FRAMES, 1000);
     assert_eq!(a.verify().unwrap(), before);
-    // Across the border of what was taken offline and what is still to come.
+    // Across the boundary of memory that was taken offline and memory that is still to come.
     a.offline_memory(range(at(3000), 5000)).unwrap();
     a.online_memory(range(at(2500), 7000)).unwrap();
     a.online_memory(range(at(2000), 500)).unwrap();
@@ -320,7 +328,7 @@ fn memory_to_come_is_described_beside_what_is_there() {
     refused(&[(FRAMES + 1500, 10), (FRAMES + 1509, 10)], FRAMES + 1509);
 }
 
-/// The machine of four nodes in two pairs.
+/// Returns the machine of four nodes in two pairs.
 fn quad() -> Plan {
     let near = |a: u16, b: u16| a / 2 == b / 2;
     Plan::with_distances(1, FRAMES, |a, b| if near(a, b) { 12 } else { 32 }, 4)
@@ -374,7 +382,7 @@ fn part_of_a_node_is_enough_to_stay_listed() {
 }
 
 #[test]
-fn marks_reserves_and_limits_follow_memory() {
+fn watermarks_reserves_and_limits_follow_memory() {
     run_on(0);
     let mut plan = Plan::even(1, 1, 4 * FRAMES);
     let start = 4 * FRAMES;
@@ -427,7 +435,7 @@ fn watermarks_that_no_memory_can_keep_are_refused() {
     world.allocator.set_watermarks(with(2000)).unwrap();
     let marks = zone(&world, 1).watermarks;
     assert_eq!([marks.min, marks.low, marks.high].map(PageCount::get), [1000, 1250, 1500]);
-    // All of it kept free: everything but the reserve's own requests fails.
+    // All of it is reserved: only requests that may use the reserve succeed.
     world.allocator.set_watermarks(with(2 * FRAMES)).unwrap();
     run_on(0);
     assert!(world.allocator.alloc(&Request::page()).is_err());

@@ -1,9 +1,8 @@
-//! Nodes whose memory of one kind is several zones: the parts are used, counted, reserved and
-//! reclaimed as one memory.
+//! Nodes whose memory of one kind is several zones: the parts are allocated, counted, reserved and reclaimed as one.
 
 use std::sync::Arc;
 
-use crate::common::effects::{Cache, Scripted, TestRequest, order, pages, with_min};
+use crate::common::scenarios::{Cache, Scripted, TestRequest, order, pages, with_min};
 use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::NodeReclaim;
 use zonal::machine::{FrameRange, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
@@ -14,14 +13,14 @@ use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{Order, PageCount, Pfn, ZoneKind};
 use zonal::{Block, Config, Machine, NodeMask, Request};
 
-/// Frames of a part.
+/// Number of frames of a part.
 const PART: u64 = 1 << 14;
 const ALL: PageCount = PageCount::new(u64::MAX);
-/// From one part to the next.
+/// Distance from one part to the next.
 const APART: u64 = 1 << 20;
 
-/// Node 0 with three parts of normal memory far apart, between them DMA32 and movable memory; node 1 with
-/// one zone.
+/// Node 0 has three parts of normal memory far apart, with DMA32 and movable memory between them; node 1 has one
+/// zone.
 fn plan() -> Plan {
     let mut plan = Plan::even(2, 2, PART);
     let zone = |node, kind, at: u64, frames| (node, kind, at * APART, frames, vec![(at * APART, frames)]);
@@ -36,7 +35,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// A node with CPUs, and parts of normal memory alone.
+/// Returns a plan of a node with CPUs, and parts of normal memory only.
 fn only_parts(parts: u64) -> Plan {
     let mut plan = Plan::even(1, 1, PART);
     plan.zones =
@@ -48,9 +47,9 @@ fn zones(world: &World) -> Vec<ZoneSnapshot> {
     world.allocator.zones().collect()
 }
 
-/// Which parts of the machine blocks come from, one after the other, until there are no more.
+/// Returns the parts of the machine that blocks come from, in order, until memory runs out.
 fn sequence(world: &World, request: &TestRequest<'_>) -> (Vec<usize>, Vec<Block>) {
-    let blocks = world.take_all(request);
+    let blocks = world.alloc_all(request);
     let mut zones: Vec<usize> = blocks.iter().map(|block| block.zone.index()).collect();
     zones.dedup();
     (zones, blocks)
@@ -77,7 +76,7 @@ fn parts_serve_by_address_then_lower_kinds_then_other_nodes() {
     let policy = Policy::bind(&world.allocator, NodeMask::from_iter([node(1), node(0)])).unwrap();
     let (zones, blocks) = sequence(&world, &normal(order(9)).policy(&policy));
     assert_eq!(zones, [1, 2, 3, 0, 5]);
-    // The other node comes to the parts in the same sequence.
+    // The other node uses the parts in the same order.
     world.free(blocks);
     run_on(2);
     let (zones, blocks) = sequence(&world, &normal(order(9)));
@@ -93,13 +92,13 @@ fn every_part_of_the_own_node_is_local() {
     let mut plan = plan();
     plan.zones.retain(|zone| zone.1 == ZoneKind::Normal);
     let world = plan.build(&Config::default());
-    let mut blocks = world.take_all(&Request::page());
+    let mut blocks = world.alloc_all(&Request::page());
     let far = blocks.iter().position(|block| block.node == node(1)).unwrap();
     let first_far = blocks.drain(far..).collect::<Vec<_>>();
     let (near, others) = (blocks.len() as u64, first_far.len() as u64);
     assert!(near > 3 * PART);
     let locality = world.allocator.locality();
-    // Below `low` the own node serves again before requests fail.
+    // Below `low` the node of the CPU serves again before requests fail.
     let late = first_far.iter().filter(|block| block.node == node(0)).count() as u64;
     assert_eq!((locality.hit, locality.local), (near + late, near + late), "{locality:?}");
     assert_eq!(
@@ -116,7 +115,7 @@ fn parts_share_watermarks_and_the_reserve_of_their_kind() {
     let settings = WatermarkSettings { min_free: Some(pages(2048)), ..WatermarkSettings::default() };
     let parted = plan().build(&Config { watermarks: settings, ..Config::default() });
     let mut whole = plan();
-    // The same memory in one zone of each kind.
+    // The same memory as one zone of each kind.
     whole.zones.retain(|zone| zone.1 != ZoneKind::Normal || zone.0 == 1);
     let managed = vec![(20 * APART, 4 * PART)];
     whole.zones.insert(1, (0, ZoneKind::Normal, 20 * APART, 4 * PART, managed));
@@ -141,7 +140,7 @@ fn parts_share_watermarks_and_the_reserve_of_their_kind() {
 }
 
 #[test]
-fn a_part_without_memory_keeps_no_reserve() {
+fn a_part_without_memory_has_no_reserve() {
     let mut plan = plan();
     plan.zones[2].4.clear();
     let world = plan.build(&Config::default());
@@ -151,7 +150,7 @@ fn a_part_without_memory_keeps_no_reserve() {
 }
 
 #[test]
-fn frames_go_back_to_the_part_they_are_of() {
+fn frames_are_freed_to_their_own_part() {
     run_on(0);
     let world = plan().build(&Config::default());
     let before = zones(&world);
@@ -163,13 +162,13 @@ fn frames_go_back_to_the_part_they_are_of() {
         assert_eq!(world.allocator.span_of(zone.span.end()), None);
     }
     let request = Request::new(order(4)).urgency(Urgency::Reserve);
-    let blocks = world.take_all(&request);
+    let blocks = world.alloc_all(&request);
     assert!(blocks.iter().all(|block| {
         before[block.zone.index()]
             .span
             .contains(&FrameRange { start: block.first, count: block.order.pages() })
     }));
-    // In another sequence than they came.
+    // In another order than they were allocated.
     let (odd, even): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(at, _)| at % 2 == 1);
     world.free(odd.into_iter().chain(even).map(|(_, block)| block));
     world.allocator.drain_pagesets();
@@ -208,9 +207,9 @@ fn a_full_part_is_remembered_on_a_machine_of_one_node_too() {
     run_on(0);
     let world = only_parts(3).build(&Config::default());
     let request = Request::page();
-    let mut held = world.take_all(&request.no_wait());
+    let mut held = world.alloc_all(&request.no_wait());
     assert_eq!(held.last().unwrap().zone.index(), 2, "the last part is used last");
-    // The last part has room again; the others stay full.
+    // The last part has free frames again; the others stay full.
     let cut = held.iter().position(|block| block.zone.index() == 2).unwrap();
     world.free(held.drain(cut..));
     world.allocator.drain_pagesets();
@@ -232,22 +231,21 @@ fn a_node_is_reclaimed_only_when_all_its_parts_are_low() {
     let cache = Arc::new(Cache::default());
     let keeper = Arc::clone(&cache);
     let scripted = Scripted::new(4 * PART, move |node, _| {
-        let given_up = keeper.give_up(&world.allocator, node, ALL);
-        world.allocator.drain_pagesets(); // what a pageset holds does not count for the watermark
-        given_up
+        let reclaimed = keeper.reclaim(&world.allocator, node, ALL);
+        world.allocator.drain_pagesets(); // frames in a pageset do not count for the watermark
+        reclaimed
     });
     world.controls.set_reclaimer(scripted.clone());
     run_on(0);
-    // Single frames, so that those of the first part are more than its watermark and what CPUs have not
-    // folded.
+    // Single frames, so that those of the first part exceed its watermark plus what CPUs have not folded.
     let mut held: Vec<Block> = (0..256).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
-    // One part after the other gets low, and nothing is reclaimed.
+    // One part after the other falls below its watermark, and nothing is reclaimed.
     while held.last().is_none_or(|block: &Block| block.zone.index() < 2) {
         held.push(world.allocator.alloc(&Request::new(order(4))).unwrap());
     }
     assert_eq!(scripted.calls(), 0);
-    // All parts are low, and what can be given up lies in the first one.
-    held.extend(world.take_all(&Request::page().no_wait().this_node().urgency(Urgency::Reserve)));
+    // All parts are low, and the reclaimable frames are in the first one.
+    held.extend(world.alloc_all(&Request::page().no_wait().this_node().urgency(Urgency::Reserve)));
     let (first, others) =
         held.into_iter().partition(|block| block.zone.index() == 0 && block.order.get() == 0);
     let (first, others): (Vec<Block>, Vec<Block>) = (first, others);
@@ -311,13 +309,13 @@ fn spans_are_cut_where_no_block_is() {
 
 #[test]
 fn largest_blocks_meet_across_neighbouring_parts_in_frames_only() {
-    // Parts that touch: a block never lies in two of them.
+    // Adjacent parts: a block never lies in two of them.
     run_on(0);
     let mut plan = only_parts(2);
     plan.zones[1].2 = APART + PART;
     plan.zones[1].4 = vec![(APART + PART, PART)];
     let world = plan.build(&Config::default());
-    let blocks = world.take_all(&Request::new(Order::DEFAULT_MAX).urgency(Urgency::Reserve));
+    let blocks = world.alloc_all(&Request::new(Order::DEFAULT_MAX).urgency(Urgency::Reserve));
     assert_eq!(blocks.len() as u64, 2 * PART / 1024);
     world.free(blocks);
     world.check();

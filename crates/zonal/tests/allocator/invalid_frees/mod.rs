@@ -1,4 +1,4 @@
-//! Frees that are wrong, and frees that race.
+//! Invalid frees, and frees that race.
 
 mod races;
 mod single;

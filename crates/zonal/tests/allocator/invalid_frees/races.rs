@@ -1,8 +1,7 @@
-//! Two threads free the same block at the same moment: books stay exact, nobody gets a frame that
-//! somebody has.
+//! Two threads free the same block at the same moment: the accounting stays exact, and no frame is allocated twice.
 //!
-//! The platform's one-byte cells wait after a load, or before an exchange, until the other thread is there
-//! too, and after the change that follows until it has made its own: nanoseconds become a certainty.
+//! The platform's one-byte cells wait after a load, or before an exchange, until the other thread has arrived there
+//! too, and after the following change until it has made its own. So a race of nanoseconds happens every time.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,16 +19,16 @@ use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
 use zonal::{Allocator, Config, Platform, Request};
 use zonal_testing::Meeting;
 
-/// Under Miri, a thousand times slower, one case in so many is tried.
+/// Under Miri, which is a thousand times slower, one case in this many is tried.
 const ONE_IN: usize = if cfg!(miri) { 20 } else { 1 };
 
 thread_local! {
-    /// Where the thread waits before its next exchange of a byte or after its next load, whichever comes first,
-    /// and after the next store or exchange.
+    /// Where the thread waits before its next exchange of a byte or after its next load, whichever comes first, and
+    /// after the next store or exchange.
     static LOADED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
     static STORED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
-    /// Met twice by the thread after its next load of a byte, or before its next exchange: what others do
-    /// between lies between what it knows so far and whatever follows.
+    /// Met twice by the thread after its next load of a byte, or before its next exchange. What other threads do in
+    /// between happens after its check and before its change.
     static PAUSED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
 }
 
@@ -39,7 +38,7 @@ fn meet(meeting: Option<Arc<Meeting>>) {
     }
 }
 
-/// Lets the other threads go on to here.
+/// Lets the other threads reach this point.
 fn pause() {
     meet(LOADED.take());
     let paused = PAUSED.take();
@@ -47,7 +46,7 @@ fn pause() {
     meet(paused);
 }
 
-/// A byte whose load can be made to last, and whose exchange can be made to come late.
+/// A byte whose load can be prolonged, and whose exchange can be delayed.
 struct SlowByte(AtomicU8);
 
 impl Atomic<u8> for SlowByte {
@@ -106,8 +105,12 @@ impl Platform for RacePlatform {
     fn is_reclaiming(&self) -> bool {
         self.0.is_reclaiming()
     }
-    fn set_reclaiming(&self, reclaiming: bool) {
-        self.0.set_reclaiming(reclaiming);
+    fn begin_reclaiming(&self) {
+        self.0.begin_reclaiming();
+    }
+
+    fn end_reclaiming(&self) {
+        self.0.end_reclaiming();
     }
     fn wake_background_reclaim(&self, node: NodeId) {
         self.0.wake_background_reclaim(node);
@@ -129,7 +132,7 @@ fn build(frames: u64, config: &Config) -> Zonal {
         .unwrap()
 }
 
-/// Both CPUs free `block` at once; gives what came of it.
+/// Frees `block` on both CPUs at the same time; returns both results.
 fn free_twice(a: &Zonal, block: Block) -> [Result<(), FreeError>; 2] {
     let meeting = Arc::<Meeting>::default();
     std::thread::scope(|scope| {
@@ -146,14 +149,14 @@ fn free_twice(a: &Zonal, block: Block) -> [Result<(), FreeError>; 2] {
     })
 }
 
-/// What a caller knows: which frames are his.
+/// The frames that a caller owns.
 #[derive(Default)]
-struct Mine(BTreeSet<u64>);
+struct OwnedFrames(BTreeSet<u64>);
 
-impl Mine {
+impl OwnedFrames {
     fn add(&mut self, block: Block) {
         for frame in block.first.get()..block.first.get() + block.order.pages().get() {
-            assert!(self.0.insert(frame), "frame {frame} was handed out twice");
+            assert!(self.0.insert(frame), "frame {frame} was allocated twice");
         }
     }
 
@@ -164,20 +167,20 @@ impl Mine {
     }
 }
 
-/// Takes all there is from CPU 0 and 1 in turn, in blocks of `orders`, and gives it back.
-fn take_all_and_return(a: &Zonal, mine: &mut Mine, orders: &[u8]) {
+/// Allocates everything from CPU 0 and 1 in turn, in blocks of `orders`, and frees it.
+fn alloc_all_and_free(a: &Zonal, owned: &mut OwnedFrames, orders: &[u8]) {
     let mut blocks = Vec::new();
     for &wanted in orders.iter().chain(&[0]) {
         for turn in 0.. {
             run_on(turn % 2);
             let request = Request::new(order(wanted)).urgency(Urgency::Reserve);
             let Ok(block) = a.alloc(&request) else { break };
-            mine.add(block);
+            owned.add(block);
             blocks.push(block);
         }
     }
     for block in blocks {
-        mine.remove(block);
+        owned.remove(block);
         a.free(block.first, block.order).unwrap();
     }
 }
@@ -189,7 +192,7 @@ fn check_all_free(a: &Zonal) {
 }
 
 #[test]
-fn exact_lets_one_of_two_racing_frees_win() {
+fn exact_accepts_one_of_two_racing_frees() {
     let a = build(2048, &Config { invalid_free: InvalidFree::Exact, ..Config::default() });
     for order in (0..=10).map(order).flat_map(|order| [order; 20]).step_by(ONE_IN) {
         run_on(0);
@@ -200,61 +203,61 @@ fn exact_lets_one_of_two_racing_frees_win() {
         a.verify().unwrap();
     }
     check_all_free(&a);
-    take_all_and_return(&a, &mut Mine::default(), &[]);
+    alloc_all_and_free(&a, &mut OwnedFrames::default(), &[]);
     check_all_free(&a);
     assert_eq!(a.events().retired, 0);
 }
 
-/// Both racing frees may succeed; what follows is up to `then`, which must find no frame twice.
-fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl Fn(&Zonal, &mut Mine)) {
+/// Races two frees, both of which may succeed. `then` runs afterwards; no frame may be allocated twice.
+fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl Fn(&Zonal, &mut OwnedFrames)) {
     let a = build(2048, &Config { invalid_free: InvalidFree::Checked, hardening, ..Config::default() });
     let block = a.alloc(&Request::new(order).kind(kind)).unwrap();
     let results = free_twice(&a, block);
     let both = results == [Ok(()), Ok(())];
-    let mut mine = Mine::default();
-    then(&a, &mut mine);
-    take_all_and_return(&a, &mut mine, &[]);
-    take_all_and_return(&a, &mut mine, &[10, 3, 1]);
+    let mut owned = OwnedFrames::default();
+    then(&a, &mut owned);
+    alloc_all_and_free(&a, &mut owned, &[]);
+    alloc_all_and_free(&a, &mut owned, &[10, 3, 1]);
     check_all_free(&a);
     assert_eq!(a.events().retired, if both { order.pages().get() } else { 0 }, "order {order}");
     assert!(both, "the race was meant to happen");
 }
 
 #[test]
-fn checked_never_hands_out_a_block_that_was_freed_twice() {
+fn checked_never_allocates_a_block_twice_after_a_racing_double_free() {
     for (order, kind) in (0..=10).step_by(ONE_IN).map(order).zip(PageKind::ALL.into_iter().cycle()) {
         let none = Hardening::default();
         checked_race(order, kind, none, |_, _| {});
         checked_race(order, kind, none, |a, _| a.drain_pagesets());
-        checked_race(order, kind, none, |a, mine| take_all_and_return(a, mine, &[]));
+        checked_race(order, kind, none, |a, owned| alloc_all_and_free(a, owned, &[]));
         checked_race(order, kind, Hardening { quarantine: PageCount::new(2048), ..none }, |_, _| {});
     }
 }
 
 #[test]
-fn checked_withholds_the_second_copy_after_the_first_became_part_of_something_else() {
+fn checked_retires_the_second_copy_after_the_first_was_allocated_in_another_block() {
     let pairs = (0..=3).flat_map(|whole| (0..=10).map(move |part| (order(whole), part)));
     for (order, part) in pairs.step_by(ONE_IN) {
-        // CPU 0's copy goes back to the buddy and merges; all there is is then taken in blocks of
-        // another order, before CPU 1's copy comes up.
-        checked_race(order, PageKind::Cache, Hardening::default(), |a, mine| {
+        // CPU 0's copy returns to the buddy and merges. Everything is then allocated in blocks of another order,
+        // before CPU 1's copy is popped.
+        checked_race(order, PageKind::Cache, Hardening::default(), |a, owned| {
             run_on(0);
             a.offline_cpu(CpuId::new(0)).unwrap();
             let mut blocks = Vec::new();
             let wanted = Request::new(crate::common::order(part)).urgency(Urgency::Reserve);
-            run_on(50); // past all pagesets
+            run_on(50); // a CPU that the machine does not have bypasses the pagesets
             while let Ok(block) = a.alloc(&wanted) {
-                mine.add(block);
+                owned.add(block);
                 blocks.push(block);
                 run_on(if blocks.len() == 1 { 1 } else { 50 });
             }
             run_on(1);
             while let Ok(block) = a.alloc(&Request::new(order)) {
-                mine.add(block);
+                owned.add(block);
                 blocks.push(block);
             }
             for block in blocks {
-                mine.remove(block);
+                owned.remove(block);
                 a.free(block.first, block.order).unwrap();
             }
             a.online_cpu(CpuId::new(0)).unwrap();
@@ -262,16 +265,16 @@ fn checked_withholds_the_second_copy_after_the_first_became_part_of_something_el
     }
 }
 
-/// A wrong free that is preempted between its check and its change, while the right free, a drain and
-/// a merge come through and the frame is handed out again as part of a larger block.
+/// An invalid free is preempted between its check and its change. Meanwhile the valid free, a drain and a merge
+/// happen, and the frame is allocated again as part of a larger block.
 #[test]
-fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
+fn a_stale_free_preempted_after_its_check_leaves_the_reallocated_frame_unchanged() {
     for (freed, became) in [(0, 1), (0, 4), (0, 10), (1, 0), (2, 10), (3, 4), (9, 10), (10, 0)] {
         let a = build(2048, &Config::default());
         run_on(0);
         let block = a.alloc(&Request::new(order(freed))).unwrap();
-        let (mut mine, meeting) = (Mine::default(), Arc::<Meeting>::default());
-        let mut taken = Vec::new();
+        let (mut owned, meeting) = (OwnedFrames::default(), Arc::<Meeting>::default());
+        let mut reallocated = Vec::new();
         let stale = std::thread::scope(|scope| {
             let stale = scope.spawn({
                 let meeting = Arc::clone(&meeting);
@@ -287,8 +290,8 @@ fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
             a.drain_pagesets();
             let all = Request::new(order(became)).urgency(Urgency::Reserve);
             while let Ok(block) = a.alloc(&all) {
-                mine.add(block);
-                taken.push(block);
+                owned.add(block);
+                reallocated.push(block);
             }
             meeting.wait();
             stale.join().unwrap()
@@ -296,10 +299,10 @@ fn a_free_preempted_after_its_check_changes_nothing_of_what_the_frame_became() {
         let context = format!("freed with order {freed}, now of order {became}");
         assert!(stale.is_err(), "{context}");
         a.verify().unwrap_or_else(|fault| panic!("{context}: {fault}"));
-        // Nothing that somebody has comes out once more, and every block is its owner's to free.
-        take_all_and_return(&a, &mut mine, &[]);
-        for block in taken {
-            mine.remove(block);
+        // No allocated frame is allocated again, and every owner can free its blocks.
+        alloc_all_and_free(&a, &mut owned, &[]);
+        for block in reallocated {
+            owned.remove(block);
             a.free(block.first, block.order).unwrap_or_else(|error| panic!("{context}: {error}"));
         }
         check_all_free(&a);
@@ -314,33 +317,33 @@ fn histories_with_races() {
     {
         let mut random = Random(seed);
         let a = build(2048, &Config { invalid_free, ..Config::default() });
-        let (mut mine, mut held) = (Mine::default(), Vec::new());
+        let (mut owned, mut held) = (OwnedFrames::default(), Vec::new());
         for _ in 0..400 {
             run_on(random.below(3) as u32);
             match random.below(20) {
                 0 => a.drain_pagesets(),
                 1 if !held.is_empty() => {
                     let block: Block = held.swap_remove(random.below(held.len() as u64) as usize);
-                    mine.remove(block);
+                    owned.remove(block);
                     let succeeded = free_twice(&a, block).iter().filter(|result| result.is_ok()).count();
                     assert!(succeeded == 1 || (succeeded == 2 && invalid_free == InvalidFree::Checked));
                 }
                 2..8 if !held.is_empty() => {
                     let block = held.swap_remove(random.below(held.len() as u64) as usize);
-                    mine.remove(block);
+                    owned.remove(block);
                     a.free(block.first, block.order).unwrap();
                 }
                 _ => {
                     let request = Request::new(order(random.pick(&[0, 0, 0, 1, 2, 3, 5, 9]))).no_wait();
                     if let Ok(block) = a.alloc(&request) {
-                        mine.add(block);
+                        owned.add(block);
                         held.push(block);
                     }
                 }
             }
         }
         for block in held {
-            mine.remove(block);
+            owned.remove(block);
             a.free(block.first, block.order).unwrap();
         }
         a.drain_pagesets();

@@ -1,4 +1,4 @@
-//! Wrong frees are refused, name the frame, and change nothing; hardening does what it says.
+//! Invalid frees are refused, name the frame, and change nothing; hardening options do what they promise.
 
 use crate::common::{Plan, World, node, order, range, run_on};
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +25,7 @@ fn orders() -> impl Iterator<Item = Order> {
     (0..=10).map(order)
 }
 
-/// Expects a refusal that leaves the books as they are.
+/// Expects a refusal that does not change the accounting.
 fn refused(world: &World, frame: Pfn, given: Order, error: FreeError) {
     let before = world.allocator.verify().unwrap();
     assert_eq!(world.allocator.free(frame, given), Err(error), "{frame} with order {given}");
@@ -49,7 +49,7 @@ fn frees_of_what_is_not_allocated() {
             refused(&world, never, order, FreeError::NotAllocated(never));
             let block = world.allocator.alloc(&Request::new(order)).unwrap();
             world.allocator.free(block.first, order).unwrap();
-            // Freed again: by the same CPU, by another, from the pageset, from the buddy.
+            // Freed again by the same CPU and by another, while in the pageset and in the buddy.
             refused(&world, block.first, order, FreeError::NotAllocated(block.first));
             run_on(1);
             refused(&world, block.first, order, FreeError::NotAllocated(block.first));
@@ -105,7 +105,7 @@ fn frees_of_foreign_frames() {
     });
 }
 
-/// The block around a frame decides what its refusal says: allocated, free, or in quarantine.
+/// The refusal depends on the block around the frame: allocated, free, or in quarantine.
 #[test]
 fn refusals_name_the_block_around_a_frame() {
     run_on(0);
@@ -122,7 +122,7 @@ fn refusals_name_the_block_around_a_frame() {
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
     a.free(largest.first, largest.order).unwrap();
-    // Beside a smaller block where a larger one was.
+    // Beside a smaller block, where a larger one was before.
     let page = a.alloc(&Request::page()).unwrap();
     for at in [1, 2, 512, 1023] {
         let frame = Pfn::new((page.first.get() & !1023) + at);
@@ -137,7 +137,7 @@ fn refusals_name_the_block_around_a_frame() {
         refused(&world, inside(&eight, 5), Order::PAGE, FreeError::NotAllocated(inside(&eight, 5)));
         a.drain_pagesets();
     }
-    // Inside a block that waits in quarantine.
+    // Inside a block in quarantine.
     let kept = Hardening { quarantine: PageCount::new(64), ..Hardening::default() };
     let world = Plan::even(1, 1, FRAMES).build(&Config { hardening: kept, ..Config::default() });
     let block = world.allocator.alloc(&Request::new(order(3))).unwrap();
@@ -171,11 +171,11 @@ fn another_cpu_may_free() {
 fn hardened(hardening: Hardening) -> World {
     run_on(0);
     let config = Config { hardening, ..Config::default() };
-    // What lies in frames at first is nobody's promise.
+    // The initial contents of frames are not guaranteed.
     Plan::even(1, 2, FRAMES).build_in(&config, |controls| controls.set_contents(FRAMES, FRAMES, 0xbad))
 }
 
-fn take_all(world: &World, order: Order) -> Vec<Block> {
+fn alloc_all(world: &World, order: Order) -> Vec<Block> {
     let request = Request::new(order).urgency(zonal::request::Urgency::Reserve);
     std::iter::from_fn(|| world.allocator.alloc(&request).ok()).collect()
 }
@@ -185,7 +185,7 @@ fn accounting(world: &World) -> Accounting {
 }
 
 #[test]
-fn quarantine_keeps_frames_back_and_gives_them_up_under_pressure() {
+fn quarantine_delays_reuse_and_ends_under_pressure() {
     let kept = PageCount::new(64);
     let world = hardened(Hardening { quarantine: kept, ..Hardening::default() });
     let a = &world.allocator;
@@ -193,7 +193,7 @@ fn quarantine_keeps_frames_back_and_gives_them_up_under_pressure() {
     a.free(block.first, block.order).unwrap();
     refused(&world, block.first, Order::PAGE, FreeError::Quarantined(block.first));
     assert_eq!(accounting(&world).allocated, PageCount::new(1));
-    // LIFO would give it back at once; now 64 others must be freed first.
+    // A LIFO would return it at once; with quarantine 64 other frames must be freed first.
     for _ in 0..64 {
         let other = a.alloc(&Request::page()).unwrap();
         assert_ne!(other.first, block.first);
@@ -202,13 +202,13 @@ fn quarantine_keeps_frames_back_and_gives_them_up_under_pressure() {
     }
     assert_eq!(accounting(&world).allocated, kept);
     assert_eq!(a.free(block.first, block.order), Err(FreeError::NotAllocated(block.first)));
-    // Blocks of all orders: frames are what counts.
+    // Blocks of all orders: the quarantine counts frames.
     for order in orders() {
         let block = a.alloc(&Request::new(order)).unwrap();
         a.free(block.first, order).unwrap();
         assert!(accounting(&world).allocated <= kept, "order {order}: {:?}", accounting(&world));
     }
-    let all = take_all(&world, Order::PAGE);
+    let all = alloc_all(&world, Order::PAGE);
     assert_eq!(all.len() as u64, FRAMES, "what was kept back is given up before a request fails");
     all.iter().for_each(|block| a.free(block.first, block.order).unwrap());
     a.drain_pagesets();
@@ -216,7 +216,7 @@ fn quarantine_keeps_frames_back_and_gives_them_up_under_pressure() {
 }
 
 #[test]
-fn quarantine_does_not_hinder_memory_from_leaving() {
+fn quarantine_does_not_prevent_memory_from_going_offline() {
     let world = hardened(Hardening { quarantine: PageCount::new(1000), ..Hardening::default() });
     let a = &world.allocator;
     let blocks: Vec<Block> = (0..300).map(|_| a.alloc(&Request::page()).unwrap()).collect();
@@ -236,7 +236,7 @@ fn poison_is_written_on_free_and_checked_on_allocation() {
         frames.clone().for_each(|frame| contents.word(frame).store(7, Relaxed));
         a.free(block.first, order).unwrap();
         assert!(frames.clone().all(|frame| contents.word(frame).load(Relaxed) == 0xdead));
-        // Somebody writes to what he has freed: the block is not handed out again.
+        // A stray write after the free: the block is not allocated again.
         contents.word(frames.end - 1).store(8, Relaxed);
         let next = a.alloc(&Request::new(order)).unwrap();
         assert_ne!(next.first, block.first);
@@ -245,7 +245,7 @@ fn poison_is_written_on_free_and_checked_on_allocation() {
     let lost: u64 = orders().map(|order| order.pages().get()).sum();
     assert_eq!(a.events().poison_found, lost);
     assert_eq!(accounting(&world).allocated, PageCount::new(lost));
-    // Zeroed requests and poison go together.
+    // Zeroed requests and poison work together.
     let zeroed = a.alloc(&Request::new(order(3)).zeroed()).unwrap();
     assert_eq!(contents.word(zeroed.first.get() + 7).load(Relaxed), 0);
 }
@@ -257,7 +257,7 @@ fn poison_covers_memory_that_was_never_allocated() {
     a.offline_memory(range(FRAMES + 4096, 4096)).unwrap();
     (FRAMES + 4096..FRAMES + 8192).for_each(|frame| world.controls.contents().word(frame).store(1, Relaxed));
     a.online_memory(range(FRAMES + 4096, 4096)).unwrap();
-    let all = take_all(&world, Order::PAGE);
+    let all = alloc_all(&world, Order::PAGE);
     assert_eq!((all.len() as u64, a.events().poison_found), (FRAMES, 0));
 }
 
@@ -297,7 +297,7 @@ fn what_needs_contents_is_refused_without() {
     }
 }
 
-/// A frame whose poison was spoilt is nobody's, so nobody can free it.
+/// A frame whose poison was overwritten has no owner, so it cannot be freed.
 #[test]
 fn frames_of_spoilt_poison_are_never_freed_again() {
     let hardening = Hardening { poison: Some(0x5a5a), ..Hardening::default() };

@@ -1,8 +1,8 @@
-//! Every way to free wrongly, for every order up to the largest, by one thread and by two at once: the
-//! exact error, nothing changed, and all that could be allocated before can be afterwards.
+//! Every kind of invalid free, for every order up to the largest, by one thread and by two at the same time: the
+//! exact error, nothing changed, and everything that could be allocated before can be allocated afterwards.
 //!
-//! `invalid_free.rs` has the options and single stories; `misuse_races.rs` the races that plain checks let
-//! through.
+//! Neighbours: `single.rs` has the options and single cases, `races.rs` the races that the plain checks do not
+//! detect.
 
 use std::sync::Barrier;
 
@@ -13,18 +13,18 @@ use zonal::request::{Block, Urgency};
 use zonal::units::{Order, PageCount, Pfn, ZoneKind};
 use zonal::{Config, Request};
 
-/// One wrong free and what must be said to it.
+/// An invalid free and the expected error.
 #[derive(Clone, Copy, Debug)]
-struct Wrong {
+struct InvalidAttempt {
     way: &'static str,
     frame: Pfn,
     given: Order,
     error: FreeError,
 }
 
-/// A machine of two nodes, each with room for `blocks` blocks of the largest order, a hole, and frames
-/// that are not managed at both ends.
-struct Ground {
+/// A machine of two nodes, each with memory for `blocks` blocks of the largest order, a hole, and frames that are not
+/// managed at both ends.
+struct TwoNodes {
     world: World,
     max: u8,
     start: u64,
@@ -35,7 +35,7 @@ struct Ground {
 const RIM: u64 = 100;
 const HOLE: u64 = 64;
 
-impl Ground {
+impl TwoNodes {
     fn new(max: u8, invalid_free: InvalidFree, hardening: Hardening) -> Self {
         run_on(0);
         let block = 1_u64 << max;
@@ -65,16 +65,16 @@ impl Ground {
         self.world.allocator.free(block.first, block.order).unwrap();
     }
 
-    /// All that can be wrong about freeing `block`, which is allocated.
-    fn of_allocated(&self, block: Block) -> Vec<Wrong> {
+    /// Returns every invalid free of `block`, which is allocated.
+    fn of_allocated(&self, block: Block) -> Vec<InvalidAttempt> {
         let Block { first, order: allocated, .. } = block;
         let mut all = Vec::new();
         for given in self.orders().filter(|&given| given != allocated) {
             let way = if given < allocated { "order too small" } else { "order too large" };
             let error = FreeError::WrongOrder { frame: first, allocated, given };
-            all.push(Wrong { way, frame: first, given, error });
+            all.push(InvalidAttempt { way, frame: first, given, error });
         }
-        // Every part of the block that could be a block, and what is aligned for none.
+        // Every part of the block that could be a block, and offsets that are aligned for none.
         let pages = allocated.pages().get();
         let parts = (0..allocated.get()).map(|part| 1_u64 << part);
         let odd = [3, 5, pages.saturating_sub(1)].into_iter().filter(|at| (1..pages).contains(at));
@@ -82,19 +82,24 @@ impl Ground {
             let frame = first.plus(PageCount::new(inside));
             for given in self.orders() {
                 let error = FreeError::InsideBlock { frame, block: first, order: allocated };
-                all.push(Wrong { way: "inside a block", frame, given, error });
+                all.push(InvalidAttempt { way: "inside a block", frame, given, error });
             }
         }
         all
     }
 
-    /// Frees of `frame` with every order, none of which is right.
-    fn of_free(&self, way: &'static str, frame: Pfn) -> impl Iterator<Item = Wrong> + use<> {
-        self.orders().map(move |given| Wrong { way, frame, given, error: FreeError::NotAllocated(frame) })
+    /// Returns frees of `frame` with every order, all of them invalid.
+    fn of_free(&self, way: &'static str, frame: Pfn) -> impl Iterator<Item = InvalidAttempt> + use<> {
+        self.orders().map(move |given| InvalidAttempt {
+            way,
+            frame,
+            given,
+            error: FreeError::NotAllocated(frame),
+        })
     }
 
-    /// What is wrong whatever is allocated; node 1 has nothing allocated.
-    fn elsewhere(&self, block: Block) -> Vec<Wrong> {
+    /// Returns frees that are invalid whatever is allocated; node 1 has nothing allocated.
+    fn elsewhere(&self, block: Block) -> Vec<InvalidAttempt> {
         let twin = Pfn::new(block.first.get() + (8 << self.max));
         let last = Pfn::new(self.end - block.order.pages().get());
         let mut all: Vec<_> = self.of_free("the same place in another zone", twin).collect();
@@ -113,26 +118,31 @@ impl Ground {
                 frames.iter().flat_map(|frame| self.orders().map(move |given| (frame, given)))
             {
                 let frame = Pfn::new(frame);
-                all.push(Wrong { way, frame, given, error: FreeError::NotManaged(frame) });
+                all.push(InvalidAttempt { way, frame, given, error: FreeError::NotManaged(frame) });
             }
         }
         all
     }
 
-    /// Tries them all; each is refused and leaves everything as it was.
-    fn refuses(&self, wrongs: &[Wrong]) {
+    /// Tries all of them; each is refused and changes nothing.
+    fn refuses(&self, attempts: &[InvalidAttempt]) {
         let a = &self.world.allocator;
         let state = || (a.accounting(), a.zones().collect::<Vec<_>>(), a.events());
         let before = state();
-        for wrong in wrongs {
-            assert_eq!(a.free(wrong.frame, wrong.given), Err(wrong.error), "{}: {wrong:?}", wrong.way);
-            assert_eq!(state(), before, "{}: {wrong:?}", wrong.way);
+        for attempt in attempts {
+            assert_eq!(
+                a.free(attempt.frame, attempt.given),
+                Err(attempt.error),
+                "{}: {attempt:?}",
+                attempt.way
+            );
+            assert_eq!(state(), before, "{}: {attempt:?}", attempt.way);
         }
         assert_eq!(a.verify().unwrap(), before.0);
     }
 
-    /// As [`Ground::refuses`], by two threads at once, each from the start.
-    fn refuses_at_once(&self, wrongs: &[Wrong]) {
+    /// As [`TwoNodes::refuses`], by two threads at the same time, each from the start.
+    fn refuses_at_once(&self, attempts: &[InvalidAttempt]) {
         let a = &self.world.allocator;
         let (before, barrier) = (a.verify().unwrap(), Barrier::new(2));
         std::thread::scope(|scope| {
@@ -141,12 +151,12 @@ impl Ground {
                 scope.spawn(move || {
                     run_on(cpu);
                     barrier.wait();
-                    wrongs.iter().for_each(|wrong| {
+                    attempts.iter().for_each(|attempt| {
                         assert_eq!(
-                            a.free(wrong.frame, wrong.given),
-                            Err(wrong.error),
-                            "{}: {wrong:?}",
-                            wrong.way
+                            a.free(attempt.frame, attempt.given),
+                            Err(attempt.error),
+                            "{}: {attempt:?}",
+                            attempt.way
                         );
                     });
                 });
@@ -155,7 +165,7 @@ impl Ground {
         assert_eq!(a.verify().unwrap(), before);
     }
 
-    /// Everything that can be had, in the largest blocks that there are.
+    /// Allocates everything, in the largest blocks available.
     fn all_blocks(&self) -> Vec<(u64, u8)> {
         self.world.allocator.drain_pagesets();
         let mut blocks = Vec::new();
@@ -171,43 +181,46 @@ impl Ground {
     }
 }
 
-fn for_all(mut test: impl FnMut(&Ground)) {
+fn for_all(mut test: impl FnMut(&TwoNodes)) {
     for max in [10, 18] {
         for invalid_free in [InvalidFree::Checked, InvalidFree::Exact] {
-            let ground = Ground::new(max, invalid_free, Hardening::default());
-            let fresh = ground.all_blocks();
-            test(&ground);
-            assert_eq!(ground.all_blocks(), fresh, "what can be allocated is what it was");
-            let accounting = ground.world.allocator.verify().unwrap();
+            let world_of_two = TwoNodes::new(max, invalid_free, Hardening::default());
+            let fresh = world_of_two.all_blocks();
+            test(&world_of_two);
+            assert_eq!(world_of_two.all_blocks(), fresh, "what can be allocated is what it was");
+            let accounting = world_of_two.world.allocator.verify().unwrap();
             assert_eq!(accounting.free, accounting.managed);
         }
     }
 }
 
 #[test]
-fn wrong_frees_around_a_block_that_is_allocated() {
-    for_all(|ground| {
-        for of in ground.orders() {
-            let block = ground.alloc(of);
-            ground.refuses(&ground.of_allocated(block));
-            ground.refuses(&ground.elsewhere(block));
-            ground.free(block);
+fn invalid_frees_of_an_allocated_block() {
+    for_all(|world_of_two| {
+        for of in world_of_two.orders() {
+            let block = world_of_two.alloc(of);
+            world_of_two.refuses(&world_of_two.of_allocated(block));
+            world_of_two.refuses(&world_of_two.elsewhere(block));
+            world_of_two.free(block);
         }
     });
 }
 
 #[test]
 fn double_frees_in_the_pageset_and_in_the_buddy() {
-    for_all(|ground| {
-        for of in ground.orders() {
+    for_all(|world_of_two| {
+        for of in world_of_two.orders() {
             run_on(0);
-            let block = ground.alloc(of);
-            ground.free(block);
-            ground.refuses(&ground.of_free("freed before", block.first).collect::<Vec<_>>());
-            run_on(1); // the pageset of another CPU would take it
-            ground.refuses(&ground.of_free("freed before, by another CPU", block.first).collect::<Vec<_>>());
-            ground.world.allocator.drain_pagesets();
-            ground.refuses(&ground.of_free("freed before, and merged", block.first).collect::<Vec<_>>());
+            let block = world_of_two.alloc(of);
+            world_of_two.free(block);
+            world_of_two.refuses(&world_of_two.of_free("freed before", block.first).collect::<Vec<_>>());
+            run_on(1); // the pageset of another CPU would accept it
+            world_of_two.refuses(
+                &world_of_two.of_free("freed before, by another CPU", block.first).collect::<Vec<_>>(),
+            );
+            world_of_two.world.allocator.drain_pagesets();
+            world_of_two
+                .refuses(&world_of_two.of_free("freed before, and merged", block.first).collect::<Vec<_>>());
             run_on(0);
         }
     });
@@ -215,95 +228,99 @@ fn double_frees_in_the_pageset_and_in_the_buddy() {
 
 #[test]
 fn frees_into_memory_that_went_offline() {
-    for_all(|ground| {
-        let a = &ground.world.allocator;
-        for of in ground.orders() {
-            let block = ground.alloc(of);
-            ground.free(block);
+    for_all(|world_of_two| {
+        let a = &world_of_two.world.allocator;
+        for of in world_of_two.orders() {
+            let block = world_of_two.alloc(of);
+            world_of_two.free(block);
             let gone = range(block.first.get(), of.pages().get());
             a.offline_memory(gone).unwrap();
             let frames = [gone.start.get(), gone.end().get() - 1].map(Pfn::new);
-            let wrongs: Vec<_> = frames
+            let attempts: Vec<_> = frames
                 .into_iter()
-                .flat_map(|frame| ground.orders().map(move |given| (frame, given)))
-                .map(|(frame, given)| Wrong {
+                .flat_map(|frame| world_of_two.orders().map(move |given| (frame, given)))
+                .map(|(frame, given)| InvalidAttempt {
                     way: "offline",
                     frame,
                     given,
                     error: FreeError::NotManaged(frame),
                 })
                 .collect();
-            ground.refuses(&wrongs);
+            world_of_two.refuses(&attempts);
             a.online_memory(gone).unwrap();
-            ground.refuses(&ground.of_free("online again", gone.start).collect::<Vec<_>>());
+            world_of_two.refuses(&world_of_two.of_free("online again", gone.start).collect::<Vec<_>>());
         }
     });
 }
 
 #[test]
-fn frees_of_what_waits_in_quarantine() {
+fn frees_of_blocks_in_quarantine() {
     for max in [10, 18] {
         for invalid_free in [InvalidFree::Checked, InvalidFree::Exact] {
             let quarantine = PageCount::new(1 << max);
-            let ground = Ground::new(max, invalid_free, Hardening { quarantine, ..Hardening::default() });
-            for of in ground.orders() {
-                let block = ground.alloc(of);
-                ground.free(block);
+            let world_of_two =
+                TwoNodes::new(max, invalid_free, Hardening { quarantine, ..Hardening::default() });
+            for of in world_of_two.orders() {
+                let block = world_of_two.alloc(of);
+                world_of_two.free(block);
                 let error = FreeError::Quarantined(block.first);
-                let wrongs: Vec<_> = ground
+                let attempts: Vec<_> = world_of_two
                     .orders()
-                    .map(|given| Wrong { way: "in quarantine", frame: block.first, given, error })
+                    .map(|given| InvalidAttempt { way: "in quarantine", frame: block.first, given, error })
                     .collect();
-                ground.refuses(&wrongs);
-                ground.refuses_at_once(&wrongs);
+                world_of_two.refuses(&attempts);
+                world_of_two.refuses_at_once(&attempts);
             }
-            ground.world.allocator.drain_pagesets();
-            let accounting = ground.world.allocator.verify().unwrap();
+            world_of_two.world.allocator.drain_pagesets();
+            let accounting = world_of_two.world.allocator.verify().unwrap();
             assert_eq!(accounting.free, accounting.managed);
         }
     }
 }
 
 #[test]
-fn two_threads_wrong_at_once() {
-    for_all(|ground| {
-        for of in ground.orders() {
+fn invalid_frees_by_two_threads_at_once() {
+    for_all(|world_of_two| {
+        for of in world_of_two.orders() {
             run_on(0);
-            let block = ground.alloc(of);
-            ground.refuses_at_once(&ground.of_allocated(block));
-            ground.refuses_at_once(&ground.elsewhere(block));
-            ground.free(block);
-            ground.refuses_at_once(&ground.of_free("freed before", block.first).collect::<Vec<_>>());
+            let block = world_of_two.alloc(of);
+            world_of_two.refuses_at_once(&world_of_two.of_allocated(block));
+            world_of_two.refuses_at_once(&world_of_two.elsewhere(block));
+            world_of_two.free(block);
+            world_of_two
+                .refuses_at_once(&world_of_two.of_free("freed before", block.first).collect::<Vec<_>>());
         }
     });
 }
 
-/// One frees rightly while another does it wrongly: the right one succeeds, and the wrong one is told
-/// what the block was or what it is now.
+/// One thread frees correctly while another frees with a attempt order. The valid free succeeds, and the error of the
+/// other says what the block was or what it is now.
 #[test]
-fn wrong_beside_right() {
-    for_all(|ground| {
-        let a = &ground.world.allocator;
-        for (of, given) in ground.orders().flat_map(|of| ground.orders().map(move |given| (of, given))) {
+fn an_invalid_free_during_a_valid_one() {
+    for_all(|world_of_two| {
+        let a = &world_of_two.world.allocator;
+        for (of, given) in
+            world_of_two.orders().flat_map(|of| world_of_two.orders().map(move |given| (of, given)))
+        {
             if of == given {
                 continue;
             }
             run_on(0);
-            let block = ground.alloc(of);
+            let block = world_of_two.alloc(of);
             let (frame, barrier) = (block.first, Barrier::new(2));
-            let wrong = std::thread::scope(|scope| {
-                let wrong = scope.spawn(|| {
+            let attempt = std::thread::scope(|scope| {
+                let attempt = scope.spawn(|| {
                     run_on(1);
                     barrier.wait();
                     a.free(frame, given)
                 });
                 barrier.wait();
-                ground.free(block);
-                wrong.join().unwrap()
+                world_of_two.free(block);
+                attempt.join().unwrap()
             });
             let while_allocated = FreeError::WrongOrder { frame, allocated: of, given };
             let possible = [while_allocated, FreeError::NotAllocated(frame)];
-            assert!(wrong.is_err_and(|error| possible.contains(&error)), "{wrong:?}, {of} as {given}");
+            assert!(attempt.is_err_and(|error| possible.contains(&error)), "{attempt:?}, {of} as {given}");
             assert_eq!(a.accounting().allocated, PageCount::ZERO);
         }
         assert_eq!(a.events().retired, 0);

@@ -1,16 +1,16 @@
-//! What a request costs when the nearest nodes are full or not allowed, in accesses to cells: the same
-//! however many are full, except one word of marks for each 64; and no more than a few for each node of
-//! a cpuset, or for each that it leaves out, whichever are fewer.
+//! The cost of a request when the nearest nodes are full or not allowed, in accesses to cells. It does not depend on
+//! the number of full nodes, except for one word of full bits for each 64. For a cpuset it is a few accesses for each
+//! allowed node, or for each excluded node, whichever are fewer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::common::effects::{one_cpu, order, with_min};
 use crate::common::node;
+use crate::common::scenarios::{one_cpu, order, with_min};
 use zonal::config::ZonelistCache;
-use zonal::platform::cpu_local::TryLock;
-use zonal::units::{CpuId, Moment, Order, ZoneKind};
-use zonal::{Allocator, Block, Config, NodeMask, Platform, Policy, Request};
+use zonal::platform::one_thread::{Cells, OneThread};
+use zonal::units::{Order, ZoneKind};
+use zonal::{Allocator, Block, Config, NodeMask, Policy, Request};
 
 thread_local! {
     static ACCESSES: Cell<u64> = const { Cell::new(0) };
@@ -25,47 +25,34 @@ impl crate::common::watched::Watch for Count {
     }
 }
 
-/// A platform whose cells are counted, with one CPU and no time.
+/// Cells whose accesses are counted.
 struct Counted;
 
-impl Platform for Counted {
+impl Cells for Counted {
     type U8 = crate::common::watched::Cell<AtomicU8, Count>;
     type U32 = crate::common::watched::Cell<AtomicU32, Count>;
     type U64 = crate::common::watched::Cell<AtomicU64, Count>;
     type Lock = crate::common::watched::Lock<Count>;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(0)
-    }
 }
 
-type World = Allocator<'static, Counted>;
+type World = Allocator<'static, OneThread<Counted>>;
 
-/// `full` nodes at their watermark before a large one that serves.
+/// Builds `full` nodes at their watermark before a large one that serves.
 fn filled(full: u16, mode: ZonelistCache) -> World {
     let mut frames = vec![128; full.into()];
     frames.push(1 << 14);
     let config = Config { zonelist_cache: mode, ..with_min(8 * u64::from(full) + 64) };
-    let world = one_cpu(&frames, ZoneKind::Normal).try_build(&config, Counted).unwrap();
+    let world = one_cpu(&frames, ZoneKind::Normal).try_build(&config, OneThread::with_cells()).unwrap();
     while world.alloc(&Request::page()).unwrap().node != node(full) {}
     world
 }
 
-/// Probes and accesses of `count` requests for blocks of `order`, served by the node `full`.
+/// Returns probes and accesses of `count` requests for blocks of `order`, served by the node `full`.
 fn costs(world: &World, full: u16, order: Order, count: usize) -> (u64, u64) {
     costs_of(world, &Request::new(order), full, count)
 }
 
-/// Probes and accesses of `count` requests, served by the node `server`.
+/// Returns probes and accesses of `count` requests, served by the node `server`.
 fn costs_of(world: &World, request: &Request<'_>, server: u16, count: usize) -> (u64, u64) {
     let (probes, accesses) = (world.events().probes, ACCESSES.get());
     let blocks: Vec<Block> = (0..count).map(|_| world.alloc(request).unwrap()).collect();
@@ -87,7 +74,7 @@ fn requests_cost_the_same_however_many_nodes_are_full() {
         for full in [1, 2, 15, 63, 255, 1023] {
             let world = filled(full, mode);
             let requests = if order == Order::new(9).unwrap() { 10 } else { REQUESTS };
-            costs(&world, full, order, requests); // marks what is full for this order
+            costs(&world, full, order, requests); // sets the full bits for this order
             let (probes, accesses) = costs(&world, full, order, requests);
             let requests = requests as u64;
             assert!(probes <= 3 * requests, "{full} full nodes, {mode:?}, {order}: {probes} probes");
@@ -98,13 +85,13 @@ fn requests_cost_the_same_however_many_nodes_are_full() {
     }
 }
 
-/// Nodes of the machine on which cpusets are tried.
+/// Number of nodes of the machine on which cpusets are tried.
 const NODES: u16 = 1024;
 const REQUESTS: u64 = 10;
 
-/// Accesses of one request more than of one that may use every node.
+/// Maximum number of additional accesses, compared with a request that may use every node.
 fn accesses_beside(world: &World, mask: &NodeMask, server: u16) -> u64 {
-    // A zone limit, even one that leaves nothing out, keeps a request off the fast path.
+    // A zone limit, even one that excludes no zone, keeps a request off the fast path.
     let any = Request::page().zone_limit(ZoneKind::Normal);
     let (probes, free) = costs_of(world, &any, 0, REQUESTS as usize);
     let (probes_allowed, allowed) = costs_of(world, &any.allowed(mask), server, REQUESTS as usize);
@@ -117,17 +104,17 @@ fn accesses_beside(world: &World, mask: &NodeMask, server: u16) -> u64 {
 #[test]
 fn a_cpuset_costs_no_more_than_the_fewer_of_its_nodes_and_the_others() {
     let frames = vec![4096; NODES.into()];
-    let world = one_cpu(&frames, ZoneKind::Normal).try_build(&with_min(64), Counted).unwrap();
+    let world = one_cpu(&frames, ZoneKind::Normal).try_build(&with_min(64), OneThread::with_cells()).unwrap();
     for count in [1, 8, 9, 64, 512, 1023, 1024] {
-        // The worst of all: those allowed are the farthest.
+        // The worst case: the allowed nodes are the farthest.
         let nearest = NODES - count;
         let mask: NodeMask = (nearest..NODES).map(node).collect();
         let accesses = accesses_beside(&world, &mask, nearest);
         let words = u64::from(NODES / 64);
-        // The tests of near positions, a few words each of lists and masks, and the zone that serves.
+        // Tests of near positions, a few words of lists and masks, and the serving zone.
         let most = u64::from(count.min(nearest)) + 64 + 5 * words;
         assert!(accesses <= most, "{count} nodes allowed: {accesses} accesses more, not {most}");
-        // The usual: the nearest are among them.
+        // The usual case: the nearest nodes are allowed.
         let mask: NodeMask = (0..count).map(node).collect();
         let accesses = accesses_beside(&world, &mask, 0);
         // Words of the mask of nodes with memory, and the node of the first position.
@@ -139,12 +126,12 @@ fn a_cpuset_costs_no_more_than_the_fewer_of_its_nodes_and_the_others() {
 #[test]
 fn full_nodes_of_a_cpuset_are_passed_like_others() {
     for mode in [ZonelistCache::On, ZonelistCache::Published] {
-        // The nodes of one half are not allowed, those of the other are full except the last.
+        // The nodes of one half are not allowed; those of the other half are full except the last.
         let (full, half) = (NODES - 1, NODES / 2);
         let world = filled(full, mode);
         let mask: NodeMask = (half..NODES).map(node).collect();
         let request = Request::page().allowed(&mask);
-        costs_of(&world, &request, full, 1); // marks what is full
+        costs_of(&world, &request, full, 1); // sets the full bits
         let (probes, accesses) = costs_of(&world, &request, full, REQUESTS as usize);
         assert!(probes <= 3 * REQUESTS, "{mode:?}: {probes} probes");
         let most = REQUESTS * (2 * u64::from(half) + 300);
@@ -154,7 +141,7 @@ fn full_nodes_of_a_cpuset_are_passed_like_others() {
 
 #[test]
 fn zones_above_the_limit_cost_nothing() {
-    // Each node has a zone below the limit that is full, and one above it that is not.
+    // Each node has a full zone below the limit, and a zone above it that is not full.
     let (nodes, frames) = (512, 128);
     let mut plan = one_cpu(&vec![frames; nodes], ZoneKind::Dma32);
     plan.zones.last_mut().unwrap().3 = 1 << 13;
@@ -166,7 +153,7 @@ fn zones_above_the_limit_cost_nothing() {
     plan.zones.extend(above);
     plan.zones.sort_by_key(|zone| (zone.0, zone.1));
     let last = nodes as u16 - 1;
-    let world = plan.try_build(&with_min(8 * nodes as u64), Counted).unwrap();
+    let world = plan.try_build(&with_min(8 * nodes as u64), OneThread::with_cells()).unwrap();
     let request = Request::page().zone_limit(ZoneKind::Normal);
     while world.alloc(&request).unwrap().node != node(last) {}
     let (probes, accesses) = costs_of(&world, &request, last, REQUESTS as usize);

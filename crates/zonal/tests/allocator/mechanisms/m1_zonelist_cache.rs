@@ -1,6 +1,6 @@
-//! M1, the zonelist cache: few probes however many nodes are full, and nothing lost by it.
+//! M1, the zonelist cache: few probes however many nodes are full, and no request fails because of it.
 
-use crate::common::effects::{Random, TestRequest, one_cpu, order, with_min};
+use crate::common::scenarios::{Random, TestRequest, one_cpu, order, with_min};
 use crate::common::{World, node};
 use zonal::config::ZonelistCache;
 use zonal::machine::FrameRange;
@@ -15,11 +15,11 @@ const MODES: [ZonelistCache; 5] = [
     ZonelistCache::Original,
     ZonelistCache::Off,
 ];
-/// Those with one bitmap for all scans, which differ around reclaim only.
+/// The modes with one bitmap for all scans, which differ only around reclaim.
 const PUBLISHED: [ZonelistCache; 3] =
     [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original];
 
-/// `full` nodes filled to `low` before a large one that serves.
+/// Builds `full` nodes filled to `low` before a large one that serves.
 fn filled(full: usize, mode: ZonelistCache) -> (World, Vec<Block>) {
     let mut frames = vec![128; full];
     frames.push(8192);
@@ -49,13 +49,13 @@ fn probes_stay_few_with_the_cache_and_grow_without() {
         });
         let [on, published @ .., off] = probes;
         assert_eq!((published, off), ([2000; 3], 1000 * (full as u64 + 1)), "{full} full nodes");
-        // Most frames come from the serving node's pageset at once, without a scan.
+        // Most frames come directly from the serving node's pageset, without a scan.
         assert!((2..200).contains(&on), "{full} full nodes: {on} probes");
     }
 }
 
 #[test]
-fn frames_that_come_without_a_scan_are_counted_as_those_of_one() {
+fn frames_allocated_without_a_scan_are_counted_like_those_of_a_scan() {
     for mode in MODES {
         let (world, _) = filled(5, mode);
         let before: Vec<_> = world.allocator.zones().map(|zone| zone.locality).collect();
@@ -77,35 +77,57 @@ fn frames_that_come_without_a_scan_are_counted_as_those_of_one() {
 }
 
 #[test]
-fn a_cpu_that_is_away_comes_home_when_frames_do() {
+fn a_hit_of_a_policy_does_not_change_the_misses_of_other_requests() {
+    for mode in MODES {
+        let (world, _) = filled(5, mode);
+        let far = Policy::preferred(&world.allocator, node(5)).unwrap();
+        let locality = || -> Vec<_> { world.allocator.zones().map(|zone| zone.locality).collect() };
+        assert_eq!(world.server(&Request::page()), 5);
+        let before = locality();
+        for _ in 0..10 {
+            assert_eq!(world.server(&Request::page().policy(&far)), 5, "{mode:?}");
+            (0..10).for_each(|_| assert_eq!(world.server(&Request::page()), 5, "{mode:?}"));
+        }
+        let after = locality();
+        let changes = |at: usize| {
+            let (before, after) = (before[at], after[at]);
+            (after.hit - before.hit, after.miss - before.miss, after.foreign - before.foreign)
+        };
+        assert_eq!([changes(0), changes(5)], [(0, 0, 100), (10, 100, 0)], "{mode:?}");
+        world.allocator.verify().unwrap();
+    }
+}
+
+#[test]
+fn a_cpu_served_by_another_node_returns_to_its_own_when_frames_are_freed() {
     let (world, held) = filled(5, ZonelistCache::On);
-    let away: Vec<Block> = (0..100).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
-    assert!(away.iter().all(|block| block.node == node(5)));
-    // One frame of the home node, through the pageset: it is the next to go.
-    let (at_home, others): (Vec<Block>, Vec<Block>) =
+    let remote: Vec<Block> = (0..100).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
+    assert!(remote.iter().all(|block| block.node == node(5)));
+    // One frame of the CPU's own node, through the pageset: it is allocated next.
+    let (of_node_0, others): (Vec<Block>, Vec<Block>) =
         held.into_iter().partition(|block| block.node == node(0));
-    let own = at_home[0];
+    let own = of_node_0[0];
     world.free([own]);
     assert_eq!(world.allocator.alloc(&Request::page()).unwrap().first, own.first);
     assert_eq!(world.server(&Request::page()), 5);
-    // Another node nearer by: at once, when its frames reach the buddy, although nothing trips.
+    // Frames of a nearer node are allocated as soon as they reach the buddy, although nothing bails out.
     let pair = || world.free([world.allocator.alloc(&Request::page()).unwrap()]);
     (0..50).for_each(|_| pair());
     let ((), events) = world.during(|| (0..5).for_each(|_| pair()));
-    assert_eq!(events.probes, 0, "single frames come from away without a scan");
+    assert_eq!(events.probes, 0, "single frames of another node are allocated without a scan");
     world.free(others.into_iter().filter(|block| block.node == node(3)));
     assert_eq!(world.server(&Request::page()), 3);
     world.allocator.verify().unwrap();
 }
 
 #[test]
-fn marks_are_wiped_once_a_second() {
+fn full_bits_are_wiped_once_a_second() {
     for &mode in &MODES[..4] {
         let (world, _) = filled(63, mode);
         world.probes(&Request::page());
         for second in 0..3 {
             world.controls.advance_ms(1001);
-            world.allocator.tick(); // so that a CPU that is away looks anew
+            world.allocator.tick(); // so that a CPU served elsewhere checks again
             let (probes, events) = world.during(|| [0; 3].map(|_| world.probes(&Request::page())));
             let later = if mode == ZonelistCache::On { 0 } else { 2 }; // without a scan
             assert_eq!((probes, events.wipes), ([64, 2, later], 1), "second {second}");
@@ -134,10 +156,10 @@ fn a_freed_node_serves_again_at_once_or_within_a_second() {
 }
 
 #[test]
-fn a_block_freed_past_the_pagesets_drops_marks_too() {
+fn a_block_that_bypasses_the_pagesets_clears_full_bits_too() {
     let world = one_cpu(&[2048, 2048, 4096], ZoneKind::Normal).build(&with_min(300));
-    world.take_node(0);
-    let held = world.take_node(1);
+    world.alloc_node(0);
+    let held = world.alloc_node(1);
     assert_eq!(world.server(&Request::page()), 2);
     let large = held.into_iter().filter(|block| block.order.get() == 10);
     let (_, events) = world.during(|| world.free(large));
@@ -153,35 +175,35 @@ fn the_first_entry_is_tried_without_the_cache() {
         world.free(held.into_iter().filter(|block| block.node == node(0)));
         world.controls.advance_ms(5000);
         let (server, events) = world.during(|| world.server(&Request::page()));
-        assert_eq!((server, events.wipes, events.marks), (0, 0, 0), "{mode:?}: no look at the cache");
+        assert_eq!((server, events.wipes, events.marks), (0, 0, 0), "{mode:?}: the cache is not checked");
     }
 }
 
 #[test]
-fn a_first_zone_is_marked_before_a_wipe_only_as_first_published() {
+fn a_first_zone_is_marked_full_before_a_wipe_only_as_first_published() {
     for mode in PUBLISHED {
         let (world, _) = filled(3, mode);
         let marks = || world.during(|| world.probes(&Request::page())).1.marks;
         marks();
         world.controls.advance_ms(1001);
-        // Each of three zones once; the first one's mark may be gone again with the old ones.
+        // Each of three zones once; the full bit of the first may have been wiped with the old ones.
         let original = mode == ZonelistCache::Original;
         let expected = if original { [2, 1, 0] } else { [3, 0, 0] };
         assert_eq!([0; 3].map(|_| marks()), expected, "{mode:?}");
     }
 }
 
-/// Nodes 0 and 1 without a frame, node 2 with plenty.
+/// Builds nodes 0 and 1 without a free frame, and node 2 with plenty.
 fn two_empty() -> World {
     let world = one_cpu(&[2048, 2048, 1 << 16], ZoneKind::Dma32).build(&with_min(300));
-    world.take_node(0);
-    world.take_node(1);
+    world.alloc_node(0);
+    world.alloc_node(1);
     world
 }
 
-/// Whether a scan that found node 1 full keeps the next one away from it.
+/// Whether a full bit of node 1 set by one scan keeps the next scan from trying that node.
 fn binds(world: &World, first: &TestRequest<'_>, next: &TestRequest<'_>) -> bool {
-    world.allocator.set_zonelist_cache(ZonelistCache::On); // forgets
+    world.allocator.set_zonelist_cache(ZonelistCache::On); // wipes the cache
     assert_eq!(world.server(first), 2);
     match world.probes(next) {
         2 => true,
@@ -191,7 +213,7 @@ fn binds(world: &World, first: &TestRequest<'_>, next: &TestRequest<'_>) -> bool
 }
 
 #[test]
-fn marks_bind_the_same_or_a_higher_order_class() {
+fn full_bits_apply_to_the_same_or_a_higher_order_class() {
     let world = two_empty();
     let class = |order| [0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2][usize::from(order)];
     for (first, next) in (0..=10).flat_map(|first| (0..=10).map(move |next| (first, next))) {
@@ -201,7 +223,7 @@ fn marks_bind_the_same_or_a_higher_order_class() {
 }
 
 #[test]
-fn marks_bind_the_same_or_a_lower_urgency() {
+fn full_bits_apply_to_the_same_or_a_lower_urgency() {
     let world = two_empty();
     let all = [Urgency::Normal, Urgency::High, Urgency::Atomic];
     for (first, next) in all.into_iter().flat_map(|first| all.map(|next| (first, next))) {
@@ -211,7 +233,7 @@ fn marks_bind_the_same_or_a_lower_urgency() {
 }
 
 #[test]
-fn marks_bind_the_same_or_a_higher_zone_limit() {
+fn full_bits_apply_to_the_same_or_a_higher_zone_limit() {
     let world = two_empty();
     let all = [ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
     for (first, next) in all.into_iter().flat_map(|first| all.map(|next| (first, next))) {
@@ -221,33 +243,33 @@ fn marks_bind_the_same_or_a_higher_zone_limit() {
 }
 
 #[test]
-fn marks_at_low_do_not_bind_scans_at_min() {
+fn full_bits_set_at_low_do_not_apply_to_scans_at_min() {
     let probes = [0, 1, 2, 3].map(|at| {
         let mode = MODES[at];
         let config = Config { zonelist_cache: mode, ..with_min(600) };
         let world = one_cpu(&[2048; 3], ZoneKind::Normal).build(&config);
-        world.take_node(0);
+        world.alloc_node(0);
         for id in [1, 2] {
             world.leave_free(id, world.zone(id).watermarks.low.get() as usize);
         }
         world.controls.advance_ms(1001);
         let first = world.probes(&Request::page().no_wait());
-        world.allocator.drain_pagesets(); // gives back what the refill took above min
+        world.allocator.drain_pagesets(); // returns what the refill moved above min
         [first, world.probes(&Request::page().no_wait())]
     });
-    // At low: all three, twice; at min: node 0, then node 1. As published, the marks of low hide
-    // node 1 until the second look.
+    // At low: all three, twice; at min: node 0, then node 1. As published, the full bits of low hide node 1 until the
+    // second scan.
     assert_eq!(probes[0], [3 + 3 + 2, 1 + 3 + 2]);
     assert_eq!(probes[1..], [[3 + 3 + 1 + 2, 1 + 3 + 1 + 2]; 3]);
 }
 
-/// Node 0 without a frame, node 1 with every second one free, node 2 untouched.
+/// Builds node 0 without a free frame, node 1 with every second frame free, and node 2 unused.
 fn fragmented(mode: ZonelistCache) -> World {
     let config = Config { zonelist_cache: mode, ..with_min(300) };
     let world = one_cpu(&[2048, 4096, 1 << 16], ZoneKind::Normal).build(&config);
-    world.take_node(0);
+    world.alloc_node(0);
     let policy = Policy::preferred(&world.allocator, node(1)).unwrap();
-    let all = world.take_all(&Request::page().policy(&policy).this_node().no_wait());
+    let all = world.alloc_all(&Request::page().policy(&policy).this_node().no_wait());
     world.free(all.into_iter().filter(|block| block.first.get() % 2 == 0));
     world.allocator.drain_pagesets();
     world.allocator.set_zonelist_cache(mode);
@@ -255,7 +277,7 @@ fn fragmented(mode: ZonelistCache) -> World {
 }
 
 #[test]
-fn a_large_request_sends_small_ones_away_only_as_published() {
+fn a_large_request_makes_small_ones_fall_back_only_as_published() {
     for mode in MODES {
         let after = if PUBLISHED.contains(&mode) { 2 } else { 1 };
         let world = fragmented(mode);
@@ -268,7 +290,7 @@ fn a_large_request_sends_small_ones_away_only_as_published() {
 }
 
 #[test]
-fn small_frees_keep_the_marks_of_large_requests() {
+fn small_frees_leave_the_full_bits_of_large_requests() {
     let world = fragmented(ZonelistCache::On);
     let large = Request::new(order(9));
     assert_eq!(world.probes(&large), 3);
@@ -285,11 +307,11 @@ fn small_frees_keep_the_marks_of_large_requests() {
 }
 
 #[test]
-fn disallowed_zones_are_skipped_but_never_marked() {
+fn disallowed_zones_are_skipped_but_never_marked_full() {
     for mode in MODES {
         let config = Config { zonelist_cache: mode, ..with_min(300) };
         let world = one_cpu(&[2048, 2048, 2048], ZoneKind::Normal).build(&config);
-        world.take_node(0);
+        world.alloc_node(0);
         let mask: NodeMask = [node(0), node(2)].into_iter().collect();
         assert_eq!(world.server(&Request::page().allowed(&mask)), 2);
         assert_eq!(world.server(&Request::page()), 1, "{mode:?}: not marked by the other's cpuset");
@@ -303,27 +325,27 @@ fn disallowed_zones_are_skipped_but_never_marked() {
 }
 
 #[test]
-fn in_2006_a_first_zone_that_the_cpuset_leaves_out_set_the_cache_up() {
+fn in_2006_a_first_zone_outside_the_cpuset_set_up_the_cache() {
     for mode in PUBLISHED {
         let config = Config { zonelist_cache: mode, ..with_min(300) };
         let world = one_cpu(&[2048, 2048, 4096], ZoneKind::Normal).build(&config);
-        world.take_node(1);
+        world.alloc_node(1);
         let mask: NodeMask = [node(1), node(2)].into_iter().collect();
         let request = Request::page().allowed(&mask);
         assert_eq!(world.server(&request), 2);
         let (server, events) = world.during(|| world.server(&request));
-        // Node 1 is the first that may serve, and marked.
+        // Node 1 is the first that may serve, and is marked full.
         let probes = if mode == ZonelistCache::Original { 1 } else { 2 };
         assert_eq!((server, events.probes), (2, probes), "{mode:?}");
         world.controls.advance_ms(1001);
         let (_, events) = world.during(|| world.server(&request));
         assert_eq!((events.probes, events.wipes), (2, 1), "{mode:?}");
-        // Requests that the first zone may serve do not look at marks before it.
+        // Requests that the first zone may serve do not consult the cache before it.
         let all: NodeMask = [node(0), node(1), node(2)].into_iter().collect();
         world.controls.advance_ms(1001);
         let (server, events) = world.during(|| world.server(&Request::page().allowed(&all)));
         assert_eq!((server, events.wipes), (0, 0), "{mode:?}");
-        // Nor do those that are above all cpusets.
+        // Nor do requests that ignore cpusets.
         let (server, events) = world.during(|| world.server(&request.urgency(Urgency::Atomic)));
         assert_eq!((server, events.wipes), (0, 0), "{mode:?}");
     }
@@ -334,7 +356,7 @@ fn in_2006_lists_of_a_binding_policy_had_no_cache() {
     for &mode in &MODES[..4] {
         let config = Config { zonelist_cache: mode, ..with_min(300) };
         let world = one_cpu(&[2048, 2048, 2048, 4096], ZoneKind::Normal).build(&config);
-        (0..3).for_each(|id| drop(world.take_node(id)));
+        (0..3).for_each(|id| drop(world.alloc_node(id)));
         let bound = Policy::bind(&world.allocator, (1..4).map(node).collect()).unwrap();
         let request = Request::page().policy(&bound);
         assert_eq!(world.probes(&request), 3);
@@ -348,7 +370,7 @@ fn in_2006_lists_of_a_binding_policy_had_no_cache() {
     }
 }
 
-/// The node that is to serve: the first in fallback order that is allowed and has a frame.
+/// Returns the node that should serve: the first in fallback order that is allowed and has a free frame.
 fn nearest(world: &World, mask: &NodeMask, empty: &[u16]) -> Option<u16> {
     let mut order = Vec::new();
     world.allocator.fallback_order(node(0), |id| order.push(id));
@@ -361,9 +383,9 @@ fn the_nearest_allowed_node_serves_on_any_machine_under_any_cpuset() {
     for seed in 1..=6 {
         let mut random = Random(seed * 0x9E37_79B9);
         let nodes = [3, 20, 64, 65, 130, 200][seed as usize - 1];
-        // So many frames that no pageset holds all of a zone.
+        // Enough frames that no pageset holds all of a zone.
         let mut plan = one_cpu(&vec![512; nodes], ZoneKind::Normal);
-        // Sparse ids, distances at random, memory on most.
+        // Sparse ids, random distances, memory on most nodes.
         let mut id = 0;
         for at in 0..nodes {
             plan.nodes[at].0 = id;
@@ -378,7 +400,7 @@ fn the_nearest_allowed_node_serves_on_any_machine_under_any_cpuset() {
         let world = plan.build(&Config { zonelist_cache: ZonelistCache::Off, ..with_min(0) });
         let with_memory: Vec<u16> = plan.zones.iter().map(|zone| zone.0).collect();
         let empty: Vec<u16> = with_memory.iter().copied().filter(|_| random.below(3) == 0).collect();
-        empty.iter().for_each(|&id| drop(world.take_node(id)));
+        empty.iter().for_each(|&id| drop(world.alloc_node(id)));
         for mode in MODES {
             world.allocator.set_zonelist_cache(mode);
             for _ in 0..200 {
@@ -403,8 +425,8 @@ fn one_node_and_strict_lists_use_no_cache() {
             one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config),
         ] {
             let strict = Request::page().this_node().no_wait();
-            let mut held = world.take_all(&strict);
-            held.extend(world.take_all(&strict));
+            let mut held = world.alloc_all(&strict);
+            held.extend(world.alloc_all(&strict));
             let events = world.allocator.events();
             assert_eq!((events.marks, events.wipes), (0, 0), "{mode:?}");
             assert!(held.iter().all(|block| block.node == node(0)));
@@ -415,12 +437,12 @@ fn one_node_and_strict_lists_use_no_cache() {
 }
 
 #[test]
-fn marks_go_when_lists_are_rebuilt() {
+fn full_bits_are_cleared_when_zonelists_are_rebuilt() {
     for (mode, rebuild) in PUBLISHED.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let config = Config { zonelist_cache: mode, ..with_min(300) };
         let world = one_cpu(&[2048, 2048, 4096, 1024], ZoneKind::Normal).build(&config);
-        world.take_node(0);
-        let near = world.take_node(1);
+        world.alloc_node(0);
+        let near = world.alloc_node(1);
         assert_eq!(world.server(&Request::page()), 2);
         world.free(near);
         assert_eq!(world.server(&Request::page()), 2, "marked");
@@ -432,10 +454,10 @@ fn marks_go_when_lists_are_rebuilt() {
     }
 }
 
-/// A history of pages taken and freed; who got one. Frees are by age, so that they are the same
-/// whoever serves.
+/// Runs a history of allocations and frees of pages; returns which allocations succeeded. Frees are by age, so that
+/// they do not depend on which node served.
 fn history(seed: u64, mode: ZonelistCache) -> Vec<bool> {
-    // Marks so close together lie within the counters' drift: checks are exact.
+    // Watermarks so close together are within the drift of the counters, so checks are exact.
     let config = Config { zonelist_cache: mode, ..with_min(20) };
     let world = one_cpu(&[700, 600, 900, 800], ZoneKind::Normal).build(&config);
     let (mut random, mut held, mut outcomes) = (Random(seed), Vec::new(), Vec::new());
@@ -458,7 +480,7 @@ fn history(seed: u64, mode: ZonelistCache) -> Vec<bool> {
 }
 
 #[test]
-fn the_mode_never_decides_who_succeeds() {
+fn the_mode_never_decides_which_requests_succeed() {
     for seed in 1..20 {
         let outcomes = MODES.map(|mode| history(seed * 0x9E37_79B9, mode));
         assert!(outcomes[0].contains(&false) && outcomes[0].contains(&true));
@@ -467,7 +489,7 @@ fn the_mode_never_decides_who_succeeds() {
 }
 
 #[test]
-fn what_fails_with_the_cache_fails_without() {
+fn requests_that_fail_with_the_cache_fail_without_it() {
     for (seed, &mode) in (1..10).flat_map(|seed| MODES[..4].iter().map(move |mode| (seed, mode))) {
         let config = Config { zonelist_cache: mode, ..with_min(16) };
         let world = one_cpu(&[2048, 1024, 4096, 1024], ZoneKind::Normal).build(&config);

@@ -1,16 +1,16 @@
-//! Drains stay batches: however small a zone is and however short of frames, a pageset is no turnstile
-//! that hands each frame on.
+//! Drains stay batches, however small a zone is and however short of frames, so that a pageset does not pass each
+//! frame on to the buddy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::effects::{Scripted, one_cpu, order, pages, with_min};
+use crate::common::scenarios::{Scripted, one_cpu, order, pages, with_min};
 use crate::common::{Plan, Random, World, node, run_on};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::ZoneKind;
 use zonal::{Block, Config, Policy, Request};
 
-/// Frees for each drain, at least.
+/// Minimum number of frees for each drain.
 const FREES: u64 = 32;
 /// The rules whose drains are rounded to words.
 const ROUNDED: [PagesetTuning; 2] = [PagesetTuning::Depth, PagesetTuning::Fixed];
@@ -21,7 +21,7 @@ fn tuned(tuning: PagesetTuning) -> Config {
     Config { tuning, ..Config::default() }
 }
 
-/// Counts frees, to hold drains against.
+/// Counts frees, to compare them with drains.
 struct Frees<'w> {
     world: &'w World,
     count: u64,
@@ -38,7 +38,7 @@ impl<'w> Frees<'w> {
         self.count += 1;
     }
 
-    /// Holds, but for one drain of each pageset that follows no free of its own.
+    /// Checks the bound, except for one drain of each pageset that follows no free of its own.
     fn check(&self, what: &str) {
         let drains = self.world.allocator.events().drains - self.drains;
         let allowed = self.count / FREES + self.world.allocator.pagesets().count() as u64;
@@ -55,7 +55,7 @@ fn a_pool_that_fills_up_drains_in_batches() {
             run_on(0);
             let mut frees = Frees::of(&world);
             for _ in 0..4 {
-                let mut held = world.take_all(&Request::page());
+                let mut held = world.alloc_all(&Request::page());
                 world.controls.advance_ms(300);
                 while let Some(block) = held.pop() {
                     frees.free(block);
@@ -66,8 +66,8 @@ fn a_pool_that_fills_up_drains_in_batches() {
     }
 }
 
-/// CPUs of four small nodes that take three quarters of all memory between them and give it back in
-/// the order taken, each a stretch at a time, as threads on two processors do.
+/// CPUs of four small nodes allocate three quarters of all memory between them, and free it in the order of
+/// allocation, each for a stretch at a time, as threads on two processors do.
 fn spill_over(cpus: &[Vec<u32>], tuning: PagesetTuning) {
     let mut plan = Plan::even(4, 1, 8192);
     plan.nodes = (0..).zip(cpus.iter().cloned()).collect();
@@ -104,7 +104,7 @@ fn small_nodes_that_spill_over_drain_in_batches() {
     }
 }
 
-/// Takes and gives in runs of all lengths, from the caller's node or another, for every size of zone.
+/// Allocates and frees in runs of all lengths, from the caller's node or another, for every size of zone.
 fn runs(frames: u64, tuning: PagesetTuning, foreign: bool, longest: u64) {
     let world = Plan::even(2, 2, frames).build(&tuned(tuning));
     run_on(if foreign { 2 } else { 0 });
@@ -146,7 +146,7 @@ fn single_frames_come_in_batches_beside_larger_blocks() {
         let take = |of: u8, count: usize| -> Vec<Block> {
             (0..count).map(|_| world.allocator.alloc(&Request::new(order(of))).unwrap()).collect()
         };
-        // 90 frames in blocks that nobody takes again: there are hardly any left for single ones.
+        // 90 frames in blocks that are not allocated again, so hardly any slots are left for single frames.
         let larger = [take(1, 31), take(2, 7)].concat();
         world.allocator.drain_pagesets();
         world.free(larger);
@@ -161,16 +161,16 @@ fn single_frames_come_in_batches_beside_larger_blocks() {
     }
 }
 
-/// A pageset of every size of zone, empty or deep when reclaim begins, while a reclaimer frees into it
-/// and takes from it.
+/// A pageset of every size of zone, empty or deep when reclaim begins, while a reclaimer frees into it and allocates
+/// from it.
 fn held_small(frames: u64, tuning: PagesetTuning, deep: bool) {
     let config = Config { tuning, ..with_min(frames / 4) };
     let world = one_cpu(&[frames], ZoneKind::Normal).build(&config).leak();
     run_on(0);
     let cap = 4 * world.zone(0).pageset_limits.batch.get();
     let count = || world.allocator.pagesets().next().unwrap().count.get();
-    // What was freed at once before may be freed at once again.
-    let mut held = world.take_all(&Request::page().no_wait());
+    // As many frames as were just freed may be freed again at once.
+    let mut held = world.alloc_all(&Request::page().no_wait());
     let swing = (frames / 8) as usize;
     world.free(held.drain(..swing));
     let taken: Vec<Block> = (0..if deep { 0 } else { count() })
@@ -212,7 +212,7 @@ fn pagesets_of_zones_that_are_reclaimed_hold_four_batches() {
     }
 }
 
-/// Threads that take until nothing is left and then give all back, in turns of random length.
+/// Threads allocate until nothing is left and then free everything, in turns of random length.
 fn short_of_memory(nodes: u16, cpus: u32, burst: u64) {
     let world = Plan::even(nodes, cpus, 32_768 / u64::from(nodes)).build(&Config::default());
     let mut threads: Vec<(Vec<Block>, bool)> =

@@ -1,7 +1,7 @@
-//! M2 as published: the rule of 2023 and nothing else, held against a model of its text; and what
-//! the default has in common with it, the end of periods.
+//! M2 as published: the rule of 2023 and nothing else, compared with a model of its text; and what the default has in
+//! common with it, the end of periods.
 
-use crate::common::effects::{one_cpu, order, pages};
+use crate::common::scenarios::{one_cpu, order, pages};
 use crate::common::{Plan, Random, World, node, run_on};
 use zonal::error::ConfigError;
 use zonal::rules::pageset_tuning::PagesetTuning;
@@ -39,7 +39,7 @@ fn take(world: &World, of: u8, count: usize) -> Vec<Block> {
     (0..count).map(|_| world.allocator.alloc(&Request::new(order(of))).unwrap()).collect()
 }
 
-/// `count` out and back in a bit more than a second, `rounds` times, as `request` asks.
+/// Allocates `count` pages with `request` and frees them, in a little more than a second, `rounds` times.
 fn waves(world: &World, request: &Request<'_>, count: u64, rounds: usize) {
     for _ in 0..rounds {
         let held: Vec<Block> = (0..count).map(|_| world.allocator.alloc(request).unwrap()).collect();
@@ -49,7 +49,7 @@ fn waves(world: &World, request: &Request<'_>, count: u64, rounds: usize) {
     }
 }
 
-/// The rule, word by word.
+/// The rule, word for word.
 struct Model {
     count: i64,
     low: i64,
@@ -108,7 +108,7 @@ impl Model {
     }
 }
 
-/// A random history of one CPU, its ticks included; `high` is compared after each step.
+/// Runs a random history of one CPU, including ticks; `high` is compared after each step.
 fn history(seed: u64) {
     let world = one_node(PagesetTuning::DepthPublished);
     let mut model = Model::new(high_min(&world), MANAGED / 8);
@@ -152,7 +152,7 @@ fn high_follows_the_text_of_the_rule_step_by_step() {
 
 #[test]
 fn the_upper_limit_is_an_eighth_divided_among_the_cpus_of_the_node() {
-    // Node 0 has two CPUs and node 1 one; node 2 has none, so that all three share it.
+    // Node 0 has two CPUs and node 1 one; node 2 has none, so all three share it.
     let mut plan = Plan::even(3, 1, 1 << 16);
     plan.nodes = vec![(0, vec![0, 1]), (1, vec![2]), (2, vec![])];
     let world = plan.build(&tuned(PagesetTuning::DepthPublished));
@@ -241,7 +241,7 @@ fn only_a_free_ends_a_period() {
             waves(&world, &Request::page(), 8192, 6);
             let grown = high(&world);
             assert!(grown > 4 * high_min(&world), "{tuning:?}: high {grown}");
-            // More than two seconds of allocation alone, by single frames.
+            // More than two seconds of allocation only, by single frames.
             let mut held = Vec::new();
             for _ in 0..25 {
                 held.extend(take(&world, 0, 300));
@@ -261,7 +261,7 @@ fn only_a_free_ends_a_period() {
 fn the_first_free_after_a_tick_ends_a_period_that_is_over() {
     let world = one_node(PagesetTuning::Depth);
     waves(&world, &Request::page(), 8192, 6);
-    // All that follows stays within known depths, so that no step is looked at for its own sake.
+    // Everything that follows stays within known depths, so that no step bails out because of its depth.
     let held = take(&world, 0, 4000);
     world.free(held);
     let pair = || world.free(take(&world, 0, 1));
@@ -276,8 +276,8 @@ fn the_first_free_after_a_tick_ends_a_period_that_is_over() {
     }
 }
 
-/// Deep waves and then pairs alone, one every 20 ms or so, and a tick every `tick_ms`: `high` is halved period by
-/// period. None may be taken for two because frees are looked at only now and then.
+/// Runs deep waves and then only pairs, one every 20 ms or so, and a tick every `tick_ms`. `high` is halved once per
+/// period; although frees check the period only now and then, no period may count as two.
 fn decay(tick_ms: u64) {
     let world = one_node(PagesetTuning::Depth);
     waves(&world, &Request::page(), 30_000, 8);
@@ -346,7 +346,7 @@ fn an_allocator_made_with_it_changes_there_and_back() {
         }
         world.allocator.set_tuning(PagesetTuning::DepthPublished).unwrap();
     }
-    // Fewer CPUs would have larger shares; there are slots for those of all CPUs.
+    // Fewer CPUs would have larger shares, but there are slots for the shares with all CPUs online.
     let share = (1 << 17) / 8 / 2;
     world.allocator.offline_cpu(CpuId::new(1)).unwrap();
     let bounded = world.zone(0).pageset_limits.high_max.get();

@@ -1,6 +1,6 @@
-//! M2, tuned pagesets: deep where frames come and go, shallow everywhere else.
+//! M2, tuned pagesets: deep where many frames are allocated and freed, shallow elsewhere.
 
-use crate::common::effects::{one_cpu, order, pages, with_min};
+use crate::common::scenarios::{one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::snapshot::{Events, PagesetSnapshot};
@@ -34,7 +34,7 @@ fn take(world: &World, count: usize) -> Vec<Block> {
     (0..count).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect()
 }
 
-/// `count` out, all back, in a bit more than a second, `rounds` times.
+/// Allocates `count` pages and frees all, in a little more than a second, `rounds` times.
 fn repeat(world: &World, count: usize, rounds: usize) -> Events {
     let (_, events) = world.during(|| {
         for _ in 0..rounds {
@@ -85,7 +85,7 @@ fn allocation_alone_never_raises_high() {
     for _ in 0..10 {
         let mut held = take(&world, 5000);
         world.controls.advance_ms(1100);
-        world.free(held.pop()); // only a free closes a period
+        world.free(held.pop()); // only a free ends a period
         assert_eq!(high(&world), high_min(&world));
     }
 }
@@ -118,7 +118,7 @@ fn high_follows_the_lesser_depth() {
 }
 
 #[test]
-fn two_idle_periods_forget_what_was_learnt() {
+fn two_idle_periods_reset_the_measured_depths() {
     let world = one_node(PagesetTuning::Depth);
     repeat(&world, 8192, 5);
     assert!(high(&world) > 2 * high_min(&world));
@@ -126,13 +126,13 @@ fn two_idle_periods_forget_what_was_learnt() {
     world.controls.advance_ms(2100);
     world.free(held);
     assert_eq!(high(&world), high_min(&world));
-    // Averages are gone too: what would be left of them cannot lift the next period.
+    // Averages are reset too: what remained of them would otherwise raise the next period.
     world.controls.advance_ms(1100);
     world.free(take(&world, 1));
     assert_eq!(high(&world), high_min(&world));
 }
 
-/// Takes all but a few of the 2 MiB blocks.
+/// Allocates all but a few of the 2 MiB blocks.
 fn take_large(world: &World) -> Vec<Block> {
     let blocks = MANAGED / 512;
     (0..blocks - blocks / 64 + 2).map(|_| world.allocator.alloc(&Request::new(order(9))).unwrap()).collect()
@@ -154,7 +154,7 @@ fn high_is_held_down_while_large_blocks_are_scarce() {
 }
 
 #[test]
-fn a_deep_pageset_gives_back_once_large_blocks_get_scarce() {
+fn a_deep_pageset_drains_once_large_blocks_are_scarce() {
     let world = one_node(PagesetTuning::Depth);
     repeat(&world, 6000, 6);
     let held = take(&world, 5000);
@@ -187,7 +187,7 @@ fn stepwise_grows_with_use_and_decays_with_ticks() {
 
 #[test]
 fn stepwise_shrinks_while_its_zone_is_below_high() {
-    // Marks so far up that there are large blocks enough below them.
+    // Watermarks so high that there are enough large blocks below them.
     let config = Config { tuning: PagesetTuning::Stepwise, ..with_min(1 << 14) };
     let world = Plan::even(1, 4, MANAGED).build(&config);
     run_on(0);
@@ -198,7 +198,7 @@ fn stepwise_shrinks_while_its_zone_is_below_high() {
     let zone = world.zone(0);
     let mut held = take(&world, (zone.free.get() - zone.watermarks.low.get() - 1000) as usize);
     assert!(world.zone(0).free < zone.watermarks.high);
-    // Fewer than `high`, and yet they do not stay.
+    // Fewer than `high`, and yet they are drained.
     world.free(held.drain(..(low + 2000) as usize));
     assert!(pageset(&world).count.get() <= low, "{} kept", pageset(&world).count);
     assert!(high(&world) < grown);
@@ -217,12 +217,12 @@ fn stepwise_decays_an_empty_pageset_too() {
 }
 
 #[test]
-fn stepwise_takes_more_at_a_time_in_a_run() {
+fn stepwise_refills_grow_during_a_run_of_allocations() {
     let [stepwise, fixed] = [PagesetTuning::Stepwise, PagesetTuning::Fixed].map(|tuning| {
         let world = one_node(tuning);
         world.during(|| take(&world, 50_000)).1.refills
     });
-    // Refills count batches; a run takes them 32 at a time, so what differs is how many are kept.
+    // Refills count batches. A run moves them 32 at a time, so the difference is how many frames stay in the pageset.
     assert!(stepwise <= fixed + 64);
     let world = one_node(PagesetTuning::Stepwise);
     take(&world, 50_000);
@@ -252,7 +252,7 @@ fn pagesets_of_other_nodes_cpus_stay_small() {
 }
 
 #[test]
-fn idle_pagesets_give_back() {
+fn idle_pagesets_drain() {
     let world = Plan::even(2, 1, 1 << 18).build(&Config::default());
     run_on(0);
     repeat(&world, 8192, 5);
@@ -310,7 +310,7 @@ fn limits_follow_cpus() {
             let expected = limits(zone.watermarks.low.get(), zone.managed.get(), cpus);
             let found = [zone.pageset_limits.high_min.get(), zone.pageset_limits.high_max.get()];
             assert_eq!(found[0], expected[0], "{cpus} CPUs");
-            // The upper limit may be bounded by the slots that there are for all CPUs.
+            // The upper limit may be bounded by the slots for all CPUs.
             assert!((zone.managed.get() / 16 / 4..=expected[1]).contains(&found[1]), "{}", found[1]);
             expected[0]
         };

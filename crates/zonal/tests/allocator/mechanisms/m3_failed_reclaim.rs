@@ -1,9 +1,9 @@
-//! M3: what scans remember of node reclaim that failed, for how long, and for whom.
+//! M3: what scans remember of node reclaim that failed, for how long, and for which zone limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::common::effects::{Cache, Scripted, caching, one_cpu, with_min};
+use crate::common::scenarios::{Cache, Scripted, caching, one_cpu, with_min};
 use crate::common::{World, node, range, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::platform::reclaimer::ReclaimReason;
@@ -16,7 +16,7 @@ fn config(mode: ZonelistCache) -> Config {
     Config { zonelist_cache: mode, node_reclaim: NodeReclaim::ON, ..with_min(600) }
 }
 
-/// One node of a zone, so many frames below `watermarks.min`, and 3000 frames in a cache.
+/// Builds one node with a zone `frames` frames below `watermarks.min`, and 3000 frames in a cache.
 fn short_by(mode: ZonelistCache, frames: u64) -> (&'static World, Arc<Cache>, Arc<Scripted>) {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&config(mode)).leak();
     run_on(0);
@@ -27,7 +27,7 @@ fn short_by(mode: ZonelistCache, frames: u64) -> (&'static World, Arc<Cache>, Ar
     (world, cache, reclaimer)
 }
 
-/// SPEC: with and without the cache the same requests succeed, however often node reclaim must be tried.
+/// The same requests succeed with and without the cache, however often node reclaim must be tried.
 #[test]
 fn the_cache_never_decides_whether_a_request_succeeds() {
     for frames in [1, 20, 60, 100, 140, 160, 180, 300, 500] {
@@ -35,7 +35,7 @@ fn the_cache_never_decides_whether_a_request_succeeds() {
             let (world, _cache, _reclaimer) = short_by(mode, frames);
             let once = world.allocator.alloc(&Request::page().no_retry()).is_ok();
             let (world, cache, _) = short_by(mode, frames);
-            // Only node reclaim finds anything: all else would have to wait.
+            // Only node reclaim frees anything, because everything else would have to wait.
             let only_node = move |request: &zonal::platform::reclaimer::ReclaimRequest| {
                 request.reason == ReclaimReason::Node
             };
@@ -43,7 +43,7 @@ fn the_cache_never_decides_whether_a_request_succeeds() {
                 move |request| if only_node(request) { PLENTY } else { 0 },
                 move |request| {
                     let may = only_node(request);
-                    if may { cache.give_up(&world.allocator, request.node, request.target) } else { 0 }
+                    if may { cache.reclaim(&world.allocator, request.node, request.target) } else { 0 }
                 },
             );
             world.controls.set_reclaimer(reclaimer);
@@ -54,7 +54,7 @@ fn the_cache_never_decides_whether_a_request_succeeds() {
     }
 }
 
-/// Node 0 below its watermarks, node 1 with plenty, and a reclaimer of which nothing comes.
+/// Builds node 0 below its watermarks and node 1 with plenty, and a reclaimer that frees nothing.
 fn barren(mode: ZonelistCache) -> (World, Arc<Scripted>) {
     let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
     run_on(0);
@@ -65,7 +65,7 @@ fn barren(mode: ZonelistCache) -> (World, Arc<Scripted>) {
 }
 
 #[test]
-fn a_clock_that_was_set_back_ends_what_was_remembered() {
+fn remembered_failures_end_when_the_clock_is_set_back() {
     for mode in [ZonelistCache::On, ZonelistCache::Published] {
         let (world, reclaimer) = barren(mode);
         world.controls.set_ms(100_000_000);
@@ -81,7 +81,7 @@ fn a_clock_that_was_set_back_ends_what_was_remembered() {
 }
 
 #[test]
-fn another_mode_of_node_reclaim_has_its_try_at_once() {
+fn another_mode_of_node_reclaim_is_tried_at_once() {
     let (world, reclaimer) = barren(ZonelistCache::On);
     for (at, mode) in [1, 3, 7].into_iter().enumerate() {
         world.allocator.set_node_reclaim(NodeReclaim::from_mode(mode).unwrap());
@@ -92,9 +92,9 @@ fn another_mode_of_node_reclaim_has_its_try_at_once() {
     }
 }
 
-/// What failed for requests of a higher zone limit says nothing of those that need the lower zone.
+/// A failure for requests of a higher zone limit says nothing about those that need the lower zone.
 #[test]
-fn failures_are_kept_by_zone_limit() {
+fn failures_are_remembered_by_zone_limit() {
     let base = 1 << 20;
     let mut plan = one_cpu(&[4096, 4096], ZoneKind::Normal);
     plan.zones = vec![
@@ -107,11 +107,11 @@ fn failures_are_kept_by_zone_limit() {
         let world = plan.build(&config(mode)).leak();
         run_on(0);
         let cache = Arc::new(Cache::default());
-        let mut held = world.take_node(0);
+        let mut held = world.alloc_node(0);
         held.retain(|block| block.zone.index() == 0);
         world.free(held);
         let lower = Request::page().zone_limit(ZoneKind::Dma32).this_node().no_wait();
-        cache.keep(world.take_all(&lower));
+        cache.keep(world.alloc_all(&lower));
         let asked = Arc::new(AtomicUsize::new(0));
         let reclaimer = Scripted::by_request(|_| PLENTY, {
             let asked = Arc::clone(&asked);
@@ -120,7 +120,7 @@ fn failures_are_kept_by_zone_limit() {
                     return 0;
                 }
                 asked.fetch_add(1, Relaxed); // one thread
-                cache.give_up(&world.allocator, request.node, request.target)
+                cache.reclaim(&world.allocator, request.node, request.target)
             }
         });
         world.controls.set_reclaimer(reclaimer);
@@ -135,9 +135,9 @@ fn failures_are_kept_by_zone_limit() {
     }
 }
 
-/// A node in parts is reclaimed when its last part *with memory* fails, wherever memory has left.
+/// A node with parts is reclaimed when its last part *with memory* fails, wherever memory went offline.
 #[test]
-fn parts_without_memory_keep_nobody_from_node_reclaim() {
+fn parts_without_memory_do_not_prevent_node_reclaim() {
     let base = 1 << 20;
     for (parts, gone) in [(1, None), (2, None), (2, Some(8192)), (2, Some(4096))] {
         let mut plan = one_cpu(&[4096, 4096], ZoneKind::Normal);
@@ -148,7 +148,7 @@ fn parts_without_memory_keep_nobody_from_node_reclaim() {
         let world = plan.build(&config(ZonelistCache::Off));
         run_on(0);
         gone.into_iter().for_each(|first| world.allocator.offline_memory(range(first, 4096)).unwrap());
-        world.take_node(0);
+        world.alloc_node(0);
         let reclaimer = Scripted::new(PLENTY, |_, _| 0);
         world.controls.set_reclaimer(reclaimer.clone());
         for _ in 0..100 {

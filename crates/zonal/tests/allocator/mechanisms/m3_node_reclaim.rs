@@ -1,9 +1,8 @@
-//! M3: the zonelist cache stands between a full zone and its reclaimer, and is reconsidered after
-//! direct reclaim.
+//! M3: the zonelist cache is consulted before a full zone is reclaimed, and reconsidered after direct reclaim.
 
 use std::sync::{Arc, Mutex, mpsc};
 
-use crate::common::effects::{Cache, Scripted, TestRequest, caching, one_cpu, order, pages, with_min};
+use crate::common::scenarios::{Cache, Scripted, TestRequest, caching, one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest};
@@ -23,7 +22,7 @@ fn config(mode: ZonelistCache) -> Config {
     Config { zonelist_cache: mode, node_reclaim: NodeReclaim::ON, ..with_min(600) }
 }
 
-/// Node 0, with the CPU, below its watermarks; node 1 with plenty.
+/// Builds node 0, with the CPU, below its watermarks; node 1 has plenty.
 fn near_full(mode: ZonelistCache) -> World {
     let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
     run_on(0);
@@ -62,7 +61,7 @@ fn a_barren_reclaimer_is_called_once_a_second() {
 #[test]
 fn as_first_published_the_cache_guards_all_reclaimers_but_the_first() {
     for (mode, first) in [(ZonelistCache::Original, 500), (ZonelistCache::CacheFirst, 1)] {
-        // Node 1 has no CPUs: anybody may reclaim it.
+        // Node 1 has no CPUs, so every CPU may reclaim it.
         let world = one_cpu(&[2048, 2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
         run_on(0);
         world.leave_free(0, 5);
@@ -90,7 +89,7 @@ fn as_first_published_a_first_zone_that_can_be_reclaimed_needs_no_cache() {
     }
 }
 
-/// Both nodes below `min`: every scan is done twice. Node reclaims per failing request.
+/// Counts node reclaims per failing request with both nodes below `min`, where every scan is done twice.
 fn in_both_scans(mode: ZonelistCache, requests: u64) -> u64 {
     let world = one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config(mode));
     run_on(0);
@@ -118,18 +117,18 @@ fn second_scans_reclaim_again_only_as_published() {
 }
 
 #[test]
-fn a_large_request_that_freed_too_little_leaves_small_ones_their_try() {
+fn small_requests_still_reclaim_after_a_large_one_freed_too_little() {
     for (mode, server) in [
         (ZonelistCache::On, 0),
         (ZonelistCache::Published, 1),
         (ZonelistCache::CacheFirst, 1),
-        (ZonelistCache::Original, 0), // it does not look before the first zone's reclaim
+        (ZonelistCache::Original, 0), // it does not consult the cache before the first zone's reclaim
     ] {
         let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode)).leak();
         let (cache, reclaimer) = caching(world, PLENTY);
         let large = Request::new(order(9));
         cache.keep(world.leave_free(0, 5));
-        // Nothing comes for a while, then the cache has frames to give up again.
+        // Reclaim frees nothing for a while; then the cache has reclaimable frames again.
         world.controls.set_reclaimer(Scripted::new(PLENTY, |_, _| 0));
         assert_eq!(world.server(&large), 1);
         world.controls.set_reclaimer(reclaimer.clone());
@@ -139,23 +138,23 @@ fn a_large_request_that_freed_too_little_leaves_small_ones_their_try() {
 }
 
 #[test]
-fn little_to_give_up_is_skipped_and_was_marked_until_2011() {
+fn nodes_with_few_reclaimable_frames_are_skipped_and_were_marked_full_until_2011() {
     for mode in MODES {
         let world = near_full(mode);
-        let unworthy = Scripted::new(2048 / 100, |_, _| 0);
-        world.controls.set_reclaimer(unworthy.clone());
+        let too_few = Scripted::new(2048 / 100, |_, _| 0);
+        world.controls.set_reclaimer(too_few.clone());
         let (_, events) = world.during(|| serve(&world, 50, 0));
         let marks = u64::from(mode == ZonelistCache::Original);
         assert_eq!((events.node_reclaim_full, events.marks), (50, marks), "{mode:?}");
-        assert_eq!(unworthy.calls(), 0, "not even asked");
-        let worthy = Scripted::new(2048 / 100 + 1, |_, _| 0);
-        world.controls.set_reclaimer(worthy.clone());
+        assert_eq!(too_few.calls(), 0, "not called");
+        let enough = Scripted::new(2048 / 100 + 1, |_, _| 0);
+        world.controls.set_reclaimer(enough.clone());
         serve(&world, 1, 0);
-        assert_eq!(worthy.calls(), 1);
+        assert_eq!(enough.calls(), 1);
     }
 }
 
-/// The point of M3: that node reclaim finds nothing says little, for it takes only what is quick and local.
+/// The purpose of M3: node reclaim that frees nothing says little, because it frees only what is quick and local.
 #[test]
 fn direct_reclaim_succeeds_where_node_reclaim_finds_nothing() {
     for mode in MODES {
@@ -167,12 +166,15 @@ fn direct_reclaim_succeeds_where_node_reclaim_finds_nothing() {
         let keeper = Arc::clone(&cache);
         let count = |request: &ReclaimRequest| if request.reason == ReclaimReason::Node { 0 } else { 10_000 };
         let reclaimer = Scripted::by_request(count, move |request| {
-            keeper.give_up(&world.allocator, request.node, request.target)
+            keeper.reclaim(&world.allocator, request.node, request.target)
         });
         world.controls.set_reclaimer(reclaimer.clone());
         let (server, events) = world.during(|| world.server(&Request::page()));
         assert_eq!(server, 0, "{mode:?}");
-        assert!(events.node_reclaim_full >= 4, "{mode:?}: in two zones at two marks, before direct reclaim");
+        assert!(
+            events.node_reclaim_full >= 4,
+            "{mode:?}: two zones at two watermarks, before direct reclaim"
+        );
         assert_eq!(events.node_reclaim_some + events.node_reclaim_success, 0, "{mode:?}");
         let marked = mode == ZonelistCache::Original;
         assert_eq!(events.marks > 0, marked, "{mode:?}: {} marks", events.marks);
@@ -184,7 +186,7 @@ fn direct_reclaim_succeeds_where_node_reclaim_finds_nothing() {
 }
 
 #[test]
-fn a_mark_of_a_zone_with_too_little_kept_later_scans_away_until_2011() {
+fn until_2011_a_full_bit_of_a_zone_with_few_reclaimable_frames_stopped_later_scans() {
     for mode in MODES {
         let world = one_cpu(&[2048, 2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
         run_on(0);
@@ -229,7 +231,7 @@ fn node_reclaim_may_do_what_its_mode_says() {
 }
 
 #[test]
-fn who_may_not_wait_does_not_reclaim_nor_mark() {
+fn requests_that_must_not_wait_neither_reclaim_nor_set_full_bits() {
     for mode in MODES {
         let world = near_full(mode);
         let reclaimer = Scripted::new(PLENTY, |_, _| 32);
@@ -243,7 +245,7 @@ fn who_may_not_wait_does_not_reclaim_nor_mark() {
 }
 
 #[test]
-fn nodes_of_other_cpus_are_left_to_them() {
+fn nodes_with_other_cpus_are_not_reclaimed() {
     for mode in [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::CacheFirst] {
         let mut plan = Plan::even(3, 1, 4096);
         plan.nodes[2].1.clear();
@@ -256,12 +258,12 @@ fn nodes_of_other_cpus_are_left_to_them() {
         world.controls.set_reclaimer(reclaimer.clone());
         for round in 0..10 {
             let (server, events) = world.during(|| world.server(&Request::page()));
-            // Node 1 is looked at each time, as it is never marked.
+            // Node 1 is probed each time, because it is never marked full.
             let seen = (server, events.node_reclaim_some, events.node_reclaim_no_scan, events.probes);
             assert_eq!(seen, (2, u64::from(round == 0), 1, 3), "{mode:?}");
         }
         assert_eq!(reclaimer.take_targets(), [(0, 32)]);
-        world.leave_free(2, 5); // a node without CPUs is anybody's
+        world.leave_free(2, 5); // every CPU may reclaim a node without CPUs
         world.controls.advance_ms(1001);
         assert!(world.allocator.alloc(&Request::page().no_retry()).is_err());
         assert!(reclaimer.take_targets().contains(&(2, 32)));
@@ -296,7 +298,7 @@ fn one_caller_at_a_time() {
 }
 
 #[test]
-fn far_nodes_are_marked_instead_since_2012() {
+fn since_2012_far_nodes_are_marked_full_instead() {
     let cases = [(30, ZonelistCache::On, 1), (31, ZonelistCache::On, 0)];
     let earlier = [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original]
         .map(|mode| (255, mode, 1));
@@ -324,14 +326,14 @@ fn far_nodes_are_marked_instead_since_2012() {
     }
 }
 
-/// Node 0 with two zones that have no frame free, and node 1 with plenty.
+/// Builds node 0 with two zones without a free frame, and node 1 with plenty.
 fn two_zones(mode: ZonelistCache) -> &'static World {
     let mut plan = one_cpu(&[2048, 1 << 16], ZoneKind::Normal);
     plan.zones[0].1 = ZoneKind::Dma32;
     plan.zones.insert(1, (0, ZoneKind::Normal, 1 << 20, 6144, vec![(1 << 20, 6144)]));
     let world = plan.build(&config(mode)).leak();
     run_on(0);
-    world.take_node(0);
+    world.alloc_node(0);
     world
 }
 
@@ -341,7 +343,7 @@ fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
         let by_zone = ![ZonelistCache::On, ZonelistCache::Off].contains(&mode);
         let world = two_zones(mode);
         let zones: Vec<_> = world.allocator.zones().map(|zone| zone.id).collect();
-        // 1 % of the node are 81 frames, of its zones 20 and 61.
+        // 1 % of the node is 81 frames, of its zones 20 and 61.
         let reclaimer = Scripted::new(50, |_, _| 0);
         world.controls.set_reclaimer(reclaimer.clone());
         let (server, events) = world.during(|| world.server(&Request::page()));
@@ -353,14 +355,14 @@ fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
         } else {
             assert_eq!((asked, outcomes), (vec![], (2, 0)), "{mode:?}");
         }
-        // In the background each zone that lacks frames, highest first, or the node.
+        // In the background: each zone that lacks frames, highest first, or the node as a whole.
         world.allocator.background_reclaim(node(0));
         let requests = reclaimer.take_requests();
         assert!(requests.iter().all(|request| request.reason == ReclaimReason::Background));
         let asked: Vec<_> = requests.iter().map(|request| request.zone).collect();
         let one_by_one = vec![Some(zones[1]), Some(zones[0])];
         assert_eq!(asked, if by_zone { one_by_one.clone() } else { vec![None] }, "{mode:?}");
-        // Directly, where a request can use the zone only.
+        // Directly: where a request can use only that zone.
         let strict = Request::page().this_node().no_retry();
         for (request, zones) in
             [(strict, &one_by_one[..]), (strict.zone_limit(ZoneKind::Dma32), &one_by_one[1..])]
@@ -378,8 +380,8 @@ fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
     }
 }
 
-/// Reclaim of a node that found nothing is not repeated for the node's next zone; requests that cannot use the
-/// higher zone had no part in it.
+/// Reclaim of a node that freed nothing is not repeated for the node's next zone, except for requests that cannot use
+/// the higher zone.
 #[test]
 fn a_node_is_reclaimed_once_a_second_whatever_its_zones() {
     let world = two_zones(ZonelistCache::On);
@@ -389,7 +391,7 @@ fn a_node_is_reclaimed_once_a_second_whatever_its_zones() {
     assert!(held.iter().all(|block| block.node == node(1)));
     assert!((9..=11).contains(&barren.calls()), "{} calls", barren.calls());
     assert_eq!(events.node_reclaim_some, barren.calls() as u64);
-    // What was found out about the lower zone alone says nothing about the node.
+    // A failure of the lower zone alone says nothing about the node.
     world.controls.advance_ms(1001);
     barren.take_requests();
     for (limit, calls) in [(ZoneKind::Dma32, 1), (ZoneKind::Movable, 1), (ZoneKind::Dma32, 0)] {
@@ -405,7 +407,7 @@ fn one_caller_a_zone_or_one_a_node() {
     for (mode, by_zone) in [(ZonelistCache::Published, true), (ZonelistCache::On, false)] {
         let world = two_zones(mode);
         let calls = Mutex::new(0);
-        // While the first call is about the higher zone, somebody else wants the lower one.
+        // While the first call reclaims the higher zone, another thread needs the lower one.
         let reclaimer = Scripted::new(PLENTY, move |_, _| {
             let first = std::mem::replace(&mut *calls.lock().unwrap(), 1) == 0;
             if first {
@@ -421,7 +423,7 @@ fn one_caller_a_zone_or_one_a_node() {
         });
         world.controls.set_reclaimer(reclaimer);
         assert_eq!(world.server(&Request::page()), 1);
-        // All turns have been given back.
+        // All turns have been released.
         world.controls.advance_ms(1001);
         let (_, events) = world.during(|| world.server(&Request::page()));
         assert_eq!(events.node_reclaim_no_scan, 0, "{mode:?}");
@@ -431,19 +433,19 @@ fn one_caller_a_zone_or_one_a_node() {
 #[test]
 fn the_watermark_is_checked_again() {
     for mode in MODES {
-        // Some: four frames of eight, and that lifts the zone above its watermark.
+        // Some: four frames of eight, which lift the zone above its watermark.
         let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode)).leak();
         let (cache, reclaimer) = caching(world, PLENTY);
         let low = world.zone(0).watermarks.low.get() as usize;
         cache.keep(world.leave_free(0, low + 5).drain(..4));
         let (server, events) = world.during(|| world.server(&Request::new(order(3))));
         assert_eq!((server, events.node_reclaim_some, reclaimer.calls()), (0, 1, 1), "{mode:?}");
-        // Success by the reclaimer's word, but the frames are not there.
+        // The reclaimer reports success, but the frames are not there.
         let world = near_full(mode);
         world.controls.set_reclaimer(Scripted::new(PLENTY, |_, _| 32));
         let (server, events) = world.during(|| world.server(&Request::page()));
         assert_eq!((server, events.node_reclaim_success), (1, 1), "{mode:?}");
-        // At `low`, only as published is that a mark.
+        // At `low`, only the published modes set a full bit for that.
         let at_min_only = mode == ZonelistCache::On || mode == ZonelistCache::Off;
         assert_eq!(events.marks, u64::from(!at_min_only));
     }
@@ -464,7 +466,7 @@ fn success_serves_from_the_reclaimed_node() {
     assert_eq!(world.allocator.nodes().next().unwrap().reclaimed[2].get() % 32, 0);
 }
 
-/// Probes of a request that all scans fail for, until direct reclaim frees frames of node 3 alone.
+/// Counts the probes of a request for which all scans fail, until direct reclaim frees frames of node 3 alone.
 fn probes_around_direct_reclaim(mode: ZonelistCache) -> u64 {
     let config = Config { zonelist_cache: mode, ..with_min(800) };
     let world = one_cpu(&[2048; 4], ZoneKind::Normal).build(&config).leak();
@@ -484,10 +486,10 @@ fn probes_around_direct_reclaim(mode: ZonelistCache) -> u64 {
 
 #[test]
 fn direct_reclaim_makes_scans_reconsider() {
-    // Before it, low and min: node 0 and what the marks leave, then all four. After it: as
-    // published all four again; else node 0 and the one node that was reclaimed.
+    // Before direct reclaim, at low and min: node 0 and what the full bits leave, then all four. Afterwards: as
+    // published, all four again; otherwise node 0 and the one node that was reclaimed.
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::Published), 2 * (1 + 4) + 4);
-    // Before all marks were cleared: node 0 alone, and once more all four.
+    // Modes that do not clear the full bits: node 0 alone, and once more all four.
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::CacheFirst), 2 * (1 + 4) + 1 + 4);
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::Original), 2 * (1 + 4) + 1 + 4);
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::On), 2 * (1 + 4) + 2);
@@ -501,8 +503,8 @@ fn reclaimers_own_requests_never_reclaim() {
     world.controls.set_reclaimer(reclaimer.clone());
     let strict = Policy::preferred(&world.allocator, node(0)).unwrap();
     use zonal::Platform;
-    world.allocator.platform().set_reclaiming(true);
-    let got = world.take_all(&Request::page().policy(&strict).this_node());
-    world.allocator.platform().set_reclaiming(false);
+    world.allocator.platform().begin_reclaiming();
+    let got = world.alloc_all(&Request::page().policy(&strict).this_node());
+    world.allocator.platform().end_reclaiming();
     assert_eq!((got.len(), reclaimer.calls()), (5, 0), "the last frames, and no reclaim");
 }

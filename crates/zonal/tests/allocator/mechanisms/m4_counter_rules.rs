@@ -1,10 +1,10 @@
-//! M4's rules as configuration: fixed thresholds, those of the first posting, folds to zero, totals of the
-//! machine, thresholds that pressure leaves alone.
+//! M4's rules as configuration: fixed thresholds, those of the first posting, folds to zero, totals of the machine,
+//! thresholds that pressure does not change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::effects::{Random, Scripted, order, with_min};
+use crate::common::scenarios::{Random, Scripted, order, with_min};
 use crate::common::{Plan, World, node, run_on};
 use zonal::request::PageKind;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
@@ -34,7 +34,7 @@ fn first_posting() -> CounterRules {
     CounterRules { threshold: ThresholdRule::FirstPosting, ..DEFAULT }
 }
 
-/// Frames allocated as user pages, without what CPUs keep to themselves.
+/// Returns the frames allocated as user pages, without differences that have not been folded.
 fn user(world: &World) -> u64 {
     world.allocator.allocated_approximate()[0].get()
 }
@@ -59,7 +59,7 @@ fn fixed_thresholds_hold_in_every_zone_and_node_with_memory() {
         assert_eq!(of_zones(), [threshold, 0, threshold]);
         world.allocator.online_memory(crate::common::range(plan.zones[1].2, 4096)).unwrap();
         assert_eq!(of_zones(), [threshold; 3]);
-        // What the node counts: the step beyond the threshold is the first that anybody sees.
+        // What the node counts: the first step that other CPUs see is the one beyond the threshold.
         run_on(0);
         let held: Vec<Block> =
             (0..threshold).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
@@ -71,15 +71,15 @@ fn fixed_thresholds_hold_in_every_zone_and_node_with_memory() {
     }
 }
 
-/// Thresholds of all zones, in order.
+/// Returns the thresholds of all zones, in order.
 fn thresholds(world: &World) -> Vec<u8> {
     world.allocator.zones().map(|zone| zone.stat_threshold).collect()
 }
 
-/// 128 MiB in frames of 4 KiB: what thresholds count memory in.
+/// 128 MiB in frames of 4 KiB: the unit in which thresholds count memory.
 const UNIT: u64 = 1 << 15;
 
-/// A node of 511 CPUs with a small zone and one that spans 32 units, of which a little is managed and
+/// Returns a node of 511 CPUs with a small zone, and a zone that spans 32 units, of which few frames are managed and
 /// `present` frames are present.
 fn scarcely_managed(present: u64) -> Plan {
     let mut plan = Plan::even(1, 511, 4096);
@@ -98,21 +98,21 @@ fn the_first_posting_counts_present_frames_up_to_120() {
     let world = plan.build(&with(first_posting()));
     assert_eq!(thresholds(&world), [18, 108], "2 * fls(511) * (1 + fls(31))");
     assert_eq!(world.allocator.zones().nth(1).unwrap().present, PageCount::new(UNIT * 31));
-    // What the node counts follows the largest of its zones: so many stay uncounted, and 54 more are
-    // counted at once.
+    // What the node counts follows the largest threshold of its zones: 108 stay uncounted, and the fold goes 54
+    // beyond zero.
     run_on(0);
     let held: Vec<Block> = (0..109).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
     assert_eq!(user(&world), 109 + 54);
     world.free(held);
     world.check();
-    // 2 * fls(511) * (1 + fls(32)) = 126, beyond either limit.
+    // 2 * fls(511) * (1 + fls(32)) = 126, above the limit.
     let plan = scarcely_managed(UNIT * 32);
     assert_eq!(thresholds(&plan.build(&with(first_posting()))), [18, 120]);
 }
 
 #[test]
 fn the_first_posting_holds_through_changes_of_cpus_memory_and_settings() {
-    // One frame short of the next power of two, so that memory that comes online moves the threshold.
+    // One frame short of the next power of two, so that memory that comes online changes the threshold.
     let world = scarcely_managed(UNIT * 16 - 1).build(&with(first_posting()));
     let of = |cpus: u64, units: u64| vec![18, (2 * fls(cpus) * (1 + fls(units))) as u8];
     assert_eq!(thresholds(&world), of(511, 15));
@@ -128,13 +128,13 @@ fn the_first_posting_holds_through_changes_of_cpus_memory_and_settings() {
     assert_eq!(thresholds(&world), of(511, 16));
     world.allocator.offline_memory(more).unwrap();
     assert_eq!(thresholds(&world), of(511, 15), "what goes offline is not");
-    // A zone in which nothing is managed counts nothing, whatever is present.
+    // A zone without managed frames counts nothing, whatever is present.
     world.allocator.offline_memory(crate::common::range(UNIT * 64, 4096)).unwrap();
     assert_eq!(thresholds(&world), [18, 0]);
     world.check();
 }
 
-/// User frames after each of `pages` single allocations on one CPU, as far as totals tell.
+/// Returns the user frames according to the totals after each of `pages` single allocations on one CPU.
 fn readings(rules: CounterRules, pages: usize) -> Vec<u64> {
     let world = Plan::even(1, 2, 1 << 16).build(&with(rules));
     run_on(0);
@@ -151,12 +151,12 @@ fn folds_to_zero_bring_the_total_level() {
         let folded = |page: usize| page.checked_sub(first).map(|past| first + past / every * every);
         (1..=100).map(|page| folded(page).map_or(0, |at| at as u64 + beyond)).collect()
     };
-    // Beyond 8: at 9, 22, 35 ... with 4 too many; at 9, 18, 27 ... with none.
+    // With threshold 8: folds at 9, 22, 35 ... go 4 beyond zero; folds to zero are at 9, 18, 27 ...
     assert_eq!(readings(fixed(8), 100), steps(13, 9, 4));
     assert_eq!(readings(CounterRules { fold: FoldRule::ToZero, ..fixed(8) }, 100), steps(9, 9, 0));
 }
 
-/// Folds of the zone's counters in `pairs` pairs on one CPU.
+/// Returns the folds of the zone's counters in `pairs` pairs on one CPU.
 fn folds(rules: CounterRules, pairs: u64) -> u64 {
     let world = Plan::even(1, 4, 1 << 16).build(&with(rules));
     run_on(0);
@@ -172,7 +172,7 @@ fn folds(rules: CounterRules, pairs: u64) -> u64 {
 fn an_overstep_saves_a_third_of_the_folds() {
     let pairs = 20_000;
     for threshold in [8, 32, 125] {
-        // A pair counts a hit and a local one.
+        // A pair counts a hit and a local allocation.
         let every = u64::from(threshold) + 1;
         let to_zero = folds(CounterRules { fold: FoldRule::ToZero, ..fixed(threshold) }, pairs);
         assert!(to_zero.abs_diff(2 * pairs / every) <= 6, "{to_zero} folds at {threshold}");
@@ -182,7 +182,7 @@ fn an_overstep_saves_a_third_of_the_folds() {
     }
 }
 
-/// A history over two nodes; what is allocated by kind at its end, then after all CPUs folded.
+/// Runs a history over two nodes; returns the allocated frames by kind at its end, and after all CPUs folded.
 fn history(rules: CounterRules, seed: u64) -> [[PageCount; 3]; 2] {
     let world = Plan::even(2, 2, 1 << 14).build(&with(rules));
     let (mut random, mut held) = (Random(seed), Vec::new());
@@ -225,7 +225,7 @@ fn the_machines_total_is_what_its_nodes_add_up_to() {
 }
 
 #[test]
-fn pressure_leaves_thresholds_alone_when_told_to() {
+fn pressure_leaves_thresholds_unchanged_if_configured() {
     let lowered = |counters| {
         let world = Plan::even(1, 16, 1 << 16).build(&Config { counters, ..with_min(400) }).leak();
         run_on(0);

@@ -1,7 +1,7 @@
-//! M5, fallback order: the published lists, an even spread of first choices, and allocation that
-//! goes by them.
+//! M5, fallback order: the published lists, an even distribution of first choices, and allocation that follows the
+//! lists.
 
-use crate::common::effects::one_cpu;
+use crate::common::scenarios::one_cpu;
 use crate::common::{Plan, World, node, run_on};
 use zonal::machine::FrameRange;
 use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};
@@ -56,7 +56,7 @@ fn lists_follow_memory() {
     assert_eq!(lists(&world), all);
 }
 
-/// What the rule says, one node after the other and without any sorting.
+/// Applies the rule naively, one node after the other and without sorting.
 fn rule(distances: &[Vec<u8>], has_memory: &[bool], has_cpus: &[bool], load_rule: NodeLoad) -> Vec<Vec<u16>> {
     let nodes = distances.len();
     let factor = if load_rule == NodeLoad::Accumulate { 1024 } else { 1024 * nodes as u64 };
@@ -90,7 +90,7 @@ fn rule(distances: &[Vec<u8>], has_memory: &[bool], has_cpus: &[bool], load_rule
 
 #[test]
 fn lists_are_those_of_the_rule() {
-    let mut random = crate::common::effects::Random(0xfa11_bacc);
+    let mut random = crate::common::scenarios::Random(0xfa11_bacc);
     for round in 0..60 {
         let nodes = 2 + random.below(9) as u16;
         let levels = 1 + random.below(4) as u8;
@@ -118,7 +118,7 @@ fn lists_are_those_of_the_rule() {
     }
 }
 
-/// How often each node is the first choice of others.
+/// Returns how often each node is the first choice of others.
 fn first_choices(world: &World) -> Vec<usize> {
     let lists = lists(world);
     (0..lists.len()).map(|id| lists.iter().filter(|list| usize::from(list[1]) == id).count()).collect()
@@ -130,7 +130,7 @@ fn first_choices_are_spread_over_equal_nodes() {
     let most = LOADS.map(|load| on(load).into_iter().max().unwrap());
     assert!(most[0] <= 2 && most[1] <= 2, "{most:?}");
     assert!(on(NodeLoad::Accumulate).iter().filter(|&&times| times == 0).count() <= 1);
-    // The pair at 12 within a board leaves the first choice beyond it to load: even as well.
+    // The pair at 12 within a board leaves the first choice beyond the board to node load: evenly distributed too.
     let boards = |load| {
         let plan = Plan::with_distances(1, 4096, |a, b| if a / 2 == b / 2 { 12 } else { 32 }, 8);
         let lists = lists(&plan.build(&with_load(load)));
@@ -141,7 +141,7 @@ fn first_choices_are_spread_over_equal_nodes() {
 
 #[test]
 fn nodes_without_memory_spread_their_first_choice() {
-    // Nodes 4..8 have CPUs only; 0..4 are equally far from all of them.
+    // Nodes 4..8 have only CPUs; 0..4 are equally far from all of them.
     let build = |load| {
         let mut plan = Plan::even(8, 1, 4096);
         (4..8).for_each(|id: usize| plan.zones[id].4.clear());
@@ -177,7 +177,7 @@ fn exhausted_nodes_are_followed_in_list_order() {
     let world = plan.build(&Config::default());
     run_on(0);
     let mut servers: Vec<u16> =
-        world.take_all(&Request::page().no_wait()).iter().map(|block| block.node.get()).collect();
+        world.alloc_all(&Request::page().no_wait()).iter().map(|block| block.node.get()).collect();
     let mut seen = vec![servers.remove(0)];
     for server in servers {
         if !seen.contains(&server) {

@@ -1,4 +1,4 @@
-//! The five mechanisms, M1 to M5, each against what its authors describe.
+//! The five mechanisms, M1 to M5, each compared with what its authors describe.
 
 mod full_nodes;
 mod m1_zonelist_cache;
@@ -10,3 +10,4 @@ mod m3_node_reclaim;
 mod m4_counter_rules;
 mod m4_zoned_counters;
 mod m5_fallback_order;
+mod numa_events;

@@ -1,4 +1,4 @@
-//! How an allocator starts, and what its metadata costs.
+//! Starting an allocator, and the cost of its metadata.
 
 mod absent_memory;
 mod parts;

@@ -1,23 +1,22 @@
-//! What paths touch, named by the part of the metadata that it lies in.
+//! What the paths of the allocator access, named by the part of the metadata.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::common::effects::Random;
+use crate::common::scenarios::Random;
 use crate::common::{Plan, node, order};
 use zonal::metadata::regions::Part;
-use zonal::platform::cpu_local::TryLock;
+use zonal::platform::one_thread::{Cells, OneThread};
 use zonal::rules::stat_threshold::{CounterRules, ThresholdRule, TotalsRule};
-use zonal::units::{CpuId, Moment, ZoneId};
-use zonal::{Allocator, Block, Config, Platform, Request};
+use zonal::units::{CpuId, ZoneId};
+use zonal::{Allocator, Block, Config, Request};
 
 thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
     static TOUCHED: RefCell<BTreeSet<usize>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Remembers the addresses that this thread touches.
+/// Records the addresses that this thread accesses.
 struct Remember;
 
 impl crate::common::watched::Watch for Remember {
@@ -26,41 +25,28 @@ impl crate::common::watched::Watch for Remember {
     }
 }
 
-/// A platform whose cells are watched, with a CPU that the test moves.
+/// Cells that record the addresses of accesses.
 struct Watched;
 
-impl Platform for Watched {
+impl Cells for Watched {
     type U8 = crate::common::watched::Cell<AtomicU8, Remember>;
     type U32 = crate::common::watched::Cell<AtomicU32, Remember>;
     type U64 = crate::common::watched::Cell<AtomicU64, Remember>;
     type Lock = crate::common::watched::Lock<Remember>;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(CPU.get())
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(0)
-    }
 }
 
-type World = Allocator<'static, Watched>;
+type World = Allocator<'static, OneThread<Watched>>;
 
-/// Two nodes of two CPUs, and a frame in use on CPU 0.
+/// Builds two nodes of two CPUs, with a frame allocated on CPU 0.
 fn world(counters: CounterRules) -> (World, Block) {
     let config = Config { counters, ..Config::default() };
-    let world = Plan::even(2, 2, 1 << 15).try_build(&config, Watched).unwrap();
-    CPU.set(0);
+    let world = Plan::even(2, 2, 1 << 15).try_build(&config, OneThread::with_cells()).unwrap();
+    world.platform().set_current_cpu(CpuId::new(0));
     let block = world.alloc(&Request::page()).unwrap();
     (world, block)
 }
 
-/// The parts that `work` touches.
+/// Returns the parts that `work` accesses.
 fn touched<R>(world: &World, work: impl FnOnce() -> R) -> (R, BTreeSet<Part>) {
     TOUCHED.take();
     let result = work();
@@ -69,12 +55,12 @@ fn touched<R>(world: &World, work: impl FnOnce() -> R) -> (R, BTreeSet<Part>) {
 }
 
 #[test]
-fn a_frame_comes_and_goes_on_four_parts() {
+fn an_allocation_and_free_touch_four_regions() {
     let (world, warm) = world(CounterRules::default());
     let (zone, cpu) = (ZoneId::new(0).unwrap(), CpuId::new(0));
     let hot =
         [Part::CurrentSlot(cpu), Part::FrameStates(zone), Part::Pageset(zone, cpu), Part::Slots(zone, cpu)];
-    // The first to turn a run about is something that tuning wants to know (M2).
+    // The first step that reverses a run bails out, because tuning needs it (M2).
     for _ in 0..2 {
         let block = world.alloc(&Request::page()).unwrap();
         world.free(block.first, block.order).unwrap();
@@ -87,12 +73,12 @@ fn a_frame_comes_and_goes_on_four_parts() {
 }
 
 #[test]
-fn totals_of_the_machine_are_touched_only_where_there_are_some() {
+fn machine_totals_are_touched_only_if_configured() {
     for (totals, is_touched) in [(TotalsRule::PerNode, false), (TotalsRule::AndMachine, true)] {
         let counters =
             CounterRules { totals, threshold: ThresholdRule::Fixed(32), ..CounterRules::default() };
         let (world, _) = world(counters);
-        // Singles until a fold, which is the first to touch totals of the node.
+        // Single frames until a fold, which is the first access to totals of the node.
         for count in 2.. {
             let (_, parts) = touched(&world, || world.alloc(&Request::page()).unwrap());
             let folds = parts.contains(&Part::NodeTotals(node(0)));
@@ -102,7 +88,7 @@ fn totals_of_the_machine_are_touched_only_where_there_are_some() {
                 break;
             }
         }
-        // Past the pagesets nothing is kept back.
+        // Bypassing the pagesets, nothing stays a difference.
         let (_, parts) = touched(&world, || world.alloc(&Request::new(order(5))).unwrap());
         assert!(parts.contains(&Part::NodeTotals(node(0))));
         assert_eq!(parts.contains(&Part::MachineTotals), is_touched);
@@ -114,7 +100,7 @@ fn all_that_is_touched_has_a_name() {
     let (world, _) = world(CounterRules::default());
     let (mut random, mut held, mut names) = (Random(7), Vec::new(), BTreeSet::new());
     for step in 0..5000 {
-        CPU.set(random.below(4) as u32);
+        world.platform().set_current_cpu(CpuId::new(random.below(4) as u32));
         let ((), parts) = touched(&world, || match random.below(10) {
             0..6 => held.extend(world.alloc(&Request::new(order([0, 1, 3, 5, 9][random.below(5) as usize])))),
             6..9 if !held.is_empty() => {
@@ -127,7 +113,7 @@ fn all_that_is_touched_has_a_name() {
         names.extend(parts.iter().map(Part::name));
     }
     let expected =
-        ["pageset", "region", "free bitmap", "zone totals", "node totals", "zone rules", "zonelist"];
+        ["pageset", "free area", "free bitmap", "zone totals", "node totals", "zone rules", "zonelist"];
     assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
     let ((), parts) = touched(&world, || world.set_high_fraction(8));
     assert!(parts.contains(&Part::Settings) && parts.contains(&Part::ChangeLock));

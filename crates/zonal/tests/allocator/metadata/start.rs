@@ -1,4 +1,4 @@
-//! Starting: descriptions, settings and buffers that are wrong are refused by name.
+//! Starting: invalid descriptions, settings and buffers are refused by name.
 
 use core::mem::MaybeUninit;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn nodes_distances_and_cpus() {
     refused(&changed(|plan| plan.distances[2][0] = 9), error);
     refused(&changed(|plan| plan.nodes[1].1.push(5)), E::CpuTwice(CpuId::new(5)));
     refused(&changed(|plan| plan.nodes[1].1.push(3)), E::CpuTwice(CpuId::new(3)));
-    // Asymmetric distances, a node as near as oneself, ids with gaps: all ordinary.
+    // Asymmetric distances, a node as near as the CPU's own, ids with gaps: all valid.
     let odd = changed(|plan| {
         plan.distances = vec![vec![10, 10, 255], vec![200, 10, 20], vec![21, 11, 10]];
         plan.nodes[2].0 = 1023;
@@ -71,19 +71,23 @@ fn zones_and_ranges() {
     refused(&changed(|plan| plan.zones.swap(0, 1)), E::ZonesNotAscending(node(0), kind));
     let overlap = E::ZonesOverlap { frame: Pfn::new(2 * FRAMES), node: node(1) };
     refused(&changed(|plan| plan.zones[0].3 += 1), overlap);
-    let bad = |start| E::BadRange { node: node(1), kind, start: Pfn::new(start) };
     let start = 2 * FRAMES;
+    let bad = |(first, count)| {
+        let (range, span) = (range(first, count), range(start, FRAMES));
+        E::BadRange { node: node(1), kind, range, span }
+    };
     let ranges = [
-        (vec![(start - 1, 1)], start - 1),
-        (vec![(start, FRAMES + 1)], start),
-        (vec![(start, 0)], start),
-        (vec![(start, u64::MAX)], start),
-        (vec![(start, 2), (start + 1, 1)], start + 1),
-        (vec![(start + 5, 2), (start, 1)], start),
-        (vec![(start + FRAMES, 1)], start + FRAMES),
+        (vec![(start - 1, 1)], 0),
+        (vec![(start, FRAMES + 1)], 0),
+        (vec![(start, 0)], 0),
+        (vec![(start, u64::MAX)], 0),
+        (vec![(start, 2), (start + 1, 1)], 1),
+        (vec![(start + 5, 2), (start, 1)], 1),
+        (vec![(start + FRAMES, 1)], 0),
     ];
-    for (ranges, first) in ranges {
-        refused(&changed(|plan| plan.zones[1].4 = ranges), bad(first));
+    for (ranges, refused_at) in ranges {
+        let error = bad(ranges[refused_at]);
+        refused(&changed(|plan| plan.zones[1].4 = ranges), error);
     }
     refused(&changed(|plan| plan.present = vec![FRAMES; 2]), E::PresentCount { given: 2, needed: 3 });
     for present in [FRAMES - 1, FRAMES + 1, 0, u64::MAX] {
@@ -92,7 +96,7 @@ fn zones_and_ranges() {
         refused(&changed(|plan| plan.present = vec![FRAMES, present, FRAMES]), error);
         assert!(error.to_string().contains(&present.to_string()), "{error}");
     }
-    // What may come online later is not present at start.
+    // Memory that may come online later is not present at start.
     let later = |present| {
         changed(|plan| {
             plan.zones[1].4 = vec![(start, FRAMES / 2)];
@@ -103,10 +107,10 @@ fn zones_and_ranges() {
     let [managed, present, most] = [FRAMES / 2, FRAMES - 9, FRAMES - 10].map(PageCount::new);
     refused(&later(FRAMES - 9), E::BadPresent { node: node(1), kind, present, managed, most });
     assert!(later(FRAMES - 10).try_build(&Config::default(), platform()).is_ok());
-    let span = |start| E::BadSpan { node: node(2), kind, start: Pfn::new(start) };
+    let span = |start, count| E::BadSpan { node: node(2), kind, span: range(start, count) };
     let with_span = |start, count| changed(|plan| plan.zones[2] = (2, kind, start, count, vec![]));
-    refused(&with_span(start + 5, 0), span(start + 5));
-    refused(&with_span(u64::MAX - 10, 100), span(u64::MAX - 10));
+    refused(&with_span(start + 5, 0), span(start + 5, 0));
+    refused(&with_span(u64::MAX - 10, 100), span(u64::MAX - 10, 100));
     refused(&with_span(1 << 40, (1 << 32) + 1), E::ZoneTooLarge(node(2), kind));
     refused(&with_span((1 << 40) + 1, 1 << 32), E::ZoneTooLarge(node(2), kind));
 }
@@ -163,7 +167,7 @@ fn every_page_size_and_largest_order_work() {
     }
 }
 
-/// Lends `bytes` of garbage from address 64 * n + `skew`.
+/// Lends `bytes` of garbage from address 64 * n + `skew` on.
 fn skewed(bytes: usize, skew: usize) -> Buffer<'static> {
     let all = Box::leak(vec![MaybeUninit::new(0x5a_u8); bytes + 128].into_boxed_slice());
     let lead = all.as_ptr().align_offset(64);
@@ -187,7 +191,7 @@ fn start_with(supply: impl FnMut(BufferRequest) -> Option<Buffer<'static>>) -> R
 }
 
 #[test]
-fn buffers_missing_too_small_and_askew() {
+fn missing_small_and_misaligned_buffers_are_refused() {
     let mut requests = Vec::new();
     let total = start_with(|request| {
         requests.push(request);

@@ -1,13 +1,14 @@
-//! Starting on large machines: how much metadata there is, and that zeroed metadata stays untouched.
+//! Starting on large machines: the amount of metadata, and that zeroed metadata stays untouched.
 
-use crate::common::zeroed::{ZeroBytes, Zeroed};
+use crate::common::zeroed::ZeroBytes;
 use crate::common::{Plan, node, order, range, run_on};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::platform::one_thread::OneThread;
 use zonal::units::{CpuId, Order, PageCount, ZoneKind};
 use zonal::{Allocator, Config, Machine, Request};
 
 /// A machine of `nodes` nodes with `cpus` CPUs and one zone of `frames` frames each, on zeroes.
-fn with_large(nodes: u16, cpus: u32, frames: u64, then: impl FnOnce(&Allocator<'_, Zeroed>)) {
+fn with_large(nodes: u16, cpus: u32, frames: u64, then: impl FnOnce(&Allocator<'_, OneThread>)) {
     let ids: Vec<Vec<CpuId>> = (0..u32::from(nodes))
         .map(|node| (node * cpus..(node + 1) * cpus).map(CpuId::new).collect())
         .collect();
@@ -28,7 +29,10 @@ fn with_large(nodes: u16, cpus: u32, frames: u64, then: impl FnOnce(&Allocator<'
         .collect();
     let machine = Machine::new(&nodes, &zones).unwrap();
     let mut bytes = ZeroBytes::default();
-    then(&Allocator::new(Zeroed, &machine, &Config::default(), |r| Some(bytes.lend(r.bytes))).unwrap());
+    then(
+        &Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(bytes.lend(r.bytes)))
+            .unwrap(),
+    );
 }
 
 #[test]
@@ -63,7 +67,7 @@ fn a_tebibyte_starts_on_untouched_metadata() {
     });
 }
 
-/// Memory of this process that is really there, where the system tells.
+/// Returns the resident memory of this process, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     statm.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)

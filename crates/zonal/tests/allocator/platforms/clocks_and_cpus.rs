@@ -1,7 +1,7 @@
-//! Clocks that stop, leap and run backwards, CPUs that vanish and CPUs that the machine never had:
-//! requests go on, hints correct themselves, frames come back.
+//! Clocks that stop, jump and run backwards, CPUs that vanish, and CPUs that the machine does not have: requests
+//! succeed, hints correct themselves, frames come back.
 
-use crate::common::effects::{one_cpu, pages, with_min};
+use crate::common::scenarios::{one_cpu, pages, with_min};
 use crate::common::{Plan, Random, World, node, order, range, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::request::Block;
@@ -11,13 +11,13 @@ use zonal::{Config, Request};
 
 /// A century, in milliseconds.
 const CENTURY_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
-/// The last whole millisecond of the clock: 584 years.
+/// The last whole millisecond of the clock, after 584 years.
 const END_MS: u64 = u64::MAX / 1_000_000;
 const TUNINGS: [PagesetTuning; 4] =
     [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 const CACHES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
 
-/// What a clock shows at the `at`th look.
+/// What a clock shows at its `at`th reading.
 type Clock = fn(at: u64, random: &mut Random) -> u64;
 
 const CLOCKS: [(&str, Clock); 6] = [
@@ -67,7 +67,7 @@ fn histories_are_exact_whatever_the_clock_shows() {
 }
 
 #[test]
-fn marks_go_within_a_second_of_any_clock() {
+fn full_bits_expire_within_a_second_of_any_clock() {
     let leaps = [(0, CENTURY_MS), (CENTURY_MS, 0), (CENTURY_MS, CENTURY_MS - 5000), (END_MS, 1)];
     for (cache, (before, after)) in CACHES[..2].iter().flat_map(|&cache| leaps.map(|leap| (cache, leap))) {
         let config = Config { zonelist_cache: cache, ..with_min(64) };
@@ -78,7 +78,7 @@ fn marks_go_within_a_second_of_any_clock() {
         while held.last().is_none_or(|block: &Block| block.node != node(2)) {
             held.push(world.allocator.alloc(&Request::page()).unwrap());
         }
-        // Node 0 stays full, and node 1 is said to be.
+        // Node 0 stays full, and node 1 is marked full.
         world.free(held.into_iter().filter(|block| block.node == node(1)));
         world.allocator.drain_pagesets();
         world.controls.set_ms(after);
@@ -91,7 +91,7 @@ fn marks_go_within_a_second_of_any_clock() {
     }
 }
 
-/// Many takes, then as many gives, in each period: what makes `high` grow.
+/// Allocates many frames, then frees as many, in each period, which raises `high`.
 fn wave(world: &World) {
     let held: Vec<_> = (0..6000).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
     world.controls.advance_ms(1100);
@@ -111,7 +111,7 @@ fn tuning_goes_on_after_the_clock_went_backwards() {
         let least = world.zone(0).pageset_limits.high_min.get();
         assert!(high() > least, "the wave is high enough");
         world.controls.set_ms(after);
-        // The leap itself starts afresh; three periods later it is as before.
+        // The jump itself starts a new period; three periods later the state is as before.
         (0..2).for_each(|_| world.free(world.allocator.alloc(&Request::page())));
         assert_eq!(high(), least, "from {before} to {after} ms");
         (0..3).for_each(|_| wave(&world));
@@ -120,7 +120,7 @@ fn tuning_goes_on_after_the_clock_went_backwards() {
     }
 }
 
-/// CPU 1 keeps `count` frames, and is never heard of again.
+/// CPU 1 caches `count` frames, and no longer runs.
 fn vanished(config: &Config, count: usize) -> (World, u64) {
     let world = Plan::even(1, 2, 1 << 14).build(config);
     run_on(1);
@@ -133,18 +133,18 @@ fn vanished(config: &Config, count: usize) -> (World, u64) {
 }
 
 #[test]
-fn what_a_vanished_cpu_keeps_can_be_had_by_others() {
+fn frames_of_a_vanished_cpu_can_be_allocated_by_others() {
     for tuning in TUNINGS {
         let config = Config { tuning, ..with_min(0) };
-        // By a request that would fail without.
+        // By a request that would otherwise fail.
         let (world, _) = vanished(&config, 100);
-        let all = world.take_all(&Request::page().no_wait());
+        let all = world.alloc_all(&Request::page().no_wait());
         assert_eq!(all.len(), 1 << 14, "{tuning:?}");
         world.free(all);
         // By a large block that its frames are part of.
         world.allocator.drain_pagesets();
-        assert_eq!(world.take_all(&Request::new(order(10)).no_wait()).len(), 16);
-        // By time.
+        assert_eq!(world.alloc_all(&Request::new(order(10)).no_wait()).len(), 16);
+        // By the tick.
         let (world, kept) = vanished(&config, 100);
         for _ in 0..6 {
             world.controls.advance_ms(1001);
@@ -157,7 +157,7 @@ fn what_a_vanished_cpu_keeps_can_be_had_by_others() {
 }
 
 #[test]
-fn a_cpu_that_is_gone_or_never_was_is_served_past_the_pagesets() {
+fn requests_of_offline_and_unknown_cpus_bypass_the_pagesets() {
     for gone in [1, 2, 63, 1 << 20, u32::MAX] {
         let (world, _) = vanished(&Config::default(), 100);
         if gone == 1 {
@@ -183,7 +183,7 @@ fn a_cpu_that_is_gone_or_never_was_is_served_past_the_pagesets() {
 }
 
 #[test]
-fn memory_can_leave_that_a_vanished_cpu_kept() {
+fn memory_cached_by_a_vanished_cpu_can_go_offline() {
     let (world, _) = vanished(&with_min(0), 100);
     world.allocator.offline_memory(range(1 << 14, 1 << 14)).unwrap();
     assert_eq!(world.allocator.verify().unwrap().managed, pages(0));

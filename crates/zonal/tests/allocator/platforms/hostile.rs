@@ -1,17 +1,17 @@
-//! A platform that is as unhelpful as its contract allows: it names another CPU each time it is asked,
-//! known or not, disturbs what a CPU does to its own pagesets, and its clock does what it likes.
+//! A platform as unhelpful as its contract allows: it returns another CPU at each call, known or not, disturbs what a
+//! CPU does to its own pagesets, and its clock is arbitrary.
 //!
-//! Hints may all be wrong then; frames are not lost nor doubled, and no request fails while there is
+//! All hints may then be wrong, but frames are neither lost nor allocated twice, and no request fails while there is
 //! plenty.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::common::effects::with_min;
+use crate::common::scenarios::with_min;
 use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, stress_rounds};
 use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
-use zonal::platform::cpu_local::{CpuLocal, Head, NO_FRAME, TryLock};
+use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Popped, Push, Step, TryLock};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::reclaimer::Reclaimer;
 use zonal::request::{Block, PageKind};
@@ -26,15 +26,15 @@ const FRAMES: u64 = 1 << 13;
 const YEAR_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
 thread_local! {
-    /// What the platform throws dice with; none while it behaves.
+    /// The state of the platform's random choices; none while it behaves.
     static DICE: RefCell<Option<Random>> = const { RefCell::new(None) };
-    /// Whether [`WEDGED_CPU`] went away amid an operation: nobody gets at its pagesets.
+    /// Whether [`WEDGED_CPU`] vanished within an operation, so that its pagesets cannot be locked.
     static WEDGED: Cell<bool> = const { Cell::new(false) };
 }
 
 const WEDGED_CPU: CpuId = CpuId::new(3);
 
-/// A throw of the calling thread's dice, 0 while the platform behaves.
+/// Returns a random number of the calling thread, or 0 while the platform behaves.
 fn throw(bound: u64) -> u64 {
     DICE.with_borrow_mut(|dice| dice.as_mut().map_or(0, |dice| dice.below(bound)))
 }
@@ -47,34 +47,38 @@ impl CpuLocal<Hostile> for Disturbed {
         &self,
         platform: &Hostile,
         slots: &PagesetSlots<'m, Hostile>,
-        step: u64,
-    ) -> (&'m PagesetSlot<'m, Hostile>, u64) {
-        if throw(4) == 1 { (slots.nowhere(), NO_FRAME) } else { TryLock.pop_current(platform, slots, step) }
+        step: Step,
+    ) -> (&'m PagesetSlot<'m, Hostile>, Popped) {
+        if throw(4) == 1 {
+            (slots.null_slot(), Popped::NOTHING)
+        } else {
+            TryLock.pop_current(platform, slots, step)
+        }
     }
 
     fn push_current<'m>(
         &self,
         platform: &Hostile,
         slots: &PagesetSlots<'m, Hostile>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Hostile>) -> Option<(u64, u32)>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Hostile>, u64, u32) -> bool,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, Hostile>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, Hostile>, Push) -> bool,
     ) -> bool {
         match throw(8) {
             1 => false,
             2 => {
                 let Some(slot) = slots.of(platform.current_cpu()) else { return false };
-                let Some((step, frame)) = prepare(slot) else { return false };
-                refused(slot, step, frame)
+                let Some(push) = prepare(slot) else { return false };
+                refused(slot, push)
             }
             _ => TryLock.push_current(platform, slots, prepare, refused),
         }
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<u64> {
+    fn lock(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<LockWord> {
         if throw(4) == 1 { None } else { TryLock.lock(cpu, head) }
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<u64> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<LockWord> {
         let wedged = cpu == WEDGED_CPU && WEDGED.get();
         if throw(4) == 1 || wedged { None } else { TryLock.lock_remote(cpu, head) }
     }
@@ -122,8 +126,12 @@ impl Platform for Hostile {
         self.0.is_reclaiming()
     }
 
-    fn set_reclaiming(&self, reclaiming: bool) {
-        self.0.set_reclaiming(reclaiming);
+    fn begin_reclaiming(&self) {
+        self.0.begin_reclaiming();
+    }
+
+    fn end_reclaiming(&self) {
+        self.0.end_reclaiming();
     }
 
     fn reclaimer(&self) -> &dyn Reclaimer {
@@ -133,12 +141,12 @@ impl Platform for Hostile {
 
 type Zonal = Allocator<'static, Hostile>;
 
-/// Two nodes with two CPUs each.
+/// Builds two nodes with two CPUs each.
 fn build(config: &Config) -> Zonal {
     Plan::even(2, 2, FRAMES).try_build(config, Hostile(TestPlatform(Arc::new(Controls::default())))).unwrap()
 }
 
-/// One thread, among hostile circumstances.
+/// One thread under hostile circumstances.
 struct Worker<'a> {
     a: &'a Zonal,
     owners: &'a Ledger,
@@ -188,7 +196,7 @@ impl Worker<'_> {
         self.owners.release(block.first.get(), block.order.pages().get(), self.name);
         self.a.free(block.first, block.order).unwrap();
         if self.random.once_in(8) {
-            // Nobody else holds the frame for certain, so only that nothing breaks is said here.
+            // Another thread may own the frame, so the test checks only that nothing breaks.
             self.a.free(Pfn::new(block.first.get() | 1 << 40), block.order).unwrap_err();
         }
     }
@@ -261,7 +269,7 @@ fn a_cpu_wedged_amid_an_operation_costs_what_it_keeps_and_no_more() {
     while let Ok(block) = a.alloc(&Request::page().no_wait()) {
         held.push(block);
     }
-    let accounting = a.accounting(); // `verify` would wait for the pageset that nobody gets at
+    let accounting = a.accounting(); // `verify` would wait for the pageset that cannot be locked
     assert!(accounting.balance());
     assert_eq!(accounting.in_pagesets.get(), kept);
     assert!(accounting.free.get() <= 64 + 2 * u64::from(a.zones().next().unwrap().stat_threshold));

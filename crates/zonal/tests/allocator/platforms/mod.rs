@@ -2,4 +2,5 @@
 
 mod clocks_and_cpus;
 mod hostile;
+mod moved_by_reclaim;
 mod pinned_cpus;

@@ -1,9 +1,9 @@
-//! CPUs that use their pagesets by plain loads and stores, and interrupt each other to work on another's:
-//! the platform of `examples/embed`, raced.
+//! CPUs that use their pagesets by plain loads and stores, and interrupt each other to access another CPU's pagesets:
+//! races on the platform of `examples/embed`.
 //!
-//! Each thread is a CPU. A table of owners sees every frame that two of them have at once, and the full
-//! walk every count that is off. A CPU that stops, in a panic too, is waited for by nobody; a race whose
-//! CPUs wait for each other for ever is ended after a while.
+//! Each thread is a CPU. A ledger of owners detects frames that two of them own at the same time, and the consistency
+//! walk detects wrong counts. No CPU waits for one that stops, also by a panic. A race whose CPUs wait for each other
+//! for ever is ended after a while.
 
 #[path = "../../../examples/embed/kernel.rs"]
 mod kernel;
@@ -27,7 +27,7 @@ use zonal::{Allocator, Block, Buffer, Config, Machine, Platform, Request};
 use zonal_testing::Ledger;
 
 const FRAMES: u64 = 1 << 14;
-/// CPUs of the machine: as many run, but for one that only starts and stops.
+/// CPUs of the machine. All of them run, except one that only starts and stops.
 const CPUS: u32 = 3;
 
 fn node(id: u16) -> NodeId {
@@ -82,7 +82,7 @@ impl Platform for Alone {
 }
 
 #[test]
-fn a_platform_that_cannot_reach_other_cpus_is_refused_where_there_are_any() {
+fn a_platform_without_remote_drains_is_refused_on_several_cpus() {
     for cpus in [2, 3, 64] {
         let error = build(Alone, cpus).err().unwrap();
         assert_eq!(error, ConfigError::UnreachableCpus(cpus as usize));
@@ -97,7 +97,7 @@ fn a_platform_that_cannot_reach_other_cpus_is_refused_where_there_are_any() {
     assert!(!OneCpu.reaches_other_cpus());
 }
 
-/// Pseudo-random numbers (xorshift): the same seed, the same choices.
+/// Pseudo-random numbers (xorshift): the same seed gives the same choices.
 struct Random(u64);
 
 impl Random {
@@ -112,11 +112,11 @@ impl Random {
 struct World {
     allocator: Allocator<'static, Kernel>,
     cpus: Arc<Cpus>,
-    /// Owners are 1 + a CPU.
+    /// Owners are the CPU plus 1.
     owners: Ledger,
-    /// The two that race begin together, when both run.
+    /// The two CPUs of a race begin together, when both run.
     both_run: Barrier,
-    /// CPUs that still race.
+    /// Number of CPUs that still race.
     racing: AtomicUsize,
 }
 
@@ -124,7 +124,7 @@ struct World {
 struct Racing<'w>(&'w AtomicUsize);
 
 impl<'w> Racing<'w> {
-    /// One of those that were counted before.
+    /// One of those counted before.
     fn of(world: &'w World) -> Self {
         Self(&world.racing)
     }
@@ -132,11 +132,11 @@ impl<'w> Racing<'w> {
 
 impl Drop for Racing<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed); // relaxed: only an end
+        self.0.fetch_sub(1, Relaxed); // relaxed: only a request to stop
     }
 }
 
-/// Ends the process when `race` has not ended after five minutes: its CPUs wait for each other.
+/// Ends the process if `race` has not ended after five minutes, because its CPUs wait for each other.
 fn with_end(race: impl FnOnce()) {
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn with_end(race: impl FnOnce()) {
                 std::process::abort();
             }
         });
-        let _ended = ended; // dropped in a panic too
+        let _ended = ended; // dropped by a panic too
         race();
     });
 }
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// Takes or gives something.
+    /// Allocates or frees something.
     fn step(&self, held: &mut Vec<Block>, me: u32, random: &mut Random) {
         let a = &self.allocator;
         let frames: u64 = held.iter().map(|block| block.order.pages().get()).sum();
@@ -175,7 +175,7 @@ impl World {
                     self.owners.assign(block.first.get(), block.order.pages().get(), 1 + me);
                     held.push(block);
                 }
-                // Frames there are, but perhaps none side by side.
+                // There are free frames, but perhaps no contiguous ones.
                 Err(error) => assert!(order.get() == 9, "{error}"),
             }
         } else if !held.is_empty() {
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Reaches into the pagesets of other CPUs.
+    /// Accesses the pagesets of other CPUs.
     fn meddle(&self, random: &mut Random) {
         let a = &self.allocator;
         let other = cpu(random.below(u64::from(CPUS)) as u32);
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// A CPU's part of the race: `rounds` of some steps and one reach into other CPUs.
+    /// A CPU's part of the race: `rounds` of some steps and one access to other CPUs.
     fn race(&self, me: u32, rounds: u64, idle: impl Fn(&RunningCpu, u64)) {
         let running = self.cpus.start(cpu(me));
         if me < 2 {
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// Everything was given back, and nothing counts wrong.
+    /// Checks that everything was freed, and that all counts are right.
     fn check(&self) {
         let running = self.cpus.start(cpu(0));
         self.allocator.drain_pagesets();
@@ -244,10 +244,10 @@ impl World {
     }
 }
 
-/// One CPU takes and gives single frames and does nothing else, so that it is hardly ever between two
-/// operations; the other drains its pagesets and looks after them.
+/// One CPU only allocates and frees single frames, so that it is almost always within an operation; the other drains
+/// and maintains its pagesets.
 #[test]
-fn a_cpu_that_is_never_at_rest_loses_nothing_to_drains() {
+fn a_cpu_that_never_quiesces_loses_no_frames_to_drains() {
     let world = World::new();
     world.racing.store(1, Relaxed);
     with_end(|| {
@@ -276,9 +276,9 @@ fn a_cpu_that_is_never_at_rest_loses_nothing_to_drains() {
     world.check();
 }
 
-/// All CPUs take, give, drain each other, take each other offline and bring each other back.
+/// All CPUs allocate, free, drain each other, take each other offline and bring each other back.
 #[test]
-fn cpus_that_reach_into_each_other_keep_every_frame_apart() {
+fn cpus_that_drain_each_other_allocate_no_frame_twice() {
     let world = World::new();
     with_end(|| {
         thread::scope(|scope| {
@@ -291,7 +291,7 @@ fn cpus_that_reach_into_each_other_keep_every_frame_apart() {
     world.check();
 }
 
-/// One CPU starts and stops all the time: it answers while it runs, and is waited for at no other time.
+/// One CPU starts and stops all the time: it answers while it runs, and no CPU waits for it at other times.
 #[test]
 fn a_cpu_that_starts_and_sleeps_is_never_missed() {
     let world = World::new();
@@ -320,7 +320,7 @@ fn a_cpu_that_starts_and_sleeps_is_never_missed() {
     world.check();
 }
 
-/// Two CPUs work on each other's pagesets at once, for nothing else: each must answer while it waits.
+/// Two CPUs access each other's pagesets at the same time and do nothing else: each must answer while it waits.
 #[test]
 fn two_cpus_that_interrupt_each_other_both_go_on() {
     let world = World::new();
@@ -335,7 +335,7 @@ fn two_cpus_that_interrupt_each_other_both_go_on() {
                         let block = world.allocator.alloc(&Request::page()).unwrap();
                         world.allocator.free(block.first, block.order).unwrap();
                         world.allocator.drain_pagesets();
-                        // The lock of changes is held while the other CPU is interrupted.
+                        // The lock for run-time changes is held while the other CPU is interrupted.
                         world.allocator.set_high_fraction(8);
                     }
                 });
@@ -345,9 +345,9 @@ fn two_cpus_that_interrupt_each_other_both_go_on() {
     world.check();
 }
 
-/// A thread that is no CPU at all works past the pagesets, beside CPUs that use theirs.
+/// A thread that is not a CPU bypasses the pagesets, beside CPUs that use theirs.
 #[test]
-fn a_thread_that_is_no_cpu_reaches_all_of_them() {
+fn a_thread_without_a_cpu_drains_all_cpus() {
     let world = World::new();
     with_end(|| {
         thread::scope(|scope| {
@@ -374,5 +374,5 @@ fn a_thread_that_is_no_cpu_reaches_all_of_them() {
     world.check();
 }
 
-/// Rounds of a race: some seconds in all.
+/// Rounds of a race: a few seconds in all.
 const ROUNDS: u64 = 10_000;

@@ -1,11 +1,10 @@
-//! Reclaimers of every bad character, in every kind of reclaim: the allocator stays exact and all
-//! others go on.
+//! Misbehaving reclaimers, in every kind of reclaim: the accounting stays exact, and other requests succeed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 
-use crate::common::effects::{Cache, Scripted, one_cpu, order, pages, with_min};
+use crate::common::scenarios::{Cache, Scripted, one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::NodeReclaim;
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
@@ -15,7 +14,7 @@ use zonal::{Config, Request};
 const FRAMES: u64 = 4096;
 const PLENTY: u64 = 1 << 20;
 
-/// One node with 100 frames free, below `min`; the others are in the cache.
+/// Builds one node with 100 frames free, below `min`; the others are in the cache.
 fn short_world(node_reclaim: NodeReclaim) -> (&'static World, Arc<Cache>) {
     let config = Config { node_reclaim, ..with_min(400) };
     let world = one_cpu(&[FRAMES], ZoneKind::Normal).build(&config).leak();
@@ -25,7 +24,7 @@ fn short_world(node_reclaim: NodeReclaim) -> (&'static World, Arc<Cache>) {
     (world, cache)
 }
 
-/// The three kinds of reclaim, each begun in its own way.
+/// Runs `test` for the three kinds of reclaim, each begun in its own way.
 fn for_all_kinds(mut test: impl FnMut(&'static World, Arc<Cache>, &dyn Fn())) {
     let (world, cache) = short_world(NodeReclaim::OFF);
     test(world, cache, &|| world.free(world.allocator.alloc(&Request::page())));
@@ -35,12 +34,12 @@ fn for_all_kinds(mut test: impl FnMut(&'static World, Arc<Cache>, &dyn Fn())) {
     test(world, cache, &|| world.free(world.allocator.alloc(&Request::page().no_retry())));
 }
 
-/// Everything comes back and can be had once more: nothing was lost or doubled.
+/// Frees everything and checks that all frames are free again: none was lost or allocated twice.
 fn check_whole(world: &World, cache: &Cache) {
     world.controls.set_reclaimer(Arc::new(zonal::platform::reclaimer::NoReclaimer));
     world.check();
     assert!(!zonal::Platform::is_reclaiming(world.allocator.platform()));
-    cache.give_up(&world.allocator, node(0), pages(u64::MAX));
+    cache.reclaim(&world.allocator, node(0), pages(u64::MAX));
     world.allocator.drain_pagesets();
     assert_eq!(world.allocator.verify().unwrap().free, pages(FRAMES));
     let all = world.leave_free(0, 0);
@@ -49,11 +48,11 @@ fn check_whole(world: &World, cache: &Cache) {
     world.check();
 }
 
-/// Frees `freed` frames, fewer where there are fewer, and says that it was `claimed`.
+/// Creates a reclaimer that frees `freed` frames, or as many as there are, and reports `claimed`.
 fn liar(world: &'static World, cache: &Arc<Cache>, freed: u64, claimed: u64) -> Arc<Scripted> {
     let cache = Arc::clone(cache);
     Scripted::new(PLENTY, move |node, _| {
-        cache.give_up(&world.allocator, node, pages(freed));
+        cache.reclaim(&world.allocator, node, pages(freed));
         claimed
     })
 }
@@ -78,8 +77,8 @@ fn claims_are_no_frames() {
     }
 }
 
-/// Progress that others use up, or that is only claimed, keeps a request for a small block at it for long, and
-/// one for a block above order 3 for 16 rounds.
+/// If other requests use up the progress of reclaim, or it is only reported, a request for a small block is retried
+/// for long, and one for a block above order 3 for 16 rounds.
 #[test]
 fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
     for (of, rounds) in [(0, 1024), (3, 1024), (4, 16), (9, 16)] {
@@ -92,9 +91,10 @@ fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
     }
 }
 
-/// One that says it has nothing is asked no more once it gives nothing, but not while it still gives.
+/// A reclaimer that reports nothing reclaimable is not called again once it frees nothing, but is called while it
+/// frees frames.
 #[test]
-fn progress_counts_for_more_than_what_is_said_to_be_left() {
+fn progress_matters_more_than_the_count_of_reclaimable_frames() {
     for (claimed, rounds) in [(0, 1), (1, 1024)] {
         let (world, cache) = short_world(NodeReclaim::OFF);
         let reclaimer = Scripted::new(0, move |_, _| claimed);
@@ -105,10 +105,10 @@ fn progress_counts_for_more_than_what_is_said_to_be_left() {
     }
 }
 
-/// Says it has `0` frames to give up, whatever was asked.
-struct Boasts(u64);
+/// Reports `0` reclaimable frames, whatever the request.
+struct CountsOnly(u64);
 
-impl Reclaimer for Boasts {
+impl Reclaimer for CountsOnly {
     fn count(&self, _request: &ReclaimRequest) -> PageCount {
         pages(self.0)
     }
@@ -119,10 +119,10 @@ impl Reclaimer for Boasts {
 }
 
 #[test]
-fn promises_are_no_frames() {
+fn counts_of_frames_that_are_not_freed_change_nothing() {
     for count in [0, 1, FRAMES, u64::MAX] {
         for_all_kinds(|world, cache, work| {
-            world.controls.set_reclaimer(Arc::new(Boasts(count)));
+            world.controls.set_reclaimer(Arc::new(CountsOnly(count)));
             work();
             assert_eq!(world.zone(0).free, pages(100));
             check_whole(world, &cache);
@@ -130,7 +130,7 @@ fn promises_are_no_frames() {
     }
 }
 
-/// Panics when it is asked what it has, or amid its work.
+/// Panics when it counts, or during its work.
 struct Panics {
     world: &'static World,
     cache: Arc<Cache>,
@@ -148,7 +148,7 @@ impl Reclaimer for Panics {
             return PageCount::ZERO;
         }
         let held = self.world.allocator.alloc(&Request::page()).expect("the reserve");
-        self.cache.give_up(&self.world.allocator, request.node, pages(request.target.get() / 2));
+        self.cache.reclaim(&self.world.allocator, request.node, pages(request.target.get() / 2));
         self.world.free([held]);
         panic!("on purpose, amid the work");
     }
@@ -162,7 +162,7 @@ fn panics_end_one_request_and_nothing_else() {
             for _ in 0..20 {
                 let ended = catch_unwind(AssertUnwindSafe(work));
                 world.check();
-                // What came before the panic may be enough for the next.
+                // What was freed before the panic may be enough for the next request.
                 assert!(ended.is_err() || amid_work || world.allocator.events().background_rounds > 0);
                 world.controls.advance_ms(1001);
             }
@@ -188,7 +188,7 @@ fn re_enter(world: &World, cache: &Cache) {
     a.set_watermarks(with_min(400).watermarks).unwrap();
     a.offline_cpu(CpuId::new(0)).expect_err("it is the last");
     a.offline_memory(range(4096, FRAMES)).expect_err("most is in use");
-    cache.give_up(a, node(0), pages(5));
+    cache.reclaim(a, node(0), pages(5));
     world.check();
 }
 
@@ -197,7 +197,7 @@ fn re_entering_is_allowed() {
     for_all_kinds(|world, cache, work| {
         let (keeper, deep) = (Arc::clone(&cache), AtomicBool::new(false));
         let reclaimer = Scripted::new(PLENTY, move |_, _| {
-            // Its own background reclaim, begun from direct reclaim, is another context's.
+            // Background reclaim that it begins itself, from direct reclaim, is another context's.
             if !deep.swap(true, Relaxed) {
                 re_enter(world, &keeper);
                 deep.store(false, Relaxed);
@@ -212,7 +212,7 @@ fn re_entering_is_allowed() {
 }
 
 #[test]
-fn while_one_blocks_everybody_else_goes_on() {
+fn other_threads_continue_while_one_blocks_in_reclaim() {
     for background in [false, true] {
         let world = Plan::even(2, 2, FRAMES).build(&with_min(800)).leak();
         run_on(0);
@@ -251,7 +251,7 @@ fn while_one_blocks_everybody_else_goes_on() {
     }
 }
 
-/// On every CPU: the one that is stuck in reclaim too.
+/// Runs `work` on every CPU, including the one that is stuck in reclaim.
 fn others_go_on(world: &World, held: &mut Vec<zonal::request::Block>) {
     let a = &world.allocator;
     for round in 0..400 {

@@ -1,4 +1,4 @@
-//! Reclaimers, honest and not, and contexts that may not wait.
+//! Reclaimers that behave and that misbehave, and contexts that may not wait.
 
 mod bad_reclaimers;
 mod reclaimers;

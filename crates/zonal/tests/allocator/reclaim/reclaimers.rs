@@ -1,10 +1,10 @@
-//! Background and direct reclaim, and reclaimers that allocate, lie or panic.
+//! Background and direct reclaim, and reclaimers that allocate, report wrong numbers or panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::effects::{Cache, Scripted, caching, one_cpu, order, pages, with_min};
+use crate::common::scenarios::{Cache, Scripted, caching, one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::OnlineError;
@@ -15,12 +15,12 @@ use zonal::{Config, NodeMask, Platform, Policy, Request};
 
 const PLENTY: u64 = 1 << 20;
 
-/// One node of 4096 frames with `free` of them free.
+/// Builds one node of 4096 frames with `free` of them free.
 fn one_node(free: usize) -> &'static World {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(400)).leak();
     run_on(0);
     world.leave_free(0, free);
-    world.allocator.background_reclaim(node(0)); // takes the wake-up that filling caused
+    world.allocator.background_reclaim(node(0)); // clears the wake-up that filling caused
     world.controls.take_woken();
     world
 }
@@ -125,7 +125,7 @@ fn direct_reclaim_goes_over_the_nodes_in_reach() {
 }
 
 #[test]
-fn direct_reclaim_brings_a_block() {
+fn direct_reclaim_frees_a_block() {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(400)).leak();
     let (cache, reclaimer) = caching(world, PLENTY);
     let min = world.zone(0).watermarks.min.get() as usize;
@@ -152,7 +152,7 @@ fn a_reclaimer_that_allocates_gets_the_reserve_and_never_recurses() {
         assert!(world.allocator.platform().is_reclaiming());
         let held: Vec<_> = (0..50).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
         in_taken.fetch_add(50, Relaxed);
-        let rest = world.take_all(&Request::page());
+        let rest = world.alloc_all(&Request::page());
         assert_eq!(rest.len(), 50, "to the last frame");
         world.free(held.into_iter().chain(rest));
         in_depth.fetch_sub(1, Relaxed);
@@ -168,7 +168,7 @@ fn a_reclaimer_that_allocates_gets_the_reserve_and_never_recurses() {
 
 #[test]
 fn a_reclaimer_may_use_the_allocator_in_both_calls() {
-    // With node reclaim on, a request that fails counts first; the second zone is for those that recurse.
+    // With node reclaim on, a request that fails counts first; the second zone is for requests of the reclaimer.
     let config = Config { node_reclaim: NodeReclaim::ON, ..with_min(400) };
     let world = one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config).leak();
     run_on(0);
@@ -181,7 +181,7 @@ fn a_reclaimer_may_use_the_allocator_in_both_calls() {
         assert_eq!(depth.fetch_add(1, Relaxed), 0, "called again within a call");
         assert!(world.allocator.platform().is_reclaiming());
         calls.fetch_add(1, Relaxed);
-        let held = world.take_all(&Request::page());
+        let held = world.alloc_all(&Request::page());
         assert_eq!(held.len(), 10, "to the last frame of both nodes");
         assert!(world.allocator.alloc(&Request::new(order(3))).is_err());
         assert_eq!(world.allocator.background_reclaim(node(0)), pages(0));
@@ -246,7 +246,7 @@ fn frames_of_a_range_are_asked_for() {
     let keeper = Arc::clone(&cache);
     let reclaimer = Scripted::by_request(
         |_| PLENTY,
-        move |request| keeper.give_up(&world.allocator, request.node, request.target),
+        move |request| keeper.reclaim(&world.allocator, request.node, request.target),
     );
     world.controls.set_reclaimer(reclaimer.clone());
     assert_eq!(world.allocator.reclaim_range(wanted), Ok(pages(900)));
@@ -283,7 +283,7 @@ fn stay_small_while_reclaimed(tuning: PagesetTuning) {
     let cap = 4 * world.zone(0).pageset_limits.batch.get();
     let (cache, _) = caching(world, PLENTY);
     let mut held = world.leave_free(0, 29_500);
-    // A pageset that is deep already.
+    // A pageset that is already deep.
     world.free(held.drain(..5000));
     let count = move || world.allocator.pagesets().next().unwrap().count.get();
     assert!(count() > 8 * cap);
@@ -293,7 +293,7 @@ fn stay_small_while_reclaimed(tuning: PagesetTuning) {
     world.controls.set_reclaimer(Scripted::new(PLENTY, move |id: NodeId, _| {
         let before = keeper.len();
         while keeper.len() + 6000 > before {
-            assert_eq!(keeper.give_up(&world.allocator, id, pages(1)), 1);
+            assert_eq!(keeper.reclaim(&world.allocator, id, pages(1)), 1);
             seen.fetch_max(count(), Relaxed);
         }
         let held: Vec<_> = (0..4000)
@@ -312,7 +312,7 @@ fn stay_small_while_reclaimed(tuning: PagesetTuning) {
     assert!(count() > cap, "and afterwards deep again");
 }
 
-/// Lets `work` run into a reclaimer that panics; it must leave nothing behind.
+/// Lets `work` run into a reclaimer that panics, which must leave no state behind.
 fn survives<R>(world: &'static World, work: impl Fn() -> R) {
     let threshold = world.zone(0).stat_threshold;
     for _ in 0..3 {
@@ -325,7 +325,7 @@ fn survives<R>(world: &'static World, work: impl Fn() -> R) {
         assert_eq!(world.zone(0).stat_threshold, threshold);
         world.check();
     }
-    // Pagesets are not held down any more.
+    // Pagesets are no longer kept small.
     let cap = 4 * world.zone(0).pageset_limits.batch.get();
     let held = world.leave_free(0, 0);
     world.free(held);
@@ -359,7 +359,7 @@ fn a_panic_in_node_reclaim_leaves_the_allocator_usable() {
 }
 
 #[test]
-fn lies_end() {
+fn untrue_reports_of_reclaimers_do_not_loop() {
     for (of, rounds) in [(0, 1024), (3, 1024), (4, 16), (9, 16)] {
         let world = one_node(100);
         let liar = Scripted::new(PLENTY, |_, target| target.get());
@@ -382,8 +382,8 @@ fn requests_that_do_not_wait_call_no_reclaimer() {
         let called = move |_: &ReclaimRequest| panic!("{mode:?}: called for a request that does not wait");
         world.controls.set_reclaimer(Scripted::by_request(called, called));
         let (held, events) = world.during(|| {
-            let mut held = world.take_all(&Request::new(order(3)).no_wait());
-            held.extend(world.take_all(&Request::page().no_wait()));
+            let mut held = world.alloc_all(&Request::new(order(3)).no_wait());
+            held.extend(world.alloc_all(&Request::page().no_wait()));
             let mut more = [held[0].first; 64];
             assert!(world.allocator.alloc_bulk(&Request::page().no_wait(), &mut more).is_err());
             held

@@ -1,5 +1,5 @@
-//! Requests and frees of a handler that has interrupted its own thread: no lock is taken (the platform of these
-//! tests would not have it), and what is refused has changed nothing.
+//! Requests and frees of a handler that interrupted its own thread: no lock is taken (the platform of these tests
+//! would detect it), and refused calls have changed nothing.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn configs() -> Vec<Config> {
     configs
 }
 
-/// How often handlers were served and refused: takes, gives, and both in bulk.
+/// How often handlers were served and refused: allocations, frees, and both in bulk.
 #[derive(Default, Debug)]
 struct Counts {
     takes: [u64; 2],
@@ -31,7 +31,7 @@ struct Counts {
     bulks: [u64; 2],
 }
 
-/// A thread that is now itself, now its handler.
+/// A thread that is sometimes itself and sometimes its signal handler.
 struct Player<'a> {
     a: &'a Allocator<'static, TestPlatform>,
     random: Random,
@@ -52,7 +52,7 @@ impl Player<'_> {
         match self.a.alloc(&Request::new(order).kind(kind).no_wait()) {
             Ok(block) => {
                 self.count(|counts| &mut counts.takes, false);
-                assert!(self.held.insert(block.first.get(), order).is_none(), "handed out twice");
+                assert!(self.held.insert(block.first.get(), order).is_none(), "allocated twice");
             }
             Err(AllocError::Reentered) => self.count(|counts| &mut counts.takes, true),
             Err(AllocError::OutOfMemory(_)) => {}
@@ -127,7 +127,7 @@ fn handlers_are_served_without_locks_or_refused() {
         let Player { held, counts, .. } = player;
         let Counts { takes, gives, bulks } = &counts;
         assert!([takes, gives, bulks].iter().all(|count| count[1] > 0), "{config:?}: {counts:?}");
-        a.drain_pagesets(); // what waits in quarantine counts as allocated
+        a.drain_pagesets(); // blocks in quarantine count as allocated
         let accounting = a.verify().unwrap();
         let frames = held.values().map(|order| order.pages()).sum();
         assert_eq!((accounting.balance(), accounting.allocated), (true, frames), "{config:?}");

@@ -1,4 +1,4 @@
-//! The first things anybody would try.
+//! Basic requests and frees.
 
 use crate::common::{Plan, run_on};
 use zonal::error::{AllocError, FreeError};
@@ -6,7 +6,7 @@ use zonal::units::{Order, PageCount};
 use zonal::{Config, Request};
 
 #[test]
-fn every_order_comes_and_goes() {
+fn every_order_is_allocated_and_freed() {
     let world = Plan::even(1, 2, 1 << 16).build(&Config::default());
     let a = &world.allocator;
     let before = a.verify().unwrap();

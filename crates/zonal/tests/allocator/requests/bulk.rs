@@ -1,4 +1,4 @@
-//! Bulk calls: the same frames, books and errors as one by one.
+//! Bulk calls: the same frames, accounting and errors as one call for each frame.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use zonal::{Config, Request};
 const TUNINGS: [PagesetTuning; 4] =
     [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 
-/// Takes in bulks of all sizes until nothing is left, twice, and gives all back in bulk.
+/// Allocates in bulks of all sizes until nothing is left, twice, and frees everything in bulk.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
-fn everything_comes_and_goes_in_bulk() {
+fn everything_is_allocated_and_freed_in_bulk() {
     let exact = Config { invalid_free: InvalidFree::Exact, ..Config::default() };
     let quarantine = Hardening { quarantine: PageCount::new(64), ..Hardening::default() };
     let hardened = Config { hardening: quarantine, ..Config::default() };
@@ -54,7 +54,7 @@ fn everything_comes_and_goes_in_bulk() {
 }
 
 #[test]
-fn a_wrong_frame_stops_a_bulk_free_where_it_is() {
+fn a_bulk_free_stops_at_an_invalid_frame() {
     let world = Plan::even(1, 1, 8192).build(&Config::default());
     let a = &world.allocator;
     run_on(0);
@@ -74,7 +74,8 @@ fn a_wrong_frame_stops_a_bulk_free_where_it_is() {
     assert_eq!(a.alloc_bulk(&Request::new(order(1)), &mut frames), Err(AllocError::NotSingle(order(1))));
 }
 
-/// The stepwise rule counts takes and gives one by one, in bulk too: batches grow and shrink as they would.
+/// The stepwise rule counts each allocation and free of a bulk call, so batches grow and shrink as without bulk
+/// calls.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
@@ -95,7 +96,7 @@ fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
     assert!(refills > 15, "{refills}");
 }
 
-/// The depth rule sees bulk calls as the runs they are.
+/// The depth rule sees bulk calls as runs.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn bulk_calls_raise_high() {

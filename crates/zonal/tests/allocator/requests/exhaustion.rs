@@ -1,9 +1,9 @@
-//! Memory runs out: how far each zone goes, that every request ends with a report, and that all
-//! comes back.
+//! Memory runs out: how far each zone is used, that every request ends with a report, and that everything is freed
+//! again.
 
 use std::sync::Mutex;
 
-use crate::common::effects::{Scripted, one_cpu, order, pages, with_min};
+use crate::common::scenarios::{Scripted, one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
 use zonal::error::{AllocError, Shortage};
 use zonal::request::Urgency;
@@ -23,15 +23,15 @@ fn every_request_ends_with_a_report() {
     for nodes in [1, 4] {
         let world = Plan::even(nodes, 1, 2048).build(&with_min(100 * u64::from(nodes)));
         run_on(0);
-        let barren = Scripted::new(1000, |_, _| 0); // worth asking, always in vain
+        let barren = Scripted::new(1000, |_, _| 0); // reports reclaimable frames, but frees none
         world.controls.set_reclaimer(barren);
-        let held = world.take_all(&Request::page());
+        let held = world.alloc_all(&Request::page());
         assert!(held.len() > usize::from(nodes) * 1900);
         for at in 0..300_u16 {
             let of = (at % 11) as u8;
             let request = Request::new(order(of));
             let (found, events) = world.during(|| shortage(&world, &request));
-            // Without progress: 16 rounds. Scans: low, min, one a round, a last one; each twice over.
+            // Without progress: 16 rounds. Scans: low, min, one for each round, a last one; each counts twice.
             assert_eq!((events.direct_stalls, events.failures), (16, 1));
             assert!(events.probes <= (2 + 16 + 1) * 2 * u64::from(nodes), "{} probes", events.probes);
             let sum =
@@ -57,25 +57,25 @@ fn every_request_ends_with_a_report() {
         world.allocator.drain_pagesets();
         let accounting = world.allocator.verify().unwrap();
         assert_eq!((accounting.free, accounting.allocated), (accounting.managed, pages(0)));
-        assert!(world.take_all(&Request::page()).len() > usize::from(nodes) * 1900, "and once more");
+        assert!(world.alloc_all(&Request::page()).len() > usize::from(nodes) * 1900, "and once more");
     }
 }
 
 #[test]
-fn one_round_is_enough_when_nobody_has_anything_to_give() {
+fn a_request_fails_after_one_round_without_reclaimable_frames() {
     let world = one_cpu(&[2048], ZoneKind::Normal).build(&with_min(100));
     run_on(0);
-    world.take_all(&Request::page());
+    world.alloc_all(&Request::page());
     world.controls.set_reclaimer(Scripted::new(0, |_, _| 0));
     let (_, events) = world.during(|| shortage(&world, &Request::page()));
     assert_eq!((events.direct_stalls, events.failures), (1, 1));
 }
 
 #[test]
-fn who_may_not_wait_or_retry_fails_sooner() {
+fn requests_that_must_not_wait_or_retry_fail_sooner() {
     let world = one_cpu(&[2048], ZoneKind::Normal).build(&with_min(100));
     run_on(0);
-    world.take_all(&Request::page().no_wait());
+    world.alloc_all(&Request::page().no_wait());
     for (request, rounds) in [(Request::page().no_wait(), 0), (Request::page().no_retry(), 1)] {
         let (_, events) = world.during(|| shortage(&world, &request));
         assert_eq!(events.direct_stalls, rounds);
@@ -89,7 +89,7 @@ fn large_orders_give_up_after_sixteen_rounds() {
     let held = world.leave_free(0, 0);
     world.free(held.into_iter().filter(|block| block.first.get() % 16 == 0));
     world.allocator.drain_pagesets();
-    // Frames come, but never together.
+    // Frames are freed, but never contiguous ones.
     for (of, rounds) in [(4, 16), (9, 16), (10, 16)] {
         world.controls.set_reclaimer(Scripted::new(1000, |_, _| 1));
         let (_, events) = world.during(|| shortage(&world, &Request::new(order(of))));
@@ -98,16 +98,16 @@ fn large_orders_give_up_after_sixteen_rounds() {
 }
 
 #[test]
-fn what_other_cpus_keep_is_found_before_failing() {
+fn frames_cached_by_other_cpus_are_found_before_failing() {
     let world = Plan::even(1, 4, 1 << 16).build(&with_min(100));
     run_on(0);
-    let mut held = world.take_all(&Request::page().no_wait());
+    let mut held = world.alloc_all(&Request::page().no_wait());
     for cpu in 1..4 {
         run_on(cpu);
         world.free(held.drain(..60));
     }
     run_on(0);
-    let (got, events) = world.during(|| world.take_all(&Request::page().no_wait()));
+    let (got, events) = world.during(|| world.alloc_all(&Request::page().no_wait()));
     assert_eq!(got.len(), 180);
     assert!(events.remote_drains >= 3);
 }
@@ -116,8 +116,8 @@ fn what_other_cpus_keep_is_found_before_failing() {
 fn pagesets_are_swept_once_not_every_round() {
     let world = Plan::even(1, 2, 1 << 16).build(&with_min(100)).leak();
     run_on(0);
-    let held = Mutex::new(world.take_all(&Request::page().no_wait()));
-    // Frames come back, but each time into the pageset of another CPU.
+    let held = Mutex::new(world.alloc_all(&Request::page().no_wait()));
+    // Frames are freed, but each time into the pageset of another CPU.
     world.controls.set_reclaimer(Scripted::new(1000, move |_, _| {
         run_on(1);
         world.free(held.lock().unwrap().pop());
@@ -138,13 +138,13 @@ fn urgent_requests_go_deeper() {
     for (urgency, floor) in
         [(Urgency::Normal, min), (Urgency::High, half), (Urgency::Atomic, half - half / 4)]
     {
-        world.take_all(&Request::page().urgency(urgency).no_wait());
+        world.alloc_all(&Request::page().urgency(urgency).no_wait());
         let off = world.zone(0).free.get().abs_diff(floor);
         assert!(off <= u64::from(world.zone(0).stat_threshold), "{urgency:?} is off by {off}");
     }
 }
 
-/// A node with DMA, DMA32 and Normal, as real machines have it; one CPU.
+/// Builds a node with DMA, DMA32 and Normal, like a real machine; one CPU.
 fn three_zones() -> World {
     let mut plan = one_cpu(&[4096], ZoneKind::Dma);
     plan.zones = vec![
@@ -164,7 +164,7 @@ fn zones_plateau_at_low_and_their_reserve_then_fall_to_min() {
     let floor = |zone: &ZoneSnapshot, mark: zonal::units::PageCount| {
         mark.get() + zone.reserve[ZoneKind::Movable.index()].get()
     };
-    // What a request that could use Normal must leave to those that cannot.
+    // What a request that could use Normal must leave for requests that cannot.
     let reserves = kinds.map(|kind| of(kind).reserve[ZoneKind::Movable.index()].get());
     assert_eq!(reserves, [0, (1 << 16) / 256, ((1 << 17) + (1 << 16)) / 256]);
     let (mut held, mut serving) = (Vec::new(), 0);
@@ -176,7 +176,7 @@ fn zones_plateau_at_low_and_their_reserve_then_fall_to_min() {
         held.push(block);
         let from = world.allocator.zones().find(|zone| zone.id == block.zone).unwrap().kind;
         if serving < 3 && from != kinds[serving] {
-            // The next zone serves for the first time: the one before has come to its plateau.
+            // The next zone serves for the first time: the one before has fallen to `low` plus its reserve.
             let zone = of(kinds[serving]);
             let off = zone.free.get().abs_diff(floor(&zone, zone.watermarks.low));
             assert!(off <= u64::from(zone.stat_threshold), "{:?}: {} free", zone.kind, zone.free);
@@ -191,9 +191,9 @@ fn zones_plateau_at_low_and_their_reserve_then_fall_to_min() {
         assert!(off <= u64::from(zone.stat_threshold), "{:?}: {} free", zone.kind, zone.free);
         assert_eq!(zone.in_pagesets, pages(0));
     }
-    // The reserves are for those who can use nothing higher.
+    // The reserves are for requests that can use no higher zone.
     for kind in [ZoneKind::Dma, ZoneKind::Dma32] {
-        let more = world.take_all(&Request::page().zone_limit(kind).no_wait());
+        let more = world.alloc_all(&Request::page().zone_limit(kind).no_wait());
         let zone = of(kind);
         assert!(zone.free.get().abs_diff(zone.watermarks.min.get()) <= u64::from(zone.stat_threshold) + 512);
         assert!(!more.is_empty(), "{kind}");

@@ -1,8 +1,8 @@
-//! Requests that are refused on purpose: the ones that were asked for, with nothing changed by them.
+//! Requests that are refused on purpose: exactly those configured, and they change nothing.
 
 use std::num::NonZeroU64;
 
-use crate::common::effects::{Scripted, one_cpu, pages, with_min};
+use crate::common::scenarios::{Scripted, one_cpu, pages, with_min};
 use crate::common::{Plan, Random, World, order, run_on, stress_rounds};
 use zonal::config::Faults;
 use zonal::error::{AllocError, FreeBulkError};
@@ -27,7 +27,7 @@ fn build(faults: Faults) -> World {
     Plan::even(2, 2, FRAMES).build(&Config { faults, ..Config::default() })
 }
 
-/// Which of `count` requests for pages are refused.
+/// Returns which of `count` requests for pages are refused.
 fn refused(faults: Faults, count: u64) -> Vec<u64> {
     let world = build(faults);
     let refused = (1..=count).filter(|_| world.allocator.alloc(&Request::page()).is_err()).collect();
@@ -71,7 +71,7 @@ fn every_nth_request_of_any_kind_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn chance_is_of_the_seed_and_the_number() {
+fn random_refusals_depend_on_the_seed_and_the_request_number() {
     let first = refused(random(1, 10), 10_000);
     assert!((900..1100).contains(&first.len()), "{} of 10000, one in 10 asked for", first.len());
     assert_eq!(first, refused(random(1, 10), 10_000));
@@ -81,7 +81,7 @@ fn chance_is_of_the_seed_and_the_number() {
 }
 
 #[test]
-fn bulk_requests_come_short() {
+fn bulk_requests_are_cut_short_by_refusals() {
     let world = build(every(40));
     let mut frames = [Pfn::new(0); 100];
     let mut came = Vec::new();
@@ -97,7 +97,7 @@ fn bulk_requests_come_short() {
 }
 
 #[test]
-fn reclaimers_are_refused_as_others_are() {
+fn requests_of_reclaimers_are_refused_too() {
     let config = Config { faults: every(2), ..with_min(400) };
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&config).leak();
     run_on(0);
@@ -119,7 +119,7 @@ fn reclaimers_are_refused_as_others_are() {
     world.check();
 }
 
-/// One thread of a history: takes and frees, and bears refusals.
+/// One thread of a history: allocates and frees, and handles refusals.
 fn work(world: &World, owners: &Ledger, name: u32, seed: u64) -> u64 {
     let (mut random, mut held, mut refusals) = (Random(seed), Vec::<Block>::new(), 0);
     for _ in 0..3000 {

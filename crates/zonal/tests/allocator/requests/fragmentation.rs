@@ -1,8 +1,7 @@
-//! How many large blocks are left after mixed and after scattered use, and how many come back.
+//! How many large blocks are left after mixed and scattered use, and how many are recovered.
 //!
-//! Counts, not times: they depend on the seed alone. The tests hold bounds on 512 MiB; `zonal bench figures`
-//! has the figures of 4 GiB, beside those of other allocators. *Ideal* is what there would be if nothing were
-//! scattered.
+//! These are counts, not times, and depend only on the seed. The tests check bounds on 512 MiB; `zonal bench figures`
+//! has the figures of 4 GiB, beside those of other allocators. *Ideal* is the number if nothing were scattered.
 
 use crate::common::{Plan, Random, World, order, run_on};
 use zonal::request::Block;
@@ -16,7 +15,7 @@ const FRAMES: u64 = 1 << 17;
 /// Rounds of churn after scattered frees.
 const ROUNDS: u32 = 200;
 
-/// A machine of one node under use from one CPU or two in turn.
+/// A machine of one node, used from one CPU or two in turn.
 struct Use {
     world: World,
     frames: u64,
@@ -33,7 +32,7 @@ impl Use {
         Self { world, frames, cpus, held: Vec::new(), held_pages: 0, random: Random(1) }
     }
 
-    /// Goes on from the next CPU.
+    /// Continues on the next CPU.
     fn take_turns(&self, turn: u64) {
         run_on((turn % u64::from(self.cpus)) as u32);
     }
@@ -54,24 +53,24 @@ impl Use {
         self.world.allocator.free(block.first, block.order).unwrap();
     }
 
-    /// A second goes by.
+    /// Advances the clock by a second.
     fn pass_a_second(&self) {
         self.world.controls.advance_ms(1001);
         self.world.allocator.tick();
     }
 
-    /// Free blocks of 2 MiB, those inside larger ones too.
+    /// Returns the free blocks of 2 MiB, including those inside larger ones.
     fn huge_blocks(&self) -> u64 {
         let zone = self.world.allocator.zones().next().unwrap();
         (HUGE..=18).map(|at| zone.free_blocks[usize::from(at)] << (at - HUGE)).sum()
     }
 
-    /// Free blocks of 2 MiB if nothing were scattered.
+    /// Returns the free blocks of 2 MiB if nothing were scattered.
     fn ideal(&self) -> u64 {
         (self.frames - self.held_pages) >> HUGE
     }
 
-    /// Blocks of orders 0..=9 come and go at 50 to 70 % occupancy.
+    /// Allocates and frees blocks of orders 0..=9 at 50 to 70 % occupancy.
     fn mix_orders(&mut self, steps: u64) {
         let (least, most) = (self.frames / 2, self.frames * 7 / 10);
         let mut step = 0;
@@ -92,8 +91,8 @@ impl Use {
         }
     }
 
-    /// All frames out one by one, a random half back one by one, then rounds in each of which a random
-    /// tenth of what is held goes back and as many are taken again.
+    /// Allocates all frames one by one, frees a random half one by one, then runs rounds, each of which frees a
+    /// random tenth of the held frames and allocates as many again.
     fn scatter_and_churn(&mut self) {
         while self.take(0) {}
         let half = self.frames / 2;
@@ -115,14 +114,14 @@ impl Use {
     }
 }
 
-/// Free blocks of 2 MiB after a mix of orders, and the ideal.
+/// Returns the free blocks of 2 MiB after a mix of orders, and the ideal.
 fn after_mix(frames: u64, cpus: u32, steps: u64) -> (u64, u64) {
     let mut mix = Use::new(frames, cpus, PagesetTuning::Depth);
     mix.mix_orders(steps);
     (mix.huge_blocks(), mix.ideal())
 }
 
-/// Free blocks of 2 MiB after churn, and the ideal.
+/// Returns the free blocks of 2 MiB after churn, and the ideal.
 fn after_churn(frames: u64, cpus: u32, tuning: PagesetTuning) -> (u64, u64) {
     let mut churn = Use::new(frames, cpus, tuning);
     churn.scatter_and_churn();

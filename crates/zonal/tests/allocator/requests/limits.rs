@@ -1,13 +1,14 @@
-//! Numbers at their limits: frames at the end of what 64 bits name, zones as large as 32 bits number,
-//! settings and ids that no machine has.
+//! Values at their limits: frames at the end of 64-bit frame numbers, zones with as many frames as 32 bits can
+//! number, settings and ids that no machine has.
 
 use std::sync::Arc;
 
-use crate::common::effects::{order, pages};
-use crate::common::zeroed::{ZeroBytes, Zeroed};
+use crate::common::scenarios::{order, pages};
+use crate::common::zeroed::ZeroBytes;
 use crate::common::{Plan, TestPlatform, node, range, run_on};
 use zonal::error::{AllocError, ConfigError, FreeError};
 use zonal::machine::{FrameRange, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
+use zonal::platform::one_thread::OneThread;
 use zonal::request::Urgency;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, MAX_CPUS, Order, PageCount, Pfn, ZoneKind};
@@ -15,8 +16,8 @@ use zonal::{Allocator, Block, Config, Layout, Machine, Request};
 
 const FRAMES: u64 = 1 << 15;
 
-/// Where spans of [`FRAMES`] frames begin: at 0, at the end of 52-bit and 64-bit frame numbers, and where
-/// offsets of 32 bits would begin again.
+/// Starts of spans of [`FRAMES`] frames: at 0, at the end of 52-bit and 64-bit frame numbers, and where offsets of 32
+/// bits would wrap.
 const STARTS: [u64; 7] = [
     0,
     (1 << 32) - FRAMES / 2,
@@ -34,7 +35,7 @@ fn at(start: u64, count: u64) -> Plan {
 }
 
 #[test]
-fn every_frame_of_spans_at_the_ends_of_numbers_comes_and_goes() {
+fn every_frame_of_spans_at_the_lowest_and_highest_numbers_is_allocated_and_freed() {
     run_on(0);
     for start in STARTS {
         let world = at(start, FRAMES).build(&Config::default());
@@ -42,7 +43,7 @@ fn every_frame_of_spans_at_the_ends_of_numbers_comes_and_goes() {
         let span = range(start, FRAMES);
         for at in [0, 3, 5, 10].map(order) {
             let request = Request::new(at).urgency(Urgency::Reserve);
-            let blocks = world.take_all(&request);
+            let blocks = world.alloc_all(&request);
             assert!(blocks.iter().all(|block| block.first.is_aligned_to(at)), "{start:#x}");
             assert!(
                 blocks
@@ -64,7 +65,7 @@ fn every_frame_of_spans_at_the_ends_of_numbers_comes_and_goes() {
     }
 }
 
-/// Frames that are as far from a zone as offsets of 32 bits reach, and all there are.
+/// Frames as far from a zone as offsets of 32 bits reach, and the extreme frame numbers.
 #[test]
 fn frames_far_from_every_zone_are_refused() {
     run_on(0);
@@ -145,11 +146,11 @@ fn cpu_ids_have_a_limit() {
 #[test]
 fn settings_beyond_every_machine_are_bounded_or_refused() {
     run_on(0);
-    for region_min in [0, 1, 4097, 1 << 32, (1 << 32) + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
-        let config = Config { region_min: PageCount::new(region_min), ..Config::default() };
+    for free_area_min in [0, 1, 4097, 1 << 32, (1 << 32) + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
+        let config = Config { free_area_min: PageCount::new(free_area_min), ..Config::default() };
         let world = Plan::even(1, 2, FRAMES).build(&config);
-        let blocks = world.take_all(&Request::new(order(9)));
-        assert!(blocks.len() > 50, "regions of {region_min}");
+        let blocks = world.alloc_all(&Request::new(order(9)));
+        assert!(blocks.len() > 50, "regions of {free_area_min}");
         world.check();
         world.free(blocks);
     }
@@ -160,14 +161,14 @@ fn settings_beyond_every_machine_are_bounded_or_refused() {
         let refused = at(0, FRAMES).try_build(&config, TestPlatform(Arc::default())).err();
         assert_eq!(refused, Some(ConfigError::MinFree { min_free, managed: pages(FRAMES) }));
     }
-    // Marks that no zone can reach: everything is refused but the reserve's own requests.
+    // Watermarks that no zone can reach: only requests that may use the reserve succeed.
     let watermarks = WatermarkSettings {
         scale_factor: u32::MAX,
         lowmem_reserve_ratio: [1; 4],
         ..WatermarkSettings::default()
     };
     let world = at(0, FRAMES).build(&Config { watermarks, ..Config::default() });
-    let blocks = world.take_all(&Request::page());
+    let blocks = world.alloc_all(&Request::page());
     assert!(blocks.len() as u64 + 100 > FRAMES * 9 / 10, "only `min` keeps frames back");
     world.free(blocks);
     world.check();
@@ -188,7 +189,7 @@ fn orders_beyond_the_largest_are_refused_whatever_the_frame() {
 
 /// Calls `then` with an allocator over one node that spans `span`, cut into as many zones as it takes, of
 /// which `managed` is memory.
-fn with_span(span: FrameRange, managed: &[FrameRange], then: impl FnOnce(&Allocator<'_, Zeroed>)) {
+fn with_span(span: FrameRange, managed: &[FrameRange], then: impl FnOnce(&Allocator<'_, OneThread>)) {
     let nodes = [NodeDescription { id: node(0), cpus: &[CpuId::new(0)], distances: &[10] }];
     let spans: Vec<FrameRange> = span.zone_spans().collect();
     let of_parts: Vec<Vec<FrameRange>> = (spans.iter())
@@ -200,15 +201,18 @@ fn with_span(span: FrameRange, managed: &[FrameRange], then: impl FnOnce(&Alloca
     let machine = Machine::new(&nodes, &zones).unwrap();
     let config = Config { max_order: order(18), ..Config::default() };
     let mut bytes = ZeroBytes::default();
-    then(&Allocator::new(Zeroed, &machine, &config, |request| Some(bytes.lend(request.bytes))).unwrap());
+    then(
+        &Allocator::new(OneThread::new(), &machine, &config, |request| Some(bytes.lend(request.bytes)))
+            .unwrap(),
+    );
 }
 
-fn all_of(a: &Allocator<'_, Zeroed>, at: Order) -> Vec<Block> {
+fn all_of(a: &Allocator<'_, OneThread>, at: Order) -> Vec<Block> {
     let request = Request::new(at).urgency(Urgency::Reserve);
     std::iter::from_fn(|| a.alloc(&request).ok()).collect()
 }
 
-/// A zone whose last frame has the last offset that 32 bits hold.
+/// A zone whose last frame has the largest offset of 32 bits.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
@@ -226,7 +230,7 @@ fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
         a.free_bulk(&frames).unwrap();
         a.drain_pagesets();
         assert_eq!(a.verify().unwrap().allocated, pages(1));
-        // Past the end, nothing begins again at offset 0.
+        // Offsets past the end do not wrap to 0.
         for frame in [span.end(), Pfn::new(first.get() - 1), last.plus(pages(1 << 32))] {
             assert_eq!(a.free(frame, Order::PAGE), Err(FreeError::NotManaged(frame)));
         }
@@ -236,17 +240,17 @@ fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
         assert_eq!(a.free(last, Order::PAGE), Err(FreeError::NotAllocated(last)));
         a.offline_memory(frame).unwrap();
         assert_eq!(a.free(last, Order::PAGE), Err(FreeError::NotManaged(last)));
-        // What is absent ends the zone now.
+        // The zone now ends with absent memory.
         assert_eq!(a.verify().unwrap().managed, pages(39_999));
         a.online_memory(frame).unwrap();
         assert_eq!(a.verify().unwrap().free, pages(40_000));
     });
 }
 
-/// All offsets are memory, and the last block is cut down to its last frame.
+/// All offsets are memory, and the last block is split down to its last frame.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
-fn all_blocks_of_the_largest_zone_come_and_go() {
+fn all_blocks_of_the_largest_zone_are_allocated_and_freed() {
     run_on(0);
     let span = range(ZONE_FRAMES_MAX, ZONE_FRAMES_MAX);
     with_span(span, &[span], |a| {
@@ -277,7 +281,7 @@ fn a_node_larger_than_a_zone_is_several_zones() {
     let cuts = if usize::BITS < 64 { 4 } else { 16 } * TIB;
     assert!(parts[1..].iter().all(|part| part.start.get().is_multiple_of(cuts)), "{parts:?}");
     assert_eq!(parts.iter().map(|part| part.count).sum::<PageCount>(), span.count);
-    // At the ends of the span, across each cut, and alone in the middle of a part.
+    // At the ends of the span, across each boundary, and alone in the middle of a part.
     const MEMORY: u64 = 1 << 16;
     let mut memory = vec![range(span.start.get(), MEMORY)];
     memory.extend(parts[1..].iter().map(|part| range(part.start.get() - MEMORY / 2, MEMORY)));
@@ -299,7 +303,7 @@ fn a_node_larger_than_a_zone_is_several_zones() {
             memory.iter().any(|range| range.contains(&block))
         };
         assert!(blocks.iter().all(within));
-        // What is left of the ends that are not aligned, as single frames.
+        // The remainders at the unaligned ends, as single frames.
         let rest = all_of(a, Order::PAGE);
         assert_eq!(blocks.len() as u64 * 512 + rest.len() as u64, frames);
         let accounting = a.verify().unwrap();
@@ -308,7 +312,7 @@ fn a_node_larger_than_a_zone_is_several_zones() {
         blocks.iter().chain(&rest).for_each(|block| a.free(block.first, block.order).unwrap());
         a.drain_pagesets();
         assert_eq!(a.accounting().free, pages(frames));
-        // Memory comes and goes within a part, never across two.
+        // Memory goes online and offline within a part, never across two.
         let cut = parts[1].start.get();
         assert!(a.offline_memory(range(cut - 4, 8)).is_err());
         a.offline_memory(range(cut - 4, 4)).unwrap();

@@ -1,4 +1,4 @@
-//! What requests get: orders, policies, flags, bulk calls, shortage.
+//! Requests: orders, policies, flags, bulk calls, shortage.
 
 mod basics;
 mod bulk;

@@ -1,7 +1,7 @@
-//! No frame is handed out twice and none is lost: threads on small pools that run dry all the
-//! time, while another thread changes everything that can be changed.
+//! No frame is allocated twice and none is lost: threads on small pools that run out of memory all the time, while
+//! another thread changes everything that can be changed.
 //!
-//! Once through by default; `ZONAL_STRESS_SECONDS` says for how long each test goes on.
+//! One pass by default; `ZONAL_STRESS_SECONDS` sets how long each test runs.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
@@ -24,26 +24,26 @@ const TUNINGS: [PagesetTuning; 4] =
 const CACHES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
 const URGENCIES: [Urgency; 4] = [Urgency::Normal, Urgency::High, Urgency::Atomic, Urgency::Reserve];
 
-/// One stress: threads, what they allocate, and what happens meanwhile.
+/// A stress test: its threads, what they allocate, and what happens meanwhile.
 #[derive(Clone, Copy)]
 struct Stress {
     seed: u64,
     threads: u32,
     cpus: u32,
     steps: u32,
-    /// The orders that threads ask for.
+    /// The orders that threads request.
     orders: (u8, u8),
     changes: bool,
 }
 
-/// A stress under way.
+/// A running stress test.
 struct Arena {
     stress: Stress,
     world: World,
     owners: Ledger,
     zones: Vec<FrameRange>,
     frames: u64,
-    /// Blocks that one thread took and another is to free; reclaim takes them too.
+    /// Blocks that one thread allocated and another will free; reclaim frees them too.
     exchange: Mutex<Vec<(Block, u32)>>,
     taken: AtomicU64,
     done: AtomicBool,
@@ -55,7 +55,7 @@ impl Arena {
         self.world.allocator.free(block.first, block.order).unwrap();
     }
 
-    /// Frees a block that was passed on, of one node or any; gives its frames.
+    /// Frees a block that was passed on, of one node or of any; returns its number of frames.
     fn free_passed_on(&self, node: Option<NodeId>) -> Option<PageCount> {
         let mut exchange = self.exchange.lock().unwrap();
         let at = exchange.iter().position(|(block, _)| node.is_none_or(|node| block.node == node))?;
@@ -66,7 +66,7 @@ impl Arena {
     }
 }
 
-/// Gives up what was passed on.
+/// Frees what was passed on.
 struct Cache(Weak<Arena>);
 
 impl Reclaimer for Cache {
@@ -92,7 +92,7 @@ impl Reclaimer for Cache {
     }
 }
 
-/// What one thread holds.
+/// The blocks of one thread.
 struct Worker<'a> {
     arena: &'a Arena,
     name: u32,
@@ -106,7 +106,7 @@ impl Worker<'_> {
         let mut growing = true;
         for _ in 0..stress.steps {
             if self.random.once_in(16) {
-                // Most of the time each thread has a CPU of its own, as if pinned; 999 is unknown.
+                // Most of the time each thread has its own CPU, as if pinned; CPU 999 is unknown.
                 let near = self.name % stress.cpus;
                 let other = self.random.below(u64::from(stress.cpus)) as u32;
                 run_on(self.random.pick(&[near, near, near, other, 999]));
@@ -170,7 +170,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Frees that are wrong whatever other threads do, because the block is ours.
+    /// Frees that are invalid whatever other threads do, because the block belongs to this thread.
     fn invalid_free(&mut self) {
         let Some(block) = self.held.last() else { return };
         let (allocator, first) = (&self.arena.world.allocator, block.first);
@@ -192,14 +192,14 @@ fn change_things(arena: &Arena, mut random: Random) {
     run_on(arena.stress.cpus - 1);
     let a = &arena.world.allocator;
     let mut offline = Vec::new();
-    // Relaxed: only when to stop.
+    // Relaxed: only a request to stop.
     while !arena.done.load(Relaxed) {
         let cpu = CpuId::new(random.below(u64::from(arena.stress.cpus)) as u32);
         match random.below(14) {
             0 => a.drain_pagesets(),
             1 => a.tick(),
             2 => arena.world.controls.advance_ms(random.below(3000)),
-            // Refused, and without a trace, where pagesets are too small for it.
+            // Refused, and changes nothing, where pagesets have too few slots.
             3 => drop(a.set_tuning(random.pick(&TUNINGS))),
             4 => change_watermarks(arena, &mut random),
             5 => a.set_zonelist_cache(random.pick(&CACHES)),
@@ -228,7 +228,7 @@ fn change_things(arena: &Arena, mut random: Random) {
     a.set_watermarks(WatermarkSettings::default()).unwrap();
 }
 
-/// Looks at everything, which must be possible at any time.
+/// Reads all state, which must be possible at any time.
 fn look(arena: &Arena) {
     let a = &arena.world.allocator;
     let managed: u64 = a.zones().map(|zone| zone.managed.get()).sum();
@@ -274,8 +274,8 @@ fn return_memory(arena: &Arena, offline: &mut Vec<FrameRange>) {
     }
 }
 
-/// Runs a stress on a machine and checks the books after. Gives how many blocks were taken: none when
-/// all memory happens to be offline for as long as the workers run.
+/// Runs a stress test on a machine and checks the accounting afterwards. Returns how many blocks were allocated: none
+/// if all memory happens to be offline for as long as the workers run.
 fn run(plan: &Plan, config: &Config, stress: Stress) -> u64 {
     let world = plan.build(config);
     let first = plan.frames().min().unwrap();
@@ -330,9 +330,9 @@ fn check_after(arena: &Arena, before: zonal::snapshot::Accounting) {
     assert_eq!(a.events().retired, 0, "nothing was misused; seed {seed:#x}");
 }
 
-/// Zones of more than 4096 frames have several regions.
+/// Zones of more than 4096 frames have several free areas.
 fn config(tuning: PagesetTuning, invalid_free: InvalidFree) -> Config {
-    Config { tuning, invalid_free, region_min: PageCount::ZERO, ..Config::default() }
+    Config { tuning, invalid_free, free_area_min: PageCount::ZERO, ..Config::default() }
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn four_threads_on_two_nodes() {
             let stress = Stress { seed, threads: 4, cpus: 4, steps: 8000, orders: (0, 4), changes: true };
             taken += run(&Plan::even(2, 2, 256), &config(tuning, InvalidFree::Checked), stress);
             taken += run(&Plan::even(2, 2, 1500), &config(tuning, InvalidFree::Exact), stress);
-            // Four threads that all run on one CPU, as threads do that are moved about.
+            // Four threads that all run on one CPU, as threads do that are migrated.
             taken += run(
                 &Plan::even(1, 1, 700),
                 &config(tuning, InvalidFree::Checked),
@@ -399,7 +399,7 @@ fn four_threads_on_two_nodes() {
 }
 
 #[test]
-fn many_regions_for_few_threads() {
+fn many_free_areas_for_few_threads() {
     let mut taken = 0;
     for round in stress_rounds() {
         for (at, tuning) in TUNINGS.into_iter().enumerate() {
@@ -430,7 +430,7 @@ fn lists_are_rebuilt_while_they_are_walked() {
     let mut taken = 0;
     for round in stress_rounds() {
         for (at, invalid_free) in [InvalidFree::Checked, InvalidFree::Exact].into_iter().enumerate() {
-            // Small far nodes without CPUs lose all their memory time and again.
+            // Small far nodes without CPUs lose all their memory again and again.
             let mut plan = Plan::with_distances(1, 600, |a, b| if a.max(b) > 1 { 40 } else { 20 }, 4);
             for far in [2, 3] {
                 plan.nodes[far].1.clear();

@@ -1,4 +1,4 @@
-//! Which requests are served by whom, how deep they may reach, and why they fail.
+//! Which nodes and zones serve a request, how deep it may reach, and why it fails.
 
 use crate::common::{Plan, TestPlatform, World, node, order, range, reclaim_on_this_thread, run_on};
 use zonal::config::ZonelistCache;
@@ -19,7 +19,7 @@ fn mask(nodes: &[u16]) -> NodeMask {
     nodes.iter().map(|&id| node(id)).collect()
 }
 
-/// Takes blocks until the request fails; gives them and the error.
+/// Allocates blocks until the request fails; returns them and the error.
 fn exhaust(world: &World, request: &Ask<'_>) -> (Vec<Block>, AllocError) {
     let mut blocks = Vec::new();
     loop {
@@ -62,8 +62,8 @@ fn local_requests_fall_back_in_the_list_of_their_node() {
         let policy = Policy::<TestPlatform>::local();
         for request in [Request::page(), Request::page().policy(&policy)] {
             let (blocks, _) = exhaust(&world, &request.no_wait());
-            // Down to `low` on each node in turn, then down to `min` in that order again, then what
-            // the pagesets of other nodes still held.
+            // Down to `low` on each node in turn, then down to `min` in the same order, then what the pagesets of
+            // other nodes still held.
             let mut order: Vec<u16> = blocks.iter().map(|block| block.node.get()).collect();
             order.dedup();
             assert_eq!(order[..4], list);
@@ -103,7 +103,7 @@ fn bind_never_leaves_its_set() {
             free_all(&world, &blocks);
         }
     }
-    // A cpuset narrows the set; an atomic request heeds the set alone.
+    // A cpuset restricts the set; an atomic request respects only the policy's set.
     let (only_3, not_at_all) = (mask(&[2, 3]), mask(&[0, 2]));
     let bound = Request::page().policy(&policy);
     assert_eq!(world.allocator.alloc(&bound.allowed(&only_3)).unwrap().node, node(3));
@@ -111,7 +111,7 @@ fn bind_never_leaves_its_set() {
     assert_eq!(none, Err(AllocError::NoNodeInPolicy));
     let atomic = bound.allowed(&not_at_all).urgency(Urgency::Atomic);
     assert!([node(1), node(3)].contains(&world.allocator.alloc(&atomic).unwrap().node));
-    // Bound elsewhere and told to stay here, there is nowhere to go.
+    // Bound to another node and restricted to this one, it has no node left.
     assert_eq!(shortage(world.allocator.alloc(&bound.this_node()).unwrap_err()).zones, 0);
 }
 
@@ -148,7 +148,7 @@ fn interleaving_is_even_and_counts_its_hits() {
     let by_node = nodes_of(&blocks, 3);
     assert!(by_node.iter().all(|&count| count.abs_diff(by_node[0]) < 100), "{by_node:?}");
     free_all(&world, &blocks);
-    // A cpuset leaves it fewer nodes to take turns.
+    // A cpuset leaves it fewer nodes to interleave.
     let allowed = mask(&[0, 2]);
     let take = |_| world.allocator.alloc(&Request::page().policy(&policy).allowed(&allowed)).unwrap();
     assert_eq!(nodes_of(&(0..100).map(take).collect::<Vec<_>>(), 3), [50, 0, 50]);
@@ -215,7 +215,7 @@ fn policies_without_memory_are_refused_at_once_or_when_it_goes() {
     assert_eq!(served(0), Ok(node(1)));
 }
 
-/// A node with all four kinds of zone.
+/// Builds a node with all four zone kinds.
 fn four_zones() -> World {
     run_on(0);
     let mut plan = Plan::even(1, 1, FRAMES);
@@ -278,7 +278,7 @@ fn higher_zones_serve_first() {
 }
 
 #[test]
-fn urgency_says_how_deep() {
+fn urgency_determines_the_minimum_of_free_frames() {
     for cpus in [1, 4] {
         run_on(0);
         let world = Plan::even(1, cpus, 1 << 16).build(&Config::default());
@@ -295,7 +295,7 @@ fn urgency_says_how_deep() {
             held.extend(blocks);
             let free = shortage(error).free.get();
             assert!(free.abs_diff(stop) <= u64::from(zone.stat_threshold), "{urgency:?}: {free}, not {stop}");
-            // Less urgent requests get nothing any more.
+            // Less urgent requests fail now.
             assert!(world.allocator.alloc(&Request::page()).is_err());
         }
         assert_eq!(held.len(), 1 << 16, "the reserve is served to the last frame");
@@ -335,7 +335,7 @@ fn no_wait_never_stalls_and_no_retry_once() {
 }
 
 #[test]
-fn orders_that_cannot_be() {
+fn orders_above_the_maximum_are_refused() {
     let world = world(1);
     for o in (11..=18).map(order) {
         let error = AllocError::OrderTooLarge { order: o, max: Order::DEFAULT_MAX };
@@ -345,14 +345,14 @@ fn orders_that_cannot_be() {
 }
 
 #[test]
-fn every_block_of_the_largest_order_can_be_had() {
+fn every_block_of_the_largest_order_can_be_allocated() {
     let world = world(1);
     let request = Request::new(order(10)).urgency(Urgency::Reserve);
     let (blocks, error) = exhaust(&world, &request);
     assert_eq!(blocks.len() as u64, FRAMES / 1024);
     assert_eq!(shortage(error).order, order(10));
     free_all(&world, &blocks);
-    // Also when all of it lies in a pageset: that is drained before a request fails.
+    // Also when all of it is in a pageset, which is drained before a request fails.
     let (pages, _) = exhaust(&world, &Request::page().urgency(Urgency::Reserve));
     pages.iter().for_each(|block| world.allocator.free(block.first, block.order).unwrap());
     let (blocks, _) = exhaust(&world, &request);
@@ -391,7 +391,7 @@ fn the_zonelist_cache_never_decides_whether_a_request_succeeds() {
             let config = Config { zonelist_cache: mode, ..Config::default() };
             let world = Plan::even(3, 1, FRAMES).build(&config);
             let (blocks, _) = exhaust(&world, &Request::new(order(10)));
-            // All zones are marked full for large blocks now, and nothing wipes the marks.
+            // All zones are marked full for large blocks now, and nothing clears the full bits.
             assert_eq!(world.allocator.events().marks > 0, mode != ZonelistCache::Off);
             let (more, _) = exhaust(&world, &Request::new(o));
             free_all(&world, &[blocks, more.clone()].concat());
@@ -401,8 +401,8 @@ fn the_zonelist_cache_never_decides_whether_a_request_succeeds() {
     }
 }
 
-/// On a machine of many nodes, requests for a few of them go straight there: in the order of distance, past
-/// what is full, and nowhere else.
+/// On a machine with many nodes, requests for a few of them go directly to these: in the order of distance, past full
+/// nodes, and to no other node.
 #[test]
 fn a_few_nodes_of_many_serve_in_order_and_alone() {
     const NODES: u16 = 24;
@@ -428,7 +428,7 @@ fn a_few_nodes_of_many_serve_in_order_and_alone() {
             for node in a.nodes().filter(|node| !few.contains(&node.id.get())) {
                 assert_eq!(node.allocated, [PageCount::ZERO; 3], "{}", node.id);
             }
-            // Space on one of them is found at once.
+            // Memory on one of them is found at once.
             let (of_last, others): (Vec<Block>, Vec<Block>) =
                 blocks.into_iter().partition(|block| block.node == node(last));
             of_last.into_iter().for_each(|block| a.free(block.first, block.order).unwrap());

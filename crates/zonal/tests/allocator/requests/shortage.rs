@@ -1,8 +1,8 @@
-//! What a failed request tells of each zone: why it did not serve, and by how much.
+//! What a failed request reports about each zone: why it did not serve, and by how much.
 
 use std::num::NonZeroU64;
 
-use crate::common::effects::{one_cpu, order, pages, with_min};
+use crate::common::scenarios::{one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
 use zonal::config::Faults;
 use zonal::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
@@ -12,7 +12,7 @@ use zonal::request::Urgency;
 use zonal::units::{Order, PageCount, ZoneKind};
 use zonal::{Block, Config, NodeMask, Platform, Policy, Request};
 
-/// The error of a request that must fail, and its zones, with counters folded.
+/// Returns the error of a request that must fail, and its zones, with counters folded.
 fn fails(world: &World, request: &Request<'_>) -> (Shortage, Vec<ZoneShortage>) {
     world.allocator.tick();
     let Err(AllocError::OutOfMemory(sum)) = world.allocator.alloc(request) else { panic!("memory was left") };
@@ -23,22 +23,22 @@ fn fails(world: &World, request: &Request<'_>) -> (Shortage, Vec<ZoneShortage>) 
     (sum, zones)
 }
 
-/// Takes all that `request` can, to the last frame that its marks leave when counters are folded.
+/// Allocates everything that `request` can, to the last frame that the watermarks permit when counters are folded.
 fn settle(world: &World, request: &Request<'_>) -> Vec<Block> {
-    let mut held = world.take_all(request);
+    let mut held = world.alloc_all(request);
     world.allocator.tick();
-    held.extend(world.take_all(request));
+    held.extend(world.alloc_all(request));
     held
 }
 
 fn reclaiming(world: &World, work: impl FnOnce() -> Vec<Block>) -> Vec<Block> {
-    world.allocator.platform().set_reclaiming(true);
+    world.allocator.platform().begin_reclaiming();
     let result = work();
-    world.allocator.platform().set_reclaiming(false);
+    world.allocator.platform().end_reclaiming();
     result
 }
 
-/// Every verdict that has an amount is exact: one frame fewer does not help, that many do.
+/// Every verdict with an amount is exact: one frame fewer does not suffice, that many do.
 #[test]
 fn a_zone_is_short_by_what_is_needed_and_no_more() {
     for urgency in [Urgency::Normal, Urgency::High, Urgency::Atomic] {
@@ -70,7 +70,7 @@ fn a_zone_is_short_by_what_is_needed_and_no_more() {
     }
 }
 
-/// DMA memory is there, but kept for those who can use nothing else.
+/// There is DMA memory, but it is reserved for requests that can use no other zone.
 #[test]
 fn the_lowmem_reserve_is_named() {
     let mut plan = one_cpu(&[4096], ZoneKind::Dma);
@@ -90,20 +90,20 @@ fn the_lowmem_reserve_is_named() {
     assert_eq!(dma.verdict, Verdict::Reserved { short_by: pages(short_by) });
     assert_eq!(dma.reserve, pages((1 << 17) / 256));
     let text = AllocError::OutOfMemory(sum).to_string();
-    assert!(text.contains("zones: 1 below min, 1 kept by the lowmem reserve;"), "{text}");
+    assert!(text.contains("zones: 1 below min, 1 limited by the lowmem reserve;"), "{text}");
     let text = dma.to_string();
     assert!(
-        text.starts_with(&format!("node 0 DMA is kept by its lowmem reserve, short by {short_by} ")),
+        text.starts_with(&format!("node 0 DMA is limited by its lowmem reserve, short by {short_by} ")),
         "{text}"
     );
-    // For a request of the lower zone alone the reserve is open and the other zone is left out.
+    // For a request limited to the lower zone the reserve is available, and the other zone is not part of the report.
     let lower = request.zone_limit(ZoneKind::Dma);
     let _lower = settle(&world, &lower);
     let (sum, _) = fails(&world, &lower);
     assert_eq!(sum.verdicts, VerdictCounts { below_min: 1, not_allowed: 1, ..VerdictCounts::default() });
 }
 
-/// Frames enough, but none of them together.
+/// Enough free frames, but no contiguous ones.
 #[test]
 fn fragmentation_is_named_with_the_largest_block() {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(100));
@@ -123,13 +123,13 @@ fn fragmentation_is_named_with_the_largest_block() {
     assert!(world.allocator.alloc(&request).is_ok());
 }
 
-/// The largest block is the largest there is, wherever it lies.
+/// The largest block is the largest of all zones.
 #[test]
 fn the_largest_block_is_found_at_every_order() {
     for of in 0..=10 {
         let world = one_cpu(&[1 << 15], ZoneKind::Normal).build(&with_min(100));
         run_on(0);
-        let held = reclaiming(&world, || world.take_all(&Request::page()));
+        let held = reclaiming(&world, || world.alloc_all(&Request::page()));
         let (sum, _) = fails(&world, &Request::page().no_wait());
         assert_eq!(sum.largest, None);
         assert!(sum.to_string().contains("no free block"), "{sum}");
@@ -172,7 +172,7 @@ fn zones_without_memory_and_zones_out_of_reach_are_counted() {
     assert!(world.allocator.alloc(&request).is_ok());
 }
 
-/// Requests that are refused on purpose fail beside memory that could serve, and so says the error.
+/// Requests that are refused on purpose fail although memory could serve, and the error says so.
 #[test]
 fn a_request_refused_on_purpose_says_that_memory_is_there() {
     let faults = Faults::EveryNth(NonZeroU64::MIN);
@@ -183,25 +183,25 @@ fn a_request_refused_on_purpose_says_that_memory_is_there() {
     assert!(sum.to_string().contains("1 able to serve now"), "{sum}");
 }
 
-/// A reclaimer's own requests heed no mark: they fail only where no block is left.
+/// A reclaimer's own requests ignore watermarks: they fail only where no block is left.
 #[test]
-fn reserve_requests_lack_blocks_not_marks() {
+fn reserve_requests_fail_for_lack_of_blocks_not_by_watermarks() {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(100));
     run_on(0);
-    reclaiming(&world, || world.take_all(&Request::page()));
-    world.allocator.platform().set_reclaiming(true);
+    reclaiming(&world, || world.alloc_all(&Request::page()));
+    world.allocator.platform().begin_reclaiming();
     let (sum, _) = fails(&world, &Request::page());
     assert_eq!(sum.verdicts, VerdictCounts { no_block: 1, ..VerdictCounts::default() });
-    world.allocator.platform().set_reclaiming(false);
+    world.allocator.platform().end_reclaiming();
     assert_eq!(fails(&world, &Request::page().no_wait()).0.verdicts.below_min, 1);
 }
 
-/// A report looks back on the request that failed: it takes no turn, and tells of the node that was tried.
+/// A report is about the request that failed: it does not advance the policy, and names the node that was tried.
 #[test]
-fn a_report_takes_no_turn_of_a_policy() {
+fn a_report_does_not_advance_a_policy() {
     let world = Plan::even(3, 1, 4096).build(&with_min(300));
     run_on(0);
-    world.take_node(1);
+    world.alloc_node(1);
     let weights = WeightTable::new();
     (0..3).for_each(|id| weights.set(node(id), 1));
     let nodes: NodeMask = [node(0), node(1), node(2)].into_iter().collect();
@@ -215,9 +215,9 @@ fn a_report_takes_no_turn_of_a_policy() {
             match world.allocator.alloc(&request) {
                 Ok(block) => served.push(block.node.get()),
                 Err(AllocError::OutOfMemory(sum)) => {
-                    let mut told = Vec::new();
-                    world.allocator.shortage(&request, |zone| told.push(zone.node)).unwrap();
-                    assert_eq!((sum.node, told), (node(1), vec![node(1)]));
+                    let mut listed = Vec::new();
+                    world.allocator.shortage(&request, |zone| listed.push(zone.node)).unwrap();
+                    assert_eq!((sum.node, listed), (node(1), vec![node(1)]));
                 }
                 Err(error) => panic!("{error}"),
             }

@@ -1,4 +1,4 @@
-//! Machines of odd shapes: nodes without memory or CPUs, ids with gaps, CPUs nobody told of.
+//! Machines of unusual shapes: nodes without memory or CPUs, ids with gaps, unknown CPUs.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 13;
 
-/// Every order comes and goes on the CPU; gives the node that served.
+/// Allocates and frees every order on the CPU; returns the node that served.
 fn served_by(world: &World, cpu: u32) -> u16 {
     run_on(cpu);
     let a = &world.allocator;
@@ -33,7 +33,7 @@ fn check_all_free(world: &World) {
 }
 
 #[test]
-fn unknown_cpus_are_served_past_the_pagesets() {
+fn requests_of_unknown_cpus_bypass_the_pagesets() {
     let mut plan = Plan::even(2, 1, FRAMES);
     plan.nodes = vec![(0, vec![3]), (1, vec![64])];
     let world = plan.build(&Config::default());
@@ -52,7 +52,7 @@ fn unknown_cpus_are_served_past_the_pagesets() {
 
 #[test]
 fn many_cpus_are_each_on_their_node() {
-    // By turns on two nodes; every fifth number is no CPU, and each node's highest comes first.
+    // Alternating on two nodes; every fifth number is not a CPU, and the highest CPU of each node comes first.
     const NUMBERS: u32 = 1 << 14;
     let node_of = |cpu: u32| (cpu % 5 != 4).then_some((cpu % 3 % 2) as u16);
     let cpus_of = |id: u16| (0..NUMBERS).rev().filter(|&cpu| node_of(cpu) == Some(id)).collect();
@@ -71,7 +71,7 @@ fn many_cpus_are_each_on_their_node() {
     }
     let cpus: usize = plan.nodes.iter().map(|(_, cpus)| cpus.len()).sum();
     assert_eq!(world.allocator.pagesets().count(), 2 * cpus);
-    // No two of a node's CPUs have the same slots: what each kept last is what it has next.
+    // No two CPUs of a node share slots: each CPU allocates next what it freed last.
     let near = |at: u32| (at * (NUMBERS / 64)..NUMBERS).find(|&cpu| node_of(cpu) == Some(0)).unwrap();
     let one_page = |at| {
         run_on(near(at));
@@ -117,7 +117,7 @@ fn nodes_without_memory_are_served_by_the_nearest() {
     let strict = a.alloc(&Request::page().this_node());
     let AllocError::OutOfMemory(shortage) = strict.unwrap_err() else { panic!("{strict:?}") };
     assert_eq!((shortage.node, shortage.zones, shortage.free), (node(1), 0, PageCount::ZERO));
-    // Nobody is preferred there, so being served by the first of its list is a hit, but not local.
+    // No node is preferred there, so being served by the first of its list is a hit, but not local.
     let before = a.locality();
     let block = a.alloc(&Request::page()).unwrap();
     let after = a.locality();
@@ -133,7 +133,7 @@ fn nodes_without_cpus_serve_and_are_shared() {
     let world = plan.build(&Config::default());
     let a = &world.allocator;
     let zones: Vec<_> = a.zones().collect();
-    // Four CPUs share it: as limits go, each has a fourth.
+    // Four CPUs share it: in the limits each has a fourth.
     let batches = 4 * zones[0].pageset_limits.batch.get();
     let share = |low: u64, cpus: u64| (low / cpus).max(batches);
     assert_eq!(zones[0].pageset_limits.high_min.get(), share(zones[0].watermarks.low.get(), 2));
@@ -147,7 +147,7 @@ fn nodes_without_cpus_serve_and_are_shared() {
         blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
         a.verify().unwrap();
     }
-    // With the penalty on nodes with CPUs, the one without comes before the other.
+    // With the penalty on nodes with CPUs, the node without CPUs comes before the other.
     let mut list = Vec::new();
     a.fallback_order(node(0), |node| list.push(node.get()));
     assert_eq!(list, [0, 2, 1]);
@@ -193,7 +193,7 @@ fn a_machine_without_cpus_or_memory() {
     assert_eq!(served_by(&world, 0), 0);
     world.allocator.tick();
     check_all_free(&world);
-    // Zones without memory: all of it may come online later.
+    // Zones without memory, all of which may come online later.
     plan.zones.iter_mut().for_each(|zone| zone.4.clear());
     let empty = plan.build(&Config::default());
     assert!(matches!(empty.allocator.alloc(&Request::page()), Err(AllocError::OutOfMemory(_))));

@@ -1,6 +1,6 @@
-//! The formats of Linux: to the letter as a machine starts, and in figures when it was used.
+//! The formats of Linux: to the letter when a machine starts, and in figures after it was used.
 //!
-//! `tests/formats` holds what is expected at the start. The machine has a node with three kinds of zone, of which one is
+//! `tests/formats` has the expected text at the start. The machine has a node with three zone kinds, one of which has
 //! two parts, a node without memory, a CPU that is offline, and ids with gaps.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, Order, ZoneKind};
 use zonal::{Config, Request};
 
-/// Frames of the smallest zone.
+/// Number of frames of the smallest zone.
 const UNIT: u64 = 1 << 14;
 
 fn world() -> World {
@@ -36,15 +36,15 @@ fn world() -> World {
         present: [UNIT, 3 * UNIT + 100, 4 * UNIT, 2 * UNIT, 4 * UNIT].to_vec(),
     };
     let watermarks =
-        WatermarkSettings { min_free: Some(crate::common::effects::pages(1000)), ..Default::default() };
-    // Limits of pagesets that are within the slots that any zone has.
+        WatermarkSettings { min_free: Some(crate::common::scenarios::pages(1000)), ..Default::default() };
+    // Limits of pagesets that are within the slots of every zone.
     let config = Config { watermarks, tuning: PagesetTuning::Fixed, high_fraction: 64, ..Config::default() };
     let world = plan.build(&config);
     world.allocator.offline_cpu(CpuId::new(3)).unwrap();
     world
 }
 
-/// Blocks taken and given back so that each figure has a value of its own.
+/// Allocates and frees blocks so that each figure has a different value.
 fn use_it(world: &World) {
     let allocator = &world.allocator;
     let page = Request::page();
@@ -89,7 +89,7 @@ fn texts_to_the_letter() {
     );
 }
 
-/// The figures of one zone in `/proc/zoneinfo`, in order.
+/// Returns the figures of one zone in `/proc/zoneinfo`, in order.
 fn figures(world: &World, heading: &str) -> Vec<(String, u64)> {
     let text = world.allocator.snapshot().zoneinfo().to_string();
     let (_, rest) = text.split_once(&format!("{heading}\n")).unwrap();
@@ -107,7 +107,7 @@ fn figures_of_a_machine_in_use() {
     use_it(&world);
     let allocator = &world.allocator;
     let snapshot = allocator.snapshot();
-    // Two pages of CPU 1 are bound to node 2; CPU 4 has no memory of its own, and node 2 is nearest.
+    // Two pages of CPU 1 are bound to node 2; CPU 4 has no memory on its node, and node 2 is nearest.
     let of_node_2 = "numa_hit 6\nnuma_miss 0\nnuma_foreign 0\ninterleave_hit 0\nlocal_node 0\nother_node 6\n";
     assert_eq!(snapshot.numastat(node(2)).unwrap().to_string(), of_node_2);
     let of_node_0 = "numa_hit 9\nnuma_miss 0\nnuma_foreign 0\ninterleave_hit 0\nlocal_node 9\nother_node 0\n";
@@ -207,7 +207,7 @@ fn files_of_a_whole_machine() {
 }
 
 #[test]
-fn orders_built_with_the_cpu_penalty_stand_twice_as_in_a_log() {
+fn fallback_orders_with_the_cpu_penalty_are_shown_as_in_a_log() {
     let of = |cpu_penalty| {
         let world = Plan::even(2, 1, UNIT).build(&Config { cpu_penalty, ..Config::default() });
         files(&world)["dmesg"].clone()
@@ -238,7 +238,7 @@ fn settings_that_changed_are_those_in_force() {
     world.allocator.set_min_unmapped_percent(44).unwrap();
     world.allocator.set_stat_interval(zonal::config::StatInterval::from_seconds(3).unwrap());
     let files = files(&world);
-    // The root of 16 times the KiB that are not movable.
+    // The square root of 16 times the KiB that are not movable.
     let kib = (16 * 12 * UNIT * 4).isqrt() / 4 * 4;
     assert_eq!(files["proc/sys/vm/min_free_kbytes"], format!("{kib}\n"));
     assert_eq!(files["proc/sys/vm/watermark_scale_factor"], "77\n");

@@ -85,7 +85,7 @@ fn a_period_is_closed_by_a_free_that_is_counted_first() {
 }
 
 #[test]
-fn takes_never_close_a_period() {
+fn allocations_never_close_a_period() {
     let mut state = fresh();
     take(&mut state, 400);
     assert_eq!((state.start(), state.deepest()), (START, depths(400, 0)));

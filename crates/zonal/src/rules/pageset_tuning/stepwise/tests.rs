@@ -49,7 +49,7 @@ fn larger_blocks_come_in_plain_batches() {
 }
 
 #[test]
-fn a_free_halves_the_shift_and_a_take_the_free_count() {
+fn a_free_halves_the_shift_and_an_allocation_the_free_count() {
     let mut run = state(5, 100);
     run.on_push(Order::new(3).unwrap(), pages(BATCH));
     assert_eq!(run, state(2, 108));
@@ -93,7 +93,7 @@ fn below_the_watermark_high_falls_with_each_drain() {
 
 #[test]
 fn a_drain_is_due_at_high_or_under_pressure_at_the_lower_limit() {
-    let due = |count, level| pages(count) >= pageset(count, 1000).drain_bar(level);
+    let due = |count, level| pages(count) >= pageset(count, 1000).drain_threshold(level);
     assert!(due(1000, ZoneLevel::Above) && !due(999, ZoneLevel::Above));
     assert!(due(4 * BATCH, ZoneLevel::Below) && !due(4 * BATCH - 1, ZoneLevel::Below));
 }
@@ -117,7 +117,7 @@ fn a_tick_decays_high_by_an_eighth_down_to_the_limit() {
 }
 
 #[test]
-fn disabled_pagesets_move_single_frames_and_keep_none() {
+fn disabled_pagesets_move_single_frames_and_cache_none() {
     let off = PagesetFigures { limits: HighLimits::DISABLED, ..pageset(1, 500) };
     let mut run = state(3, 1000);
     let expected = Resize { size: pages(1), high: PageCount::ZERO };
@@ -131,7 +131,7 @@ fn disabled_pagesets_move_single_frames_and_keep_none() {
 /// Checks all pagesets with small figures: sizes are never zero, and highs stay within their limits.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
-fn no_size_is_zero_and_no_high_leaves_its_limits() {
+fn sizes_are_at_least_one_and_high_stays_within_its_limits() {
     let small = |value: u64| pages([0, 1, 2, 3, 7, 12, 63, 252, 2016][value as usize]);
     for code in 0..9_u64.pow(5) {
         let digit = |place: u32| small(code / 9_u64.pow(place) % 9);

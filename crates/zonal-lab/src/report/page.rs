@@ -1,0 +1,100 @@
+//! The HTML page of a report.
+//!
+//! Sections in reading order: introduction, main results, tables, charts, inputs, missing results. Neighbours:
+//! `report/lead.rs`, `report/table.rs` and the chart modules produce the contents.
+
+use zonal_page::{Block, Chart, Page, Section};
+
+use super::{Gallery, lead, parts, table};
+use crate::experiment::results::Results;
+
+/// Returns the page as text.
+pub(super) fn page(results: &Results, gallery: &Gallery) -> String {
+    let title = if results.title.is_empty() { &results.experiment } else { &results.title };
+    let mut sections = vec![section("Figures", figures(results))];
+    sections.extend(charts(gallery));
+    let parameters = Block::Table(table::parameters(&results.parameters));
+    sections.push(section("Parameters", some(!results.parameters.is_empty(), parameters)));
+    let assumptions = Block::List(results.assumptions.clone());
+    sections.push(section("Assumptions", some(!results.assumptions.is_empty(), assumptions)));
+    let missing = match results.missing {
+        0 => format!("Nothing: {} done, none missing.", lead::counted(results.runs.len(), "run")),
+        _ => not_done(results),
+    };
+    sections.push(section("What was not done", vec![Block::Text(missing)]));
+    Page { title: title.clone(), header: header(results), sections }.html()
+}
+
+fn section<'a>(title: &str, blocks: Vec<Block<'a>>) -> Section<'a> {
+    Section { title: title.to_owned(), blocks }
+}
+
+/// Returns a block, or the word that there is nothing to show.
+fn some(is_there: bool, block: Block<'_>) -> Vec<Block<'_>> {
+    vec![if is_there { block } else { Block::Text("None.".to_owned()) }]
+}
+
+fn header(results: &Results) -> Vec<Block<'static>> {
+    let machines = match results.machines.as_slice() {
+        [] => String::new(),
+        [machine] => format!(" on the simulated machine {machine}"),
+        machines => format!(" on the simulated machines {}", machines.join(", ")),
+    };
+    let about = format!("Experiment {}{machines}, seed {}.", results.experiment, results.seed);
+    let mut header = vec![Block::About(about)];
+    if !results.source.is_empty() {
+        header.push(Block::About(format!("Published figures: {}", results.source)));
+    }
+    header.push(Block::Lead(lead::sentences(results).join(" ")));
+    if !results.calibrated_on.is_empty() {
+        header.push(Block::Text(format!("Calibrated on: {}", results.calibrated_on)));
+    }
+    if results.missing > 0 {
+        header.push(Block::Warning(not_done(results)));
+    }
+    header
+}
+
+fn figures(results: &Results) -> Vec<Block<'static>> {
+    let variants = parts::variants(results);
+    let parts = parts::parts(results).into_iter().filter(|part| !part.rows.is_empty());
+    let tables = parts.map(|part| Block::Table(table::figures(&part, &variants)));
+    let mut blocks: Vec<Block<'_>> = tables.collect();
+    blocks.push(match results.rows.is_empty() {
+        true => Block::Text("None.".to_owned()),
+        false => Block::Note(table::note()),
+    });
+    if !results.variants.is_empty() {
+        blocks.push(Block::Table(table::variants(results)));
+    }
+    blocks
+}
+
+fn charts(gallery: &Gallery) -> Vec<Section<'_>> {
+    let of = |charts: &'_ [Chart]| !charts.is_empty();
+    let kinds = [
+        ("Along an axis", gallery.scaling.as_slice()),
+        ("Side by side", &gallery.bars),
+        ("What was waited for", &gallery.causes),
+    ];
+    let shown = kinds.into_iter().filter(|(_, charts)| of(charts));
+    let mut sections: Vec<_> =
+        shown.map(|(title, charts)| section(title, vec![Block::Charts(charts)])).collect();
+    let series = match gallery.series.as_slice() {
+        [] => return sections,
+        [(_, charts)] => vec![Block::Charts(charts)],
+        cases => cases.iter().enumerate().map(|(at, (case, charts))| folded(case, at == 0, charts)).collect(),
+    };
+    sections.push(section("Over time", series));
+    sections
+}
+
+fn folded<'a>(case: &str, is_open: bool, charts: &'a [Chart]) -> Block<'a> {
+    let summary = if case.is_empty() { "all" } else { case }.to_owned();
+    Block::Folded { summary, is_open, blocks: vec![Block::Charts(charts)] }
+}
+
+fn not_done(results: &Results) -> String {
+    let missing = lead::counted(results.missing, "run");
+    format!("Stopped early: {missing} not done, {} done.", results.runs.len())
+}

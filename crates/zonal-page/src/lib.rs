@@ -1,0 +1,51 @@
+//! Self-contained pages with charts: one style, one chart library, for every page of zonal.
+//!
+//! A [`Page`] is one HTML file with sections of [`Block`]s: sentences, [`Table`]s and [`Chart`]s. It has no
+//! scripts and loads nothing; it is readable in light and dark mode, on narrow screens, on paper and with screen
+//! readers. A [`Chart`] is also an SVG document of its own. Its panels have [`Lines`] on two axes or [`Bars`]; axes
+//! are [`Scale`]s. The same contents give the same bytes. All texts are escaped: what cannot be seen is written out.
+//!
+//! ```
+//! use zonal_page::{Block, Chart, Key, Line, Lines, Page, Scale, Section, Symbol, color};
+//!
+//! let points = vec![(1.0, 0.5), (2.0, 0.6), (4.0, 0.9)];
+//! let x = Scale::cases(points.iter().map(|point| point.0)).unwrap();
+//! let y = Scale::figures(points.iter().map(|point| point.1), "s").unwrap();
+//! let line = Line { color: color::BLUE, points, has_dots: true, marks: vec![(Symbol::Ring, (4.0, 0.8))] };
+//! let panel = Lines { title: "wall (s)", x_name: "cpus", x: &x, y: &y, lines: &[line] }.panel();
+//! let charts = [Chart {
+//!     name: "wall".into(),
+//!     title: "wall by cpus".into(),
+//!     about: "A line of wall against cpus.".into(),
+//!     keys: vec![Key::new(Symbol::Ring, color::SOFT, "published")],
+//!     panels: vec![panel],
+//! }];
+//! let sections = vec![Section { title: "Figures".into(), blocks: vec![Block::Charts(&charts)] }];
+//! let page = Page { title: "An experiment".into(), header: vec![Block::Lead("It works.".into())], sections };
+//! assert!(page.html().contains("<figcaption") && charts[0].document().starts_with("<svg"));
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod bars;
+mod chart;
+pub mod color;
+pub mod figures;
+mod lines;
+mod page;
+mod scale;
+mod table;
+mod text;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub use bars::{Bar, Bars};
+pub use chart::{Chart, Key, Panel, Symbol};
+pub use color::Color;
+pub use lines::{Line, Lines};
+pub use page::{Block, Page, Section, slug};
+pub use scale::{Scale, is_shown};
+pub use table::{Cell, Column, Kind, Table, Tone};
+pub use text::printable;

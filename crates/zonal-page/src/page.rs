@@ -1,0 +1,213 @@
+//! The HTML page. Neighbours: `table.rs` and `chart.rs` have its larger parts, `page.css` its styles.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::chart::Chart;
+use crate::color;
+use crate::table::{Table, Tone};
+use crate::text::printable;
+
+/// Styles of the page.
+const STYLE: &str = include_str!("page.css");
+/// Content security policy that prevents the page from loading anything.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+/// Maximum length of a name made by [`slug`].
+const NAME_MAX: usize = 80;
+
+/// A page.
+#[derive(Clone, Debug)]
+pub struct Page<'a> {
+    /// Title.
+    pub title: String,
+    /// What follows the title.
+    pub header: Vec<Block<'a>>,
+    /// Sections, with different titles.
+    pub sections: Vec<Section<'a>>,
+}
+
+/// A section of a page.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    /// Title.
+    pub title: String,
+    /// Contents.
+    pub blocks: Vec<Block<'a>>,
+}
+
+/// A part of a section.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Block<'a> {
+    /// The main result, in sentences.
+    Lead(String),
+    /// A paragraph.
+    Text(String),
+    /// A paragraph that describes the subject.
+    About(String),
+    /// A paragraph that a reader must not miss.
+    Warning(String),
+    /// A note in small type, in pieces with the colours of cells: explains a table.
+    Note(Vec<(Tone, String)>),
+    /// Items.
+    List(Vec<String>),
+    /// A table.
+    Table(Table),
+    /// Charts.
+    Charts(&'a [Chart]),
+    /// Blocks below a summary that opens and closes them.
+    Folded {
+        /// What is always visible.
+        summary: String,
+        /// Whether the blocks are visible at first.
+        is_open: bool,
+        /// The blocks.
+        blocks: Vec<Block<'a>>,
+    },
+}
+
+impl Page<'_> {
+    /// Returns the page.
+    #[must_use]
+    pub fn html(&self) -> String {
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="generator" content="zonal";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    meta http-equiv="Content-Security-Policy" content=(POLICY);
+                    title { (printable(&self.title)) }
+                    style { (PreEscaped(STYLE)) (PreEscaped(color::css())) }
+                }
+                body {
+                    header {
+                        h1 { (printable(&self.title)) }
+                        (blocks(&self.header))
+                    }
+                    main { @for section in &self.sections { (section.html()) } }
+                }
+            }
+        };
+        page.into_string() + "\n"
+    }
+}
+
+impl Section<'_> {
+    fn html(&self) -> Markup {
+        let id = slug(&self.title);
+        html! {
+            section aria-labelledby=(id) {
+                h2 id=(id) { (printable(&self.title)) }
+                (blocks(&self.blocks))
+            }
+        }
+    }
+}
+
+fn blocks(blocks: &[Block<'_>]) -> Markup {
+    html! { @for block in blocks { (block.html()) } }
+}
+
+impl Block<'_> {
+    fn html(&self) -> Markup {
+        html! {
+            @match self {
+                Self::Lead(text) => p.lead { (printable(text)) },
+                Self::Text(text) => p { (printable(text)) },
+                Self::About(text) => p.about { (printable(text)) },
+                Self::Warning(text) => p.warning { (printable(text)) },
+                Self::Note(pieces) => p.note {
+                    @for (tone, text) in pieces { span class=[tone.class()] { (printable(text)) } }
+                },
+                Self::List(items) => ul { @for item in items { li { (printable(item)) } } },
+                Self::Table(table) => (table.html()),
+                Self::Charts(charts) => div.charts { @for chart in *charts { (chart.figure()) } },
+                Self::Folded { summary, is_open, blocks: folded } => details open[*is_open] {
+                    summary { (printable(summary)) }
+                    (blocks(folded))
+                },
+            }
+        }
+    }
+}
+
+/// Reduces `name` to lower-case letters, digits and hyphens, so that it is safe as a file name and as an id.
+#[must_use]
+pub fn slug(name: &str) -> String {
+    let letters = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { ' ' });
+    let letters = letters.collect::<String>().to_ascii_lowercase();
+    let words: Vec<&str> = letters.split_whitespace().collect();
+    words.join("-").chars().take(NAME_MAX).collect::<String>().trim_end_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bar, Bars, Key, Line, Lines, Panel, Scale, Symbol};
+
+    fn panels() -> Vec<Panel> {
+        let scale = Scale::lengths([9.0], "s").unwrap();
+        let line = |points: &[(f64, f64)]| {
+            let marks = vec![(Symbol::Ring, (1.0, 1.0))];
+            Line { color: color::BLUE, points: points.to_vec(), has_dots: true, marks }
+        };
+        let lines = [line(&[(0.0, 1.0), (1.0, 2.0)]), line(&[(0.0, 1.0), (1.0, 2.0)]), line(&[])];
+        let (name, text) = ("a".to_owned(), "4 s".to_owned());
+        let (parts, spread) = (vec![(4.0, color::BLUE, String::new())], Some((3.0, 9.0)));
+        let groups = vec![(String::new(), vec![Bar { name, parts, spread, mark: None, text }])];
+        vec![
+            Lines { title: "wall", x_name: "cpus", x: &scale, y: &scale, lines: &lines }.panel(),
+            Bars { title: "", scale: &scale, axis: None, groups, text_width: 50.0 }.panel(),
+        ]
+    }
+
+    fn chart() -> Chart {
+        let [name, title, about] = ["a", "A chart", "What it shows."].map(str::to_owned);
+        Chart { name, title, about, keys: vec![Key::new(Symbol::Ring, color::INK, "x")], panels: panels() }
+    }
+
+    #[test]
+    fn headings_are_in_order_and_figures_have_names() {
+        let charts = [chart()];
+        let blocks = vec![Block::Charts(&charts), Block::List(vec!["<b>".into()])];
+        let sections = vec![Section { title: "Over time".into(), blocks }];
+        let page = Page { title: "A page".into(), header: Vec::new(), sections }.html();
+        let places = [
+            "<html lang=\"en\">",
+            "<h1>A page",
+            "<h2 id=\"over-time\">Over time",
+            "<figcaption id=\"a-title\">A",
+        ];
+        let places = places.map(|text| page.find(text).unwrap_or_else(|| panic!("{text}: {page}")));
+        assert!(places.is_sorted() && page.contains("role=\"img\" aria-label=\"What it shows.\""));
+        assert!(page.contains("&lt;b&gt;") && !page.contains("<script"));
+    }
+
+    #[test]
+    fn equal_lines_show_below_each_other_and_spreads_reach_their_ends() {
+        let svg = chart().document();
+        let document = roxmltree::Document::parse(&svg).unwrap();
+        let widths = document.descendants().filter(|node| node.attribute("stroke") == Some("#006CAE"));
+        let widths: Vec<i32> = widths
+            .filter_map(|node| {
+                node.has_tag_name("polyline").then(|| node.attribute("stroke-width")?.parse().ok())?
+            })
+            .collect();
+        assert_eq!(widths, [36, 26]);
+        let bar = document
+            .descendants()
+            .find(|node| node.has_tag_name("rect") && node.attribute("fill") == Some("#006CAE"));
+        let length: f64 = bar.unwrap().attribute("width").unwrap().parse().unwrap();
+        let spread = document.descendants().filter(|node| node.attribute("stroke-width") == Some("14"));
+        let spread = spread.filter_map(|node| node.attribute("points")).next_back().unwrap();
+        let ends: Vec<f64> = spread.split([' ', ',']).filter_map(|number| number.parse().ok()).collect();
+        assert!((length / (ends[2] - ends[0]) - 4.0 / 6.0).abs() < 0.01, "{length} {ends:?}");
+    }
+
+    #[test]
+    fn names_of_files_are_plain() {
+        assert_eq!(slug("Ünï / Tests__9"), "n-tests-9");
+    }
+}

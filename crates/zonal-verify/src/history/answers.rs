@@ -1,0 +1,341 @@
+//! Compares answers with the model, and the allocator's accounting with the model's.
+//!
+//! Where memory is short the answer must be right both ways: a block comes only from a zone whose
+//! watermark allows it, and a request fails only when no zone in reach could serve it.
+
+use zonal::NodeMask;
+use zonal::error::{AllocError, ConfigError, FreeError, OnlineError, ZoneShortage};
+use zonal::machine::FrameRange;
+use zonal::request::{Block, PageKind, Urgency};
+use zonal::rules::stat_threshold::drift_mark;
+use zonal::rules::watermarks::{Watermark, Watermarks};
+use zonal::snapshot::ZoneSnapshot;
+use zonal::units::{NodeId, Order, PageCount, Pfn};
+
+use super::executor::{Answer, Execution, Executor};
+use super::model::{Held, Model};
+use super::operation::{Operation, RequestSpec, Scope, Setting};
+use super::plan::{mask_of, node_id};
+use super::platform::Cells;
+use super::policies::Start;
+use super::reclaimer::{Effects, ReclaimMode};
+
+impl<C: Cells> Executor<'_, '_, C> {
+    /// Compares an answer with the model, and updates the model.
+    ///
+    /// # Panics
+    /// When the answer is wrong.
+    pub fn check_answer(&mut self, execution: &Execution) {
+        self.follow(&execution.effects);
+        match &execution.answer {
+            Answer::Nothing => {}
+            Answer::Block(spec, Ok(block)) => self.check_block(spec, block, execution),
+            Answer::Block(spec, Err(error)) => self.check_failure(spec, error, execution),
+            Answer::Bulk(spec, result) => self.check_bulk(spec, result.as_deref(), execution),
+            Answer::Freed(first, order, result) => self.check_free(*first, *order, *result),
+            Answer::FreedBulk(firsts, result) => {
+                let is_wrong = matches!(execution.operation, Operation::FreeBulk { repeats_first: true, .. })
+                    && !firsts.is_empty();
+                let freed = result.as_ref().map_or_else(|error| error.freed, |()| firsts.len());
+                assert_eq!((result.is_err(), freed), (is_wrong, firsts.len()), "{result:?}");
+                firsts.iter().for_each(|&first| self.release(first));
+            }
+            Answer::CpuGone(cpu, result) => assert_eq!(*result, self.model.offline_cpu(*cpu)),
+            Answer::CpuCame(cpu, result) => assert_eq!(*result, self.model.online_cpu(*cpu)),
+            Answer::MemoryGone(range, result) => self.check_memory(*range, *result, Model::offline_memory),
+            Answer::MemoryCame(range, result) => self.check_memory(*range, *result, Model::online_memory),
+            Answer::Reclaimed(reported) => {
+                let freed = execution.effects.freed.iter().map(|(_, order)| order.pages()).sum::<PageCount>();
+                // Where zones are reclaimed one by one, no more is counted than the zone manages.
+                assert!(
+                    *reported <= freed || self.reclaimer().mode() == ReclaimMode::Overreporting,
+                    "{reported} frames reported, {freed} freed"
+                );
+            }
+            Answer::Set(result) => self.check_setting(execution.operation, *result),
+        }
+        match execution.operation {
+            Operation::Drain => assert_eq!(self.world.allocator.accounting().in_pagesets, PageCount::ZERO),
+            Operation::Check => self.check(),
+            _ => {}
+        }
+    }
+
+    /// Updates the model with what the reclaimer did during a call.
+    fn follow(&mut self, effects: &Effects) {
+        effects.freed.iter().for_each(|&(first, _)| self.model.release(first));
+        self.model.served += effects.own.len() as u64;
+        self.model.local += effects.own.iter().filter(|&&node| node == self.here()).count() as u64;
+    }
+
+    fn release(&mut self, first: u64) {
+        self.model.release(first);
+        self.reclaimer().remove(first);
+    }
+
+    fn check_block(&mut self, spec: &RequestSpec, block: &Block, execution: &Execution) {
+        assert_eq!(block.order.get(), spec.order);
+        let zone = self.take(spec, block.first, block.order);
+        let planned = &self.model.plan().zones[zone];
+        assert_eq!((block.zone.index(), block.node.get()), (zone, planned.node));
+        if !execution.effects.are_none() {
+            return; // more was free than before
+        }
+        if let Some(found) =
+            execution.before.iter().find(|found| found.node == block.node && found.kind == planned.kind)
+            && !execution.stocked.contains(&block.zone)
+            && self.quarantined_max == 0
+        {
+            let marks = marks_of(found);
+            let free = found.free.plus(found.in_pagesets).plus(self.error_max(found.managed, &marks));
+            let allowed = marks.allow(free, block.order, Watermark::Min, spec.urgency, found.reserve);
+            assert!(allowed, "{block:?} came from below the watermark: {found:?}");
+        } else {
+            assert!(
+                execution.before.is_empty() || !execution.stocked.is_empty() || self.quarantined_max > 0,
+                "{block:?}"
+            );
+        }
+    }
+
+    /// Returns how far a check can be wrong: not at all where drift could hide that a zone crosses `min`, because it
+    /// counts exactly there, except by one frame where the marks are one.
+    fn error_max(&self, managed: PageCount, marks: &Watermarks) -> PageCount {
+        let online = self.model.cpus_online() as u32;
+        let page_bytes = self.world.allocator.page_bytes();
+        let threshold = self.rules.threshold(online, managed, page_bytes);
+        PageCount::new(match drift_mark(online, threshold, marks) {
+            Some(_) => u64::from(marks.high == marks.min),
+            // Differences may be of a time when more CPUs were online.
+            None => {
+                let cpus = self.model.cpus() as u32;
+                u64::from(cpus) * u64::from(self.rules.threshold(cpus, managed, page_bytes))
+            }
+        })
+    }
+
+    /// Records that a block was handed out; returns the place of its zone.
+    fn take(&mut self, spec: &RequestSpec, first: Pfn, order: Order) -> usize {
+        let zone = self.model.take(first.get(), Held { order, kind: spec.kind });
+        let planned = &self.model.plan().zones[zone];
+        let node = node_id(planned.node);
+        assert!(
+            planned.kind <= spec.limit,
+            "frame {first} is {} memory, beyond {}",
+            planned.kind,
+            spec.limit
+        );
+        assert!(self.may_serve(spec, node), "node {node} served {spec:?}");
+        if spec.kind == PageKind::Cache {
+            self.reclaimer().add(first.get(), order, node);
+        }
+        self.model.served += 1;
+        self.model.local += u64::from(self.here() == node);
+        zone
+    }
+
+    /// Returns the node of the CPU that runs; of one that the machine does not have, the first.
+    fn here(&self) -> NodeId {
+        let first = || node_id(self.model.plan().nodes[0].0);
+        self.model.node_of(self.world.controls.cpu()).unwrap_or_else(first)
+    }
+
+    /// Whether a node is among those that a request leaves.
+    fn may_serve(&self, spec: &RequestSpec, node: NodeId) -> bool {
+        let known = self.policies.at(spec.policy);
+        let bound = known.nodes.is_none_or(|nodes| !known.binds || nodes.contains(node));
+        let in_cpuset = self.cpuset(spec).is_none_or(|mask| mask.contains(node));
+        let started_here = spec.scope == Scope::AnyNode
+            || match known.start {
+                Start::Here => node == self.here(),
+                Start::At(start) => node == start,
+                Start::InTurn => {
+                    // If no node is left for the next turn, the search starts here.
+                    let turns = |id: &NodeId| {
+                        known.turns.contains(*id) && self.cpuset(spec).is_none_or(|mask| mask.contains(*id))
+                    };
+                    let memory = self.model.memory_nodes();
+                    if memory.iter().any(turns) { turns(&node) } else { node == self.here() }
+                }
+            };
+        bound && in_cpuset && started_here
+    }
+
+    /// Returns the cpuset that binds a request.
+    fn cpuset(&self, spec: &RequestSpec) -> Option<NodeMask> {
+        spec.allowed.filter(|_| spec.urgency != Urgency::Atomic).map(mask_of)
+    }
+
+    fn check_failure(&self, spec: &RequestSpec, error: &AllocError, execution: &Execution) {
+        let max = self.world.allocator.max_order();
+        match *error {
+            AllocError::OrderTooLarge { order, max: reported } => {
+                assert_eq!((order.get(), reported), (spec.order, max));
+                assert!(order > max);
+            }
+            AllocError::NoNodeInPolicy => assert!(self.has_no_node(spec), "{spec:?} has nodes"),
+            AllocError::OutOfMemory(shortage) => {
+                assert!(!self.has_no_node(spec) && spec.order <= max.get());
+                assert_eq!(shortage.order.get(), spec.order);
+                let reported = shortage.verdicts;
+                let asked = reported.below_min
+                    + reported.reserved
+                    + reported.no_block
+                    + reported.no_memory
+                    + reported.would_serve;
+                assert_eq!(asked, shortage.zones, "each zone in reach has a verdict");
+                assert_eq!((asked + reported.not_allowed) as usize, self.world.allocator.zones().count());
+                self.check_shortage(spec, shortage.free, execution);
+            }
+            other => panic!("{spec:?}: {other}"),
+        }
+    }
+
+    /// Whether no node with memory is left to a request.
+    fn has_no_node(&self, spec: &RequestSpec) -> bool {
+        let known = self.policies.at(spec.policy);
+        let memory = self.model.memory_nodes();
+        let usable = |node: &&NodeId| self.cpuset(spec).is_none_or(|mask| mask.contains(**node));
+        let named = |node: &&NodeId| known.nodes.is_none_or(|nodes| nodes.contains(**node));
+        match (known.nodes, self.cpuset(spec)) {
+            (None, None) => false,
+            _ => {
+                !memory.iter().any(|node| usable(&node))
+                    || !memory.iter().any(|node| named(&node))
+                    || (known.binds && !memory.iter().filter(usable).any(|node| named(&node)))
+            }
+        }
+    }
+
+    /// Checks that no zone in reach could have served: nothing is in pagesets there, and each zone is below the mark
+    /// or has no block so large.
+    fn check_shortage(&self, spec: &RequestSpec, free_reported: PageCount, execution: &Execution) {
+        let order = Order::new(spec.order).expect("checked");
+        let in_turn = self.policies.at(spec.policy).start == Start::InTurn && spec.scope == Scope::ThisNode;
+        let in_reach = |zone: &ZoneSnapshot| zone.kind <= spec.limit && self.may_serve(spec, zone.node);
+        let mut free = PageCount::ZERO;
+        // Whose turn it was is not known: those of the other nodes may have more.
+        for zone in self.world.allocator.zones().filter(in_reach).filter(|_| !in_turn) {
+            free = free.plus(zone.free);
+            // Node reclaim of the last scan frees to zones that were scanned, and to pagesets, of its node.
+            if !execution.effects.are_none() {
+                continue;
+            }
+            let has_block = zone.free_blocks[usize::from(spec.order)..].iter().any(|&blocks| blocks > 0);
+            let reserve = zone.reserve[spec.limit.index()];
+            let seen = zone.free.saturating_minus(self.error_max(zone.managed, &zone.watermarks));
+            let allowed = zone.watermarks.allow(seen, order, Watermark::Min, spec.urgency, reserve);
+            assert!(!(allowed && has_block), "{spec:?} failed beside {zone:?}");
+            assert_eq!(zone.in_pagesets, PageCount::ZERO, "{spec:?} failed beside full pagesets: {zone:?}");
+        }
+        assert!(in_turn || free == free_reported, "reported of {free_reported} frames, {free} are free");
+    }
+
+    fn check_bulk(&mut self, spec: &RequestSpec, result: Result<&[Pfn], &AllocError>, execution: &Execution) {
+        match result {
+            Ok(frames) => frames.iter().for_each(|&frame| {
+                self.take(spec, frame, Order::PAGE);
+            }),
+            Err(error) => self.check_failure(spec, error, execution),
+        }
+    }
+
+    fn check_free(&mut self, first: u64, order: Order, result: Result<(), FreeError>) {
+        match (self.model.refusal(first, order), result) {
+            (None, Ok(())) => return self.release(first),
+            (Some(FreeError::NotAllocated(frame)), Err(FreeError::Quarantined(reported))) => {
+                assert!(
+                    frame == reported && self.quarantined_max > 0,
+                    "frame {reported} is not in quarantine"
+                );
+            }
+            (expected, reported) => assert_eq!(reported.err(), expected),
+        }
+        self.model.refused += 1;
+    }
+
+    /// Checks that memory went or came, which `follow` records in the model, or was refused as the model requires.
+    fn check_memory(
+        &mut self,
+        range: FrameRange,
+        result: Result<(), OnlineError>,
+        follow: fn(&mut Model, &FrameRange, usize) -> Result<(), OnlineError>,
+    ) {
+        match (self.model.zone_of(&range), result) {
+            _ if range.count == PageCount::ZERO => {
+                assert_eq!(result, Err(OnlineError::EmptyRange(range.start)));
+            }
+            (Some(zone), _) => assert_eq!(result, follow(&mut self.model, &range, zone)),
+            (None, Err(OnlineError::NotInOneZone { range: reported, .. })) => assert_eq!(reported, range),
+            (None, other) => panic!("{range:?} is not within one zone: {other:?}"),
+        }
+    }
+
+    fn check_setting(&self, operation: Operation, result: Result<(), ConfigError>) {
+        let managed = PageCount::new(self.model.managed());
+        let expected = match operation {
+            Operation::Change(Setting::Watermarks { min_free: Some(frames), .. })
+                if u64::from(frames) > managed.get() =>
+            {
+                Err(ConfigError::MinFree { min_free: PageCount::new(u64::from(frames)), managed })
+            }
+            _ => Ok(()),
+        };
+        assert_eq!(result, expected);
+    }
+
+    /// Verifies the allocator, and compares all accounting with the model.
+    ///
+    /// # Panics
+    /// When anything is wrong.
+    pub fn check(&self) {
+        let (a, model) = (&self.world.allocator, &self.model);
+        let accounting = a.verify().unwrap_or_else(|error| panic!("{error}"));
+        assert!(accounting.balance());
+        assert_eq!((accounting.managed.get(), a.accounting()), (model.managed(), accounting));
+        let allocated: PageCount = model.allocated(|_, _| true).into_iter().sum();
+        let quarantined = accounting.allocated.get() - allocated.get();
+        assert!(quarantined <= self.quarantined_max, "{quarantined} frames are neither allocated nor free");
+        for node in a.nodes().filter(|_| self.quarantined_max == 0) {
+            assert_eq!(node.allocated, model.allocated(|id, _| id == node.id), "on node {}", node.id);
+        }
+        for zone in a.zones() {
+            assert_eq!(zone.managed.get(), model.managed_of(zone.id.index()));
+        }
+        for pageset in a.pagesets().filter(|pageset| model.is_gone(pageset.cpu.get())) {
+            assert_eq!(pageset.count, PageCount::ZERO, "CPU {} is offline", pageset.cpu);
+        }
+        self.check_figures();
+    }
+
+    fn check_figures(&self) {
+        let (a, served) = (&self.world.allocator, self.model.served);
+        let (locality, events) = (a.locality(), a.events());
+        assert_eq!(locality.hit + locality.miss, served);
+        assert_eq!((locality.local, locality.local + locality.other), (self.model.local, served));
+        assert_eq!(locality.miss, locality.foreign);
+        assert!(locality.interleave_hit <= served);
+        assert_eq!((events.retired, events.poison_found), (0, 0));
+    }
+
+    /// Frees everything, and brings back what memory went: all frames must be free then.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub fn finish(&mut self) {
+        while self.model.blocks() > 0 {
+            self.apply(Operation::Free { nth: 0 });
+        }
+        for nth in (0..self.model.offline().len()).rev() {
+            self.apply(Operation::MemoryBack { nth: nth as u8 });
+        }
+        self.apply(Operation::Drain);
+        self.check();
+        let accounting = self.world.allocator.accounting();
+        assert_eq!(accounting.free, accounting.managed);
+    }
+}
+
+fn marks_of(found: &ZoneShortage) -> Watermarks {
+    Watermarks { min: found.min, low: found.low, high: found.high }
+}

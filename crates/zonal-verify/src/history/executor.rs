@@ -1,0 +1,309 @@
+//! Applies operations to an allocator.
+//!
+//! `execute` calls the allocator, and does only what the operation means; `check_answer` compares the answer with
+//! the model, and may read anything. A caller that saves the allocator's state does it between the two.
+//! Neighbours: `answers.rs` compares.
+
+use zonal::error::{AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, ZoneShortage};
+use zonal::machine::FrameRange;
+use zonal::request::Block;
+use zonal::rules::stat_threshold::CounterRules;
+use zonal::rules::watermarks::WatermarkSettings;
+use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneId};
+use zonal::{Config, Request};
+
+use super::model::Model;
+use super::operation::{FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
+use super::plan::{Plan, World, mask_of, node_id, range};
+use super::platform::Cells;
+use super::policies::{Policies, PolicyCase, Start};
+use super::reclaimer::{Effects, TestReclaimer};
+
+/// An operation that was executed, and its answer.
+pub struct Execution {
+    pub(super) operation: Operation,
+    pub(super) answer: Answer,
+    /// Zones in reach of a request before it, where they are known.
+    pub(super) before: Vec<ZoneShortage>,
+    /// Zones of which the CPU had frames in its pageset before.
+    pub(super) stocked: Vec<ZoneId>,
+    /// What the reclaimer did meanwhile.
+    pub(super) effects: Effects,
+}
+
+/// What the allocator answered.
+pub(super) enum Answer {
+    Nothing,
+    Block(RequestSpec, Result<Block, AllocError>),
+    Bulk(RequestSpec, Result<Vec<Pfn>, AllocError>),
+    Freed(u64, Order, Result<(), FreeError>),
+    FreedBulk(Vec<u64>, Result<(), FreeBulkError>),
+    CpuGone(u32, Result<(), OnlineError>),
+    CpuCame(u32, Result<(), OnlineError>),
+    MemoryGone(FrameRange, Result<(), OnlineError>),
+    MemoryCame(FrameRange, Result<(), OnlineError>),
+    Reclaimed(PageCount),
+    Set(Result<(), ConfigError>),
+}
+
+/// Executes operations in a world and checks their answers.
+pub struct Executor<'w, 'm, C: Cells> {
+    /// The world.
+    pub world: &'w World<'m, C>,
+    /// What must be true of it.
+    pub model: Model,
+    pub(super) policies: &'w Policies<'w, 'm, C>,
+    /// Most frames that quarantines hold.
+    pub(super) quarantined_max: u64,
+    /// How the allocator counts.
+    pub(super) rules: CounterRules,
+}
+
+impl Plan {
+    /// Builds an allocator over this machine, and calls `work` with an executor for it.
+    ///
+    /// # Errors
+    /// When the configuration does not fit the machine.
+    ///
+    /// # Panics
+    /// When `work` does.
+    pub fn with_executor<C: Cells, R>(
+        &self,
+        config: &Config,
+        work: impl FnOnce(Executor<'_, '_, C>) -> R,
+    ) -> Result<R, ConfigError> {
+        self.with_world(config, |world| {
+            let model = Model::new(self);
+            let weights = zonal::mempolicy::WeightTable::new();
+            let policies = Policies::new(&world.allocator, &model, &weights);
+            let quarantined_max = config.hardening.quarantine.get() * self.zones.len() as u64;
+            let rules = config.counters;
+            work(Executor { world, model, policies: &policies, quarantined_max, rules })
+        })
+    }
+}
+
+fn order_of(order: u8) -> Order {
+    Order::new(order.min(zonal::units::MAX_ORDER_LIMIT)).expect("within the limit")
+}
+
+/// Calls `work` with the request that `spec` describes.
+fn with_request<'m, C: Cells, R>(
+    spec: &RequestSpec,
+    known: &PolicyCase<'_, 'm, C>,
+    work: impl FnOnce(&Request<'_>) -> R,
+) -> R {
+    let mut request =
+        Request::new(order_of(spec.order)).kind(spec.kind).urgency(spec.urgency).zone_limit(spec.limit);
+    if spec.policy != 0 {
+        request = request.policy(&known.policy);
+    }
+    let mask = mask_of(spec.allowed.unwrap_or(0));
+    if spec.allowed.is_some() {
+        request = request.allowed(&mask);
+    }
+    if spec.scope == Scope::ThisNode {
+        request = request.this_node();
+    }
+    match spec.wait {
+        Wait::May => {}
+        Wait::Once => request = request.no_retry(),
+        Wait::Never => request = request.no_wait(),
+    }
+    work(&request)
+}
+
+impl<'m, C: Cells> Executor<'_, 'm, C> {
+    pub(super) fn reclaimer(&self) -> &TestReclaimer<'m, C> {
+        &self.world.allocator.platform().reclaimer
+    }
+
+    /// Executes an operation and checks the answer.
+    pub fn apply(&mut self, operation: Operation) {
+        let execution = self.execute(operation);
+        self.check_answer(&execution);
+    }
+
+    /// Executes an operation. The model is not updated.
+    pub fn execute(&mut self, operation: Operation) -> Execution {
+        let (mut before, mut stocked) = (Vec::new(), Vec::new());
+        if let Operation::Alloc(spec) = operation {
+            (before, stocked) = self.zones_in_reach(&spec);
+        }
+        let answer = self.answer(operation);
+        let effects = self.reclaimer().take_effects();
+        Execution { operation, answer, before, stocked, effects }
+    }
+
+    fn answer(&mut self, operation: Operation) -> Answer {
+        let (a, controls) = (&self.world.allocator, &self.world.controls);
+        match operation {
+            Operation::Alloc(spec) => Answer::Block(
+                spec,
+                with_request(&spec, self.policies.at(spec.policy), |request| a.alloc(request)),
+            ),
+            Operation::AllocBulk { spec, count } => self.alloc_bulk(RequestSpec { order: 0, ..spec }, count),
+            Operation::Free { nth } => match self.model.nth(nth) {
+                Some((first, held)) => self.free(first, held.order),
+                None => Answer::Nothing,
+            },
+            Operation::FreeBulk { nth, count, repeats_first } => {
+                let firsts = self.model.singles(nth, usize::from(count));
+                let repeated = firsts.first().filter(|_| repeats_first);
+                let frames: Vec<Pfn> = firsts.iter().chain(repeated).map(|&first| Pfn::new(first)).collect();
+                let result = a.free_bulk(&frames);
+                Answer::FreedBulk(firsts, result)
+            }
+            Operation::FreeAgain => match self.model.freed_last {
+                Some((first, order)) => self.free(first, order),
+                None => Answer::Nothing,
+            },
+            Operation::FreeStrange { nth, offset, order } => {
+                let zones = &self.model.plan().zones;
+                let (near, own) = self.model.nth(nth).map_or_else(
+                    || (zones[usize::from(nth) % zones.len()].start, Order::PAGE),
+                    |(first, held)| (first, held.order),
+                );
+                self.free((near + u64::from(offset)).saturating_sub(32), order.map_or(own, order_of))
+            }
+            Operation::FreeAny { frame, order } => {
+                self.free(u64::from(frame) % (self.model.end() + 20), order_of(order))
+            }
+            Operation::RunOn { cpu } => {
+                controls.run_on(self.cpu_of(cpu));
+                Answer::Nothing
+            }
+            Operation::Advance { ms } => {
+                controls.set_ms(controls.ms() + u64::from(ms));
+                Answer::Nothing
+            }
+            Operation::SetClock { ms } => {
+                controls.set_ms(u64::from(ms));
+                Answer::Nothing
+            }
+            Operation::Promise { pages } => {
+                self.reclaimer().promise(u64::from(pages));
+                Answer::Nothing
+            }
+            Operation::SetReclaimMode(mode) => {
+                self.reclaimer().set_mode(mode);
+                Answer::Nothing
+            }
+            Operation::Check => Answer::Nothing,
+            other => self.administer(other),
+        }
+    }
+
+    /// Executes what an administrator or a timer does.
+    fn administer(&mut self, operation: Operation) -> Answer {
+        let a = &self.world.allocator;
+        match operation {
+            Operation::Drain => a.drain_pagesets(),
+            Operation::Tick => a.tick(),
+            Operation::Background { node } => {
+                let nodes = &self.model.plan().nodes;
+                let id = node_id(nodes[usize::from(node) % nodes.len()].0);
+                return Answer::Reclaimed(a.background_reclaim(id));
+            }
+            Operation::CpuOffline { cpu } => {
+                let cpu = self.cpu_of(cpu);
+                return Answer::CpuGone(cpu, a.offline_cpu(CpuId::new(cpu)));
+            }
+            Operation::CpuOnline { cpu } => {
+                let cpu = self.cpu_of(cpu);
+                return Answer::CpuCame(cpu, a.online_cpu(CpuId::new(cpu)));
+            }
+            Operation::MemoryOffline(span) => {
+                let range = self.range_of(span);
+                return Answer::MemoryGone(range, a.offline_memory(range));
+            }
+            Operation::MemoryOnline(span) => {
+                let range = self.range_of(span);
+                return Answer::MemoryCame(range, a.online_memory(range));
+            }
+            Operation::MemoryBack { nth } => {
+                let there = self.range_of(FrameSpec::InZone { zone: nth, first: 0, count: 1 });
+                let offline = self.model.offline();
+                let at = usize::from(nth).checked_rem(offline.len());
+                let range = at.map_or(there, |at| offline[at]);
+                return Answer::MemoryCame(range, a.online_memory(range));
+            }
+            Operation::Change(setting) => return Answer::Set(self.set(setting)),
+            other => unreachable!("{other:?} is no administration"),
+        }
+        Answer::Nothing
+    }
+
+    fn set(&self, setting: Setting) -> Result<(), ConfigError> {
+        let a = &self.world.allocator;
+        match setting {
+            Setting::Tuning(tuning) => a.set_tuning(tuning).expect("it needs no more slots"),
+            Setting::Cache(mode) => a.set_zonelist_cache(mode),
+            Setting::NodeReclaim(mode) => a.set_node_reclaim(mode),
+            Setting::HighFraction(fraction) => a.set_high_fraction(fraction),
+            Setting::Watermarks { min_free, scale_factor, lowmem_reserve_ratio } => {
+                let min_free = min_free.map(|frames| PageCount::new(u64::from(frames)));
+                let rest = WatermarkSettings::default();
+                return a.set_watermarks(WatermarkSettings {
+                    min_free,
+                    scale_factor,
+                    lowmem_reserve_ratio,
+                    ..rest
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&self, first: u64, order: Order) -> Answer {
+        Answer::Freed(first, order, self.world.allocator.free(Pfn::new(first), order))
+    }
+
+    fn alloc_bulk(&self, spec: RequestSpec, count: u8) -> Answer {
+        let mut frames = vec![Pfn::default(); usize::from(count)];
+        let result = with_request(&spec, self.policies.at(spec.policy), |request| {
+            self.world.allocator.alloc_bulk(request, &mut frames)
+        });
+        let result = result.map(|came| {
+            frames.truncate(came);
+            frames
+        });
+        Answer::Bulk(spec, result)
+    }
+
+    /// Returns what a request will find. An interleaving policy is not asked: it would be another one's turn.
+    fn zones_in_reach(&self, spec: &RequestSpec) -> (Vec<ZoneShortage>, Vec<ZoneId>) {
+        let (a, known) = (&self.world.allocator, self.policies.at(spec.policy));
+        let mut zones = Vec::new();
+        if known.start != Start::InTurn {
+            // An error is one that the request will get as well.
+            let _ = with_request(spec, known, |request| a.shortage(request, |zone| zones.push(zone)));
+        }
+        let here = CpuId::new(self.world.controls.cpu());
+        let stocked = a.pagesets().filter(|pageset| pageset.cpu == here && pageset.count != PageCount::ZERO);
+        (zones, stocked.map(|pageset| pageset.zone).collect())
+    }
+
+    fn cpu_of(&self, cpu: u8) -> u32 {
+        u32::from(cpu) % self.model.cpu_ids()
+    }
+
+    fn range_of(&self, span: FrameSpec) -> FrameRange {
+        let (zone, first, count) = match span {
+            FrameSpec::InZone { zone, first, count } => (zone, first, count),
+            FrameSpec::Anywhere { first, count } => {
+                let first = u64::from(first) % (self.model.end() + 10);
+                return range(first, u64::from(count) % (self.model.end() + 12 - first));
+            }
+        };
+        let zones = &self.model.plan().zones;
+        let zone = &zones[usize::from(zone) % zones.len()];
+        let first = u64::from(first) % zone.spanned;
+        if count == u16::MAX {
+            let at = zone.start + first;
+            let run = zone.managed.iter().find(|&&(start, count)| (start..start + count).contains(&at));
+            return run.map_or(range(at, 0), |&(start, count)| range(at, start + count - at));
+        }
+        range(zone.start + first, u64::from(count) % (zone.spanned - first + 1))
+    }
+}

@@ -1,0 +1,232 @@
+//! The generator of histories: machines, configurations and operations, read off bytes.
+//!
+//! Fuzzing and random histories differ only in where the bytes come from. Missing bytes are the first
+//! choice of everything. Neighbours: `operation.rs` says what an operation is, `plan.rs` what a machine is.
+
+use zonal::Config;
+use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZonelistCache};
+use zonal::request::{PageKind, Urgency};
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
+use zonal::units::{MAX_ORDER_LIMIT, Order, PageCount, ZoneKind};
+
+use super::operation::{FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
+use super::plan::{Plan, ZonePlan};
+use super::reclaimer::ReclaimMode;
+use crate::choices::Choices;
+
+const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+const CACHES: [ZonelistCache; 5] = [
+    ZonelistCache::On,
+    ZonelistCache::Published,
+    ZonelistCache::CacheFirst,
+    ZonelistCache::Original,
+    ZonelistCache::Off,
+];
+const NODE_RECLAIMS: [NodeReclaim; 2] = [NodeReclaim::OFF, NodeReclaim::ON];
+
+/// Reads a machine: one to three nodes with up to three CPUs, of which some may lack CPUs or memory, each
+/// with up to four zones, with holes between and in them.
+#[must_use]
+pub fn plan(choices: &mut Choices<'_>) -> Plan {
+    let count = 1 + choices.small(3) as u16;
+    let (mut plan, mut cpu) = (Plan::default(), 0);
+    let mut at = choices.below(5000);
+    for id in 0..count {
+        let cpus = choices.small(4) as u32;
+        // A machine without any CPU runs nothing.
+        let cpus = if id + 1 == count && cpu == 0 { cpus.max(1) } else { cpus };
+        plan.nodes.push((id, (cpu..cpu + cpus).collect()));
+        cpu += cpus;
+        let distances = (0..count).map(|to| if to == id { 10 } else { 10 + choices.byte() % 40 });
+        plan.distances.push(distances.collect());
+        let kinds = choices.byte();
+        for kind in ZoneKind::ALL {
+            // A machine without any zone is refused.
+            let needed = id + 1 == count && kind == ZoneKind::Movable && plan.zones.is_empty();
+            if Choices::has(kinds, kind.index() as u32) || needed {
+                let zone = zone(choices, at, id, kind);
+                at = zone.start + zone.spanned + u64::from(choices.byte()) * 8;
+                plan.zones.push(zone);
+            }
+        }
+    }
+    plan
+}
+
+/// Reads a zone from `at` on, with up to four ranges of memory.
+fn zone(choices: &mut Choices<'_>, at: u64, node: u16, kind: ZoneKind) -> ZonePlan {
+    let most = choices.pick(&[600, 64, 2500, 64, 600, 64, 200, 9000]);
+    let spanned = 1 + choices.below(most);
+    let mut managed = Vec::new();
+    let mut next = at + u64::from(choices.byte() % 16);
+    while next < at + spanned && managed.len() < 4 {
+        let frames = (1 + choices.below(spanned)).min(at + spanned - next);
+        managed.push((next, frames));
+        next += frames + 1 + u64::from(choices.byte());
+    }
+    ZonePlan { node, kind, start: at, spanned, managed }
+}
+
+/// Reads a configuration.
+#[must_use]
+pub fn config(choices: &mut Choices<'_>) -> Config {
+    Config {
+        tuning: choices.pick(&TUNINGS),
+        zonelist_cache: choices.pick(&CACHES),
+        node_reclaim: choices.pick(&NODE_RECLAIMS),
+        invalid_free: choices.pick(&[InvalidFree::Checked, InvalidFree::Exact]),
+        counters: CounterRules {
+            threshold: choices.pick(&[
+                ThresholdRule::Scaled,
+                ThresholdRule::Fixed(1),
+                ThresholdRule::Fixed(125),
+            ]),
+            fold: choices.pick(&[FoldRule::Overstep, FoldRule::ToZero]),
+            totals: choices.pick(&[TotalsRule::PerNode, TotalsRule::AndMachine]),
+            pressure: choices.pick(&[PressureRule::Lowered, PressureRule::Unchanged]),
+        },
+        free_area_min: PageCount::new(choices.pick(&[1 << 14, 0])),
+        max_order: Order::new(choices.pick(&[10, 11, 12, 18])).expect("orders up to 18 exist"),
+        hardening: Hardening {
+            quarantine: PageCount::new(choices.pick(&[0, 0, 1, 50])),
+            ..Hardening::default()
+        },
+        ..Config::default()
+    }
+}
+
+/// Reads what policies a machine has beside those that every machine has.
+pub fn policies(choices: &mut Choices<'_>, plan: &mut Plan) {
+    plan.weights = (0..3).map(|_| choices.byte() % 4).collect();
+    plan.masks = vec![1 << (choices.byte() % 4), choices.byte() & 15, choices.byte() & 15];
+}
+
+/// Reads one operation, or many of a kind, and passes each to `apply`.
+pub fn operations(choices: &mut Choices<'_>, plan: &Plan, mut apply: impl FnMut(Operation)) {
+    apply(match choices.small(32) {
+        0..8 => Operation::Alloc(spec(choices)),
+        8..14 => Operation::Free { nth: choices.word() },
+        14 => {
+            let (count, kind) = (choices.byte() % 200, choices.pick(&PageKind::ALL));
+            Operation::AllocBulk { spec: RequestSpec { kind, ..RequestSpec::plain(0) }, count }
+        }
+        15 => {
+            let (nth, count) = (choices.word(), choices.byte());
+            Operation::FreeBulk { nth, count, repeats_first: count % 2 == 1 }
+        }
+        16 | 17 => free_wrongly(choices),
+        18 => Operation::RunOn { cpu: choices.word() as u8 },
+        19 => Operation::Advance { ms: choices.below(3000) as u16 },
+        20 => Operation::SetClock { ms: choices.below(5000) as u16 },
+        21 => Operation::Tick,
+        22 => Operation::Drain,
+        23 => {
+            let choice = choices.byte();
+            let cpu = choice >> 1;
+            if Choices::has(choice, 0) { Operation::CpuOnline { cpu } } else { Operation::CpuOffline { cpu } }
+        }
+        24 => Operation::MemoryOffline(span(choices, plan).0),
+        25 => match span(choices, plan) {
+            (_, nth @ 192..) => Operation::MemoryBack { nth: nth - 192 },
+            (span, _) => Operation::MemoryOnline(span),
+        },
+        26 => Operation::Change(setting(choices)),
+        27 => {
+            let choice = choices.byte();
+            if choice < 192 {
+                Operation::SetReclaimMode(ReclaimMode::ALL[usize::from(choice) % ReclaimMode::ALL.len()])
+            } else {
+                Operation::Promise { pages: choice % 64 }
+            }
+        }
+        28 => Operation::Background { node: choices.byte() % 4 },
+        29 => {
+            let (count, from, step) = (choices.below(400), choices.word(), choices.byte());
+            for at in 0..count as u16 {
+                apply(Operation::Free { nth: from.wrapping_add(at.wrapping_mul(u16::from(step))) });
+            }
+            return;
+        }
+        30 => {
+            let (count, kind) = (choices.below(400), choices.pick(&PageKind::ALL));
+            let spec = RequestSpec { kind, urgency: Urgency::Reserve, ..RequestSpec::plain(0) };
+            (0..count).for_each(|_| apply(Operation::Alloc(spec)));
+            return;
+        }
+        _ => Operation::Check,
+    });
+}
+
+fn spec(choices: &mut Choices<'_>) -> RequestSpec {
+    let most = choices.pick(&[3, 0, 10, MAX_ORDER_LIMIT]);
+    let order = choices.byte() % (most + 1);
+    let (flags, kind) = (choices.byte(), choices.pick(&PageKind::ALL));
+    let urgency = choices.pick(&[Urgency::Normal, Urgency::Reserve, Urgency::High, Urgency::Atomic]);
+    let has = |bit| Choices::has(flags, bit);
+    let limit = if has(0) { choices.pick(&ZoneKind::ALL) } else { ZoneKind::Movable };
+    let scope = if has(1) { Scope::ThisNode } else { Scope::AnyNode };
+    let wait = match (has(2), has(3)) {
+        (true, _) => Wait::Never,
+        (_, true) => Wait::Once,
+        _ => Wait::May,
+    };
+    let allowed = has(4).then(|| choices.byte() & 15);
+    let policy = if has(5) { choices.byte() } else { 0 };
+    RequestSpec { order, kind, urgency, limit, policy, allowed, scope, wait }
+}
+
+/// Reads any frame with any order, which may happen to be right.
+fn free_wrongly(choices: &mut Choices<'_>) -> Operation {
+    let (near, place) = (choices.byte(), choices.word());
+    let is_near = near < 128;
+    let frame = if is_near { 0 } else { choices.word() };
+    let order = match near {
+        _ if near.is_multiple_of(3) => Some(choices.byte() % (MAX_ORDER_LIMIT + 1)),
+        _ if is_near => None,
+        _ => Some(near % (MAX_ORDER_LIMIT + 1)),
+    };
+    if near % 16 == 15 {
+        Operation::FreeAgain
+    } else if is_near {
+        Operation::FreeStrange { nth: place, offset: 26 + near % 16, order }
+    } else {
+        Operation::FreeAny { frame, order: order.unwrap_or(0) }
+    }
+}
+
+/// Reads some frames, of a zone or any, and a byte of which the lowest bit is used.
+fn span(choices: &mut Choices<'_>, plan: &Plan) -> (FrameSpec, u8) {
+    let at = choices.small(plan.zones.len() + 1);
+    let Some(zone) = plan.zones.get(at) else {
+        let flags = choices.byte();
+        let is_whole = Choices::has(flags, 0);
+        let [first, count] = if is_whole { [0, u16::MAX] } else { [choices.word(), choices.word()] };
+        return (FrameSpec::Anywhere { first, count }, flags);
+    };
+    let (start, count) = zone
+        .managed
+        .get(choices.small(zone.managed.len() + 1))
+        .copied()
+        .unwrap_or((zone.start, zone.spanned));
+    let flags = choices.byte();
+    let is_whole = Choices::has(flags, 0);
+    let skip = if is_whole { 0 } else { choices.below(count) };
+    let count = if is_whole { count } else { choices.below(count - skip + 2) };
+    let first = (start - zone.start + skip) as u16;
+    (FrameSpec::InZone { zone: at as u8, first, count: count as u16 }, flags)
+}
+
+fn setting(choices: &mut Choices<'_>) -> Setting {
+    match choices.small(5) {
+        0 => Setting::Tuning(choices.pick(&TUNINGS)),
+        1 => Setting::Cache(choices.pick(&CACHES)),
+        2 => Setting::NodeReclaim(choices.pick(&NODE_RECLAIMS)),
+        3 => Setting::HighFraction(choices.pick(&[0, 8, 1, 1000, u32::MAX])),
+        _ => Setting::Watermarks {
+            min_free: Choices::has(choices.byte(), 0).then(|| choices.below(9000) as u16),
+            scale_factor: choices.pick(&[10, 0, 100, 10_000, u32::MAX]),
+            lowmem_reserve_ratio: [(); ZoneKind::COUNT].map(|()| choices.pick(&[256, 0, 1, 32])),
+        },
+    }
+}

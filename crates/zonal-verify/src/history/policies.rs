@@ -1,0 +1,86 @@
+//! The policies of an executor: every mode over several sets of nodes.
+
+use zonal::mempolicy::{Policy, WeightTable};
+use zonal::units::NodeId;
+use zonal::{Allocator, NodeMask};
+
+use super::model::Model;
+use super::plan::mask_of;
+use super::platform::{Cells, ControlledPlatform};
+
+/// How a policy finds the node at which a search starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Start {
+    /// The node of the CPU.
+    Here,
+    /// Always the same.
+    At(NodeId),
+    /// One after the other.
+    InTurn,
+}
+
+/// A policy and what it means.
+pub(super) struct PolicyCase<'w, 'm, C: Cells> {
+    pub(super) policy: Policy<'w, ControlledPlatform<'m, C>>,
+    pub(super) start: Start,
+    /// The nodes it names; `None` for the local one.
+    pub(super) nodes: Option<NodeMask>,
+    /// Those that have turns.
+    pub(super) turns: NodeMask,
+    /// Whether only these may serve.
+    pub(super) binds: bool,
+}
+
+/// All policies; the first is the local one.
+pub struct Policies<'w, 'm, C: Cells> {
+    all: Vec<PolicyCase<'w, 'm, C>>,
+}
+
+impl<'w, 'm, C: Cells> Policies<'w, 'm, C> {
+    /// Creates policies over the nodes that have memory now. `weights` is filled.
+    pub(super) fn new(
+        allocator: &Allocator<'m, ControlledPlatform<'m, C>>,
+        model: &Model,
+        weights: &'w WeightTable<ControlledPlatform<'m, C>>,
+    ) -> Self {
+        let local = PolicyCase {
+            policy: Policy::local(),
+            start: Start::Here,
+            nodes: None,
+            turns: NodeMask::EMPTY,
+            binds: false,
+        };
+        let mut all = vec![local];
+        let ids: Vec<NodeId> = model.plan().nodes.iter().filter_map(|&(node, _)| NodeId::new(node)).collect();
+        for (at, &node) in ids.iter().enumerate() {
+            let weight = model.plan().weights.get(at).copied();
+            weights.set(node, weight.unwrap_or(3 - at as u8 % 3));
+        }
+        let mut sets = vec![ids.clone(), ids.iter().copied().skip(1).collect()];
+        sets.extend(ids.iter().map(|&node| vec![node]));
+        let of_mask = |mask: &u8| mask_of(*mask).iter().collect::<Vec<_>>();
+        sets.extend(model.plan().masks.iter().map(of_mask).filter(|set| !set.is_empty()));
+        for set in sets {
+            let nodes = NodeMask::from_iter(set.iter().copied());
+            let weighted = nodes.iter().filter(|&node| weights.get(node) > 0).collect();
+            let mut add = |policy, start, turns, binds| {
+                if let Ok(policy) = policy {
+                    all.push(PolicyCase { policy, start, nodes: Some(nodes), turns, binds });
+                }
+            };
+            add(Policy::bind(allocator, nodes), Start::Here, nodes, true);
+            if let [only] = set[..] {
+                add(Policy::preferred(allocator, only), Start::At(only), nodes, false);
+            } else {
+                add(Policy::interleave(allocator, nodes), Start::InTurn, nodes, false);
+                add(Policy::weighted_interleave(allocator, nodes, weights), Start::InTurn, weighted, false);
+            }
+        }
+        Self { all }
+    }
+
+    /// Returns the policy at a place, modulo how many there are.
+    pub(super) fn at(&self, place: u8) -> &PolicyCase<'w, 'm, C> {
+        &self.all[usize::from(place) % self.all.len()]
+    }
+}
