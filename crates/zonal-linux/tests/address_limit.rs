@@ -49,7 +49,7 @@ fn build() -> Result<Pool, PoolError> {
 
 fn be_the_child() {
     fill_heap();
-    drop(build().expect("without a limit")); // // keeps what stays mapped permanently, such as cached stacks
+    drop(build().expect("without a limit")); // keeps what stays mapped permanently, such as cached stacks
     let start = used();
     let (mut reasons, mut failures) = (BTreeSet::new(), 0);
     let pool = loop {

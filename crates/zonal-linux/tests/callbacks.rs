@@ -227,7 +227,7 @@ impl Reclaimer for Asks {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.1.fetch_max(DEPTH.replace(DEPTH.get() + 1) + 1, Ordering::Relaxed); // // relaxed: read at the end
+        self.1.fetch_max(DEPTH.replace(DEPTH.get() + 1) + 1, Ordering::Relaxed); // relaxed: read at the end
         self.0.alloc(&PoolRequest::page()).ok();
         DEPTH.set(DEPTH.get() - 1);
         PageCount::ZERO

@@ -154,7 +154,7 @@ fn reserve_holder_process() {
     let Some(folder) = std::env::var_os(HELD) else { return };
     let mut reserve = Reserve::locked(in_folder(folder.as_ref())).unwrap();
     reserve.raise(9).unwrap();
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap(); // // it ends when its parent does
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap(); // it ends when its parent does
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn huge_pages_go_offline_as_a_whole() {
         assert!(refused.to_string().contains("the range stays offline"), "{refused}");
         assert!(matches!(
             pool.offline_memory(frames.range(0, 1)),
-            Err(OfflineError::Refused(_)) // // it is not online
+            Err(OfflineError::Refused(_)) // it is not online
         ));
     }
     drop(holder);

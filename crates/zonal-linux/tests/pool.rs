@@ -240,7 +240,7 @@ impl Reclaimer for Panics {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.0.fetch_add(1, Ordering::Relaxed); // // relaxed: one count
+        self.0.fetch_add(1, Ordering::Relaxed); // relaxed: one count
         panic!("a reclaimer's own mistake, on purpose")
     }
 }
@@ -273,7 +273,7 @@ impl Reclaimer for Asked {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.0.fetch_add(1, Ordering::Relaxed); // // relaxed: a count
+        self.0.fetch_add(1, Ordering::Relaxed); // relaxed: a count
         PageCount::ZERO
     }
 }
@@ -494,7 +494,7 @@ fn reclaimers_free_a_range_that_goes_offline() {
 fn prefault_reports_progress_and_stops() {
     let most = AtomicU64::new(0);
     let on_progress = |progress: zonal_linux::Progress| {
-        most.fetch_max(progress.done, Ordering::Relaxed); // // relaxed: one number
+        most.fetch_max(progress.done, Ordering::Relaxed); // relaxed: one number
         ControlFlow::Continue(())
     };
     let builder = || Pool::builder().size(96 * MIB).prefault(Prefault::AtOnce);

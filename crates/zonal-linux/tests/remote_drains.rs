@@ -176,7 +176,7 @@ fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
             let (holder, mut interrupts) = (holder.recv().unwrap(), Interrupts::new());
             for _ in 0..MIGRATIONS {
                 move_thread(holder, own);
-                std::thread::sleep(RUN); // // waits for nothing, but lets the holder run
+                std::thread::sleep(RUN); // waits for nothing, but lets the holder run
                 move_thread(holder, other);
                 use_frames(pool, 1, FRAMES_AFTER, &mut interrupts);
             }

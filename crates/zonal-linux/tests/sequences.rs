@@ -190,7 +190,7 @@ mod without_an_area {
                             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
                         }
                     }
-                    pool.drain_pagesets(); // // checking everything is for when all have ended
+                    pool.drain_pagesets(); // checking everything is for when all have ended
                 });
             }
         });

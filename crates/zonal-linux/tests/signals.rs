@@ -166,7 +166,7 @@ impl Storm {
         while self.at_work.load(Relaxed) != 0 {
             for thread in self.threads.iter().map(|thread| thread.load(Relaxed)).filter(|&thread| thread != 0)
             {
-                move_thread(thread, moves as usize % cpus); // // none has ended (`work_disturbed`)
+                move_thread(thread, moves as usize % cpus); // none has ended (`work_disturbed`)
             }
             moves += 1;
         }

@@ -57,7 +57,7 @@ fn library_that_used_sequences_stays_loaded_for_its_threads() {
             let used = pairs(1000);
             done.store(true, Ordering::Release); // pairs with the acquire below
             while !closed.load(Ordering::Acquire) {
-                std::hint::spin_loop(); // // without a system call, which would clear the descriptor
+                std::hint::spin_loop(); // without a system call, which would clear the descriptor
             }
             std::thread::yield_now();
             used

@@ -37,7 +37,7 @@ pub(super) struct Pair;
 impl<P> Routine<P> for Pair {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         if lane.each(PAIRS, OutAndBack) == 0 {
-            std::thread::yield_now(); // // other threads hold everything
+            std::thread::yield_now(); // other threads hold everything
         }
     }
 
@@ -75,7 +75,7 @@ impl<P: Copy + Default + Send> Routine<P> for Batch<P> {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let taken = self.held.alloc::<false, _>(lane, self.size);
         if taken == 0 {
-            std::thread::yield_now(); // // other threads hold everything
+            std::thread::yield_now(); // other threads hold everything
         } else if taken == self.way_back.len() {
             self.held.free_all_listed(lane, &self.way_back);
         } else {
@@ -107,7 +107,7 @@ impl<P: Copy + Default + Send, const TOUCH: bool> Routine<P> for Repeat<P, TOUCH
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         if self.held.alloc::<TOUCH, _>(lane, self.size) == 0 {
-            std::thread::yield_now(); // // other threads hold everything
+            std::thread::yield_now(); // other threads hold everything
         }
         // In the order of allocation, as unmapping a range does.
         self.held.free_all_in_order(lane);

@@ -27,7 +27,7 @@ mod tests {
         let used_elsewhere = std::thread::spawn(|| {
             let start = of_this_thread();
             while of_this_thread() - start < WORK {
-                std::hint::spin_loop(); // // ends, because reading the clock uses CPU time
+                std::hint::spin_loop(); // ends, because reading the clock uses CPU time
             }
             of_this_thread() - start
         });

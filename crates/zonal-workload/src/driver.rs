@@ -127,7 +127,7 @@ impl<M> Run<'_, M> {
                 match start(routine) {
                     Ok(lane) => lanes.push(lane),
                     Err(error) => {
-                        shared.end(&lanes); // // the scope waits for those already started
+                        shared.end(&lanes); // the scope waits for those already started
                         return Err(error);
                     }
                 }
@@ -170,12 +170,12 @@ impl<M> Run<'_, M> {
         lanes: &[ScopedJoinHandle<'_, T>],
         mut on_progress: impl FnMut(Progress),
     ) {
-        let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // // panicked: none ends before the start
-        let stopped = || self.stop.load(Ordering::Relaxed); // // relaxed: only a flag
+        let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // panicked: none ends before the start
+        let stopped = || self.stop.load(Ordering::Relaxed); // relaxed: only a flag
         // Acquire: pairs with the lanes' release; their preparation is visible.
         while shared.ready.load(Ordering::Acquire) < lanes.len() && !broken() {
             if stopped() {
-                shared.over.store(true, Ordering::Relaxed); // // relaxed: a hint; lanes see it later too
+                shared.over.store(true, Ordering::Relaxed); // relaxed: a hint; lanes see it later too
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -185,7 +185,7 @@ impl<M> Run<'_, M> {
             thread::sleep(PROGRESS_EVERY.min(self.plan.duration.saturating_sub(start.elapsed())));
             on_progress(Progress { elapsed: start.elapsed(), pairs: shared.operations() / 2 });
         }
-        shared.over.store(true, Ordering::Relaxed); // // relaxed: only a flag
+        shared.over.store(true, Ordering::Relaxed); // relaxed: only a flag
     }
 
     fn sum(&self, finished: &[Finished]) -> Measurement {
@@ -230,7 +230,7 @@ fn measured_part<S: PageSource, R: Routine<S::Page>>(
     // Relaxed: only a flag.
     while !stop.load(Ordering::Relaxed) {
         routine.round(lane);
-        count.0.store(lane.tally.operations, Ordering::Relaxed); // // relaxed: for progress only
+        count.0.store(lane.tally.operations, Ordering::Relaxed); // relaxed: for progress only
         if lane.is_over() && routine.may_end() {
             return;
         }
@@ -253,11 +253,11 @@ impl Shared {
 
     /// Ends all lanes, including those that wait for the start.
     fn end<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
-        self.over.store(true, Ordering::Relaxed); // // relaxed: only a flag
+        self.over.store(true, Ordering::Relaxed); // relaxed: only a flag
         self.start_lanes(lanes);
     }
 
     fn operations(&self) -> u64 {
-        self.counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum() // // relaxed: for progress
+        self.counts.iter().map(|count| count.0.load(Ordering::Relaxed)).sum() // relaxed: for progress
     }
 }

@@ -46,7 +46,7 @@ impl<P: Copy + Default + Send> Routine<P> for Fill<P> {
             }
         }
         if self.held.count() == 0 {
-            std::thread::yield_now(); // // other threads may hold everything
+            std::thread::yield_now(); // other threads may hold everything
         }
     }
 

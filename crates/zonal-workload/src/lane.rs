@@ -108,14 +108,14 @@ impl<'a, S: PageSource> Lane<'a, S> {
     pub(super) fn new(source: S, over: &'a AtomicBool, latencies: Latencies) -> Self {
         let until_timed = match latencies {
             Latencies::Sampled => TIMED_FIRST,
-            Latencies::Off => usize::MAX, // // more than any run reaches
+            Latencies::Off => usize::MAX, // more than any run reaches
         };
         Self { source, over, until_timed, clock_cost_ns: clock_cost_ns(), tally: Tally::new() }
     }
 
     /// Whether it is time to end.
     pub(super) fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed) // // relaxed: only a flag
+        self.over.load(Ordering::Relaxed) // relaxed: only a flag
     }
 
     fn counted<O: Operation<S::Page>>(&mut self, steps: usize) -> usize {

@@ -96,7 +96,7 @@ impl<P: Copy + Send> Routine<P> for Orders<P> {
     fn prepare<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         while self.pages < self.pages_min && !lane.is_over() {
             if lane.each(1, AllocOne(self)) == 0 {
-                return; // // the pool has no more: work with what is held
+                return; // the pool has no more: work with what is held
             }
         }
     }

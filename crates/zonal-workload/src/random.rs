@@ -59,7 +59,7 @@ impl<P: Copy + Default + Send> Routine<P> for Random<P> {
         self.held.reserve(self.target);
         while self.held.count() < self.target && !lane.is_over() {
             if !self.alloc_missing(lane) {
-                break; // // the pool has no more: work with what is held
+                break; // the pool has no more: work with what is held
             }
         }
         // Frames of a pool in use are in no particular order.
@@ -69,7 +69,7 @@ impl<P: Copy + Default + Send> Routine<P> for Random<P> {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         self.alloc_missing(lane);
         if self.held.count() == 0 {
-            std::thread::yield_now(); // // other threads hold everything
+            std::thread::yield_now(); // other threads hold everything
         } else {
             lane.each(STEPS, Exchange { held: &mut self.held, random: &mut self.random });
         }

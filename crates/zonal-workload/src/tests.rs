@@ -91,7 +91,7 @@ fn plan(workload: Workload, threads: usize, pages: u64) -> Plan {
 /// Runs the plan until the pool has received [`LOG`] requests.
 fn measure(plan: &Plan, pool: &Pool) -> Measurement {
     let stop = AtomicBool::new(false);
-    let watch = |_| stop.store(pool.state().log.len() == LOG, Ordering::Relaxed); // // relaxed: only the flag is read
+    let watch = |_| stop.store(pool.state().log.len() == LOG, Ordering::Relaxed); // relaxed: only the flag is read
     run(plan, |_| pool, &stop, watch).unwrap()
 }
 
@@ -226,8 +226,8 @@ fn a_stopped_run_ends_at_once_and_leaves_nothing_out() {
         let stop = AtomicBool::new(false);
         let reports = AtomicU64::new(0);
         let watch = |_| {
-            reports.fetch_add(1, Ordering::Relaxed); // // relaxed: one thread reports
-            stop.store(true, Ordering::Relaxed); // // relaxed: only the flag is read
+            reports.fetch_add(1, Ordering::Relaxed); // relaxed: one thread reports
+            stop.store(true, Ordering::Relaxed); // relaxed: only the flag is read
         };
         run(&plan, |_| &pool, &stop, watch).unwrap();
         assert_eq!(reports.into_inner(), 1, "{}", workload.name());

@@ -129,7 +129,7 @@ impl Reclaimer for BlockCache {
         let target = request.target.get() as usize;
         let (mut freed, mut fruitless) = (0, 0);
         while freed < target && fruitless < SHARDS {
-            let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // // relaxed: any order of shards is correct
+            let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // relaxed: any order of shards is correct
             let most = EVICTED_AT_ONCE.min(target - freed);
             let victims = lock(&self.shards[shard]).evict(request.node, most);
             fruitless = if victims.is_empty() { fruitless + 1 } else { 0 };
@@ -152,7 +152,7 @@ impl Shard {
             return None;
         };
         self.counts.hits += 1;
-        cached.used.store(true, Relaxed); // // relaxed: a hint
+        cached.used.store(true, Relaxed); // relaxed: a hint
         Some(Pinned(Arc::clone(cached)))
     }
 
@@ -181,7 +181,7 @@ impl Shard {
             };
             // New pins are made under the shard's lock, which is held here, so an unpinned block stays unpinned.
             let pinned = Arc::get_mut(entry.get_mut()).is_none();
-            let used = entry.get().used.swap(false, Relaxed); // // relaxed: a hint
+            let used = entry.get().used.swap(false, Relaxed); // relaxed: a hint
             if pinned || used {
                 self.counts.passed_over_pinned += u64::from(pinned);
                 ring.push_back(block);

@@ -43,7 +43,7 @@ impl Run {
             let read = || {
                 // A thread that stops, with or without an error, stops all.
                 let done = read_until(&stop, cache);
-                stop.store(true, Relaxed); // // relaxed: joining orders
+                stop.store(true, Relaxed); // relaxed: joining orders
                 done
             };
             let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(read)).collect();
@@ -52,7 +52,7 @@ impl Run {
                 thread::sleep(LOOK_PERIOD);
                 timeline.look(pool, &cache.totals());
             }
-            stop.store(true, Relaxed); // // relaxed: only a flag
+            stop.store(true, Relaxed); // relaxed: only a flag
             for thread in threads {
                 let (more, more_wrong) = thread.join().expect("a reader panicked")?;
                 (reads, wrong) = (reads + more, wrong + more_wrong);

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn pools_of_a_childs_threads_are_all_counted() {
-        let _of_parent = Origin::here(); // // as pools do
+        let _of_parent = Origin::here(); // as pools do
         let own = CommittedMemory::count(once(1 << 12..2 << 12));
         // The parent's pools are also the child's, until it drops its copies.
         let of_parent = || {

@@ -493,7 +493,7 @@ pub(crate) mod tests {
         let taken = Mapping::new(1 << 20, 1 << 20, Backing::Ordinary).unwrap();
         let length = || std::fs::read_to_string("/proc/self/statm").unwrap();
         let elsewhere = || {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE; // // as on an old kernel
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE; // as on an old kernel
             map_at(taken.base(), 1 << 30, flags).unwrap_err().raw_os_error()
         };
         // Runs in a child, where no other thread maps anything. The first call accounts for what the heap

@@ -96,7 +96,7 @@ impl<T> Entered<T> {
 
 impl<T> Drop for Entered<T> {
     fn drop(&mut self) {
-        self.0.bytes.store(0, Ordering::Relaxed); // // relaxed: published by the release store below
+        self.0.bytes.store(0, Ordering::Relaxed); // relaxed: published by the release store below
         self.0.start.store(0, Ordering::Release);
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn contained<R>(call: impl FnOnce() -> R) -> Result<R, Panicked> {
 /// Drops the payload of a panic, which also runs user code.
 fn end(payload: Box<dyn Any + Send>) -> Panicked {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        mem::forget(another); // // its destructor may panic again, without end
+        mem::forget(another); // its destructor may panic again, without end
     }
     Panicked
 }

@@ -1,8 +1,8 @@
 //! A pool of this machine's memory: the handle that programs hold.
 //!
-//! Allocating and freeing come first. *Raw* blocks are frames by number alone, for callers that track ownership
-//! themselves. Neighbours: `pool/observe.rs` reports a pool's state, `pool/change.rs` changes a running pool,
-//! `pool/builder.rs` builds pools, `pool/frames.rs` owns blocks.
+//! Methods that allocate and free come first in this file. A *raw* block is identified only by frame number and
+//! order, for callers that track ownership themselves. Neighbours: `pool/observe.rs` reports a pool's state,
+//! `pool/change.rs` changes a running pool, `pool/builder.rs` builds pools, `pool/frames.rs` owns blocks.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -24,7 +24,7 @@ use crate::error::{Bytes, PoolError, node_list};
 /// Frames of this machine's memory, managed by a zonal allocator. Clones are handles to the same pool. Dropping the
 /// last handle stops the pool's threads; the memory is unmapped once the last of its [`Frames`] is dropped too.
 ///
-/// The [crate's page](crate) says what a pool can and cannot do. Methods of this type in short: [`Pool::builder`] and
+/// The [crate's page](crate) says what a pool can and cannot do. The main methods: [`Pool::builder`] and
 /// [`Pool::alloc`] suffice for most programs; [`Pool::register_reclaimer`] connects a cache; [`Pool::preferred`],
 /// [`Pool::bind`] and [`Pool::interleave`] choose nodes; [`Pool::accounting`] and [`Pool::verify`] show where frames
 /// are; methods with `raw` in their name manage blocks by number.
@@ -46,13 +46,13 @@ use crate::error::{Bytes, PoolError, node_list};
 /// [explicit huge pages](crate::HugePages::Explicit), which it does not have. It has none of the pool's threads, so
 /// nothing is reclaimed in the background and the clock does not advance. It may allocate and free only if no other
 /// thread was in the pool at the fork, because that thread's locks stay held; [`Pool::with_threads_paused`] keeps the
-/// pool's own threads out. The child's copy is unmapped when it has dropped its handles and frames, unless other
-/// threads of the parent held handles or frames, or a thread was in a reclaimer.
+/// pool's own threads out. The child's copy is unmapped once the child drops its handles and frames, unless other
+/// threads of the parent held handles or frames at the fork, or a thread was in a reclaimer.
 ///
 /// # Threads
 /// The pool's threads block all signals except those raised by their own faults (such a signal may still reach them
-/// if it is sent to the whole process). They run under the normal scheduling policy on the CPUs that the thread
-/// that built the pool may use, or on all CPUs if that is a single one. Dropping the last handle waits for them,
+/// if it is sent to the whole process). They run under the normal scheduling policy on the CPUs allowed to
+/// the thread that built the pool, or on all CPUs if only one is allowed. Dropping the last handle waits for them,
 /// except for a thread that is in a reclaimer: that thread exits, and drops its reference to the memory, when the
 /// reclaimer returns.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub struct Pool {
     _workers: Arc<Workers>,
 }
 
-/// Formats one line: bytes, nodes with memory, and the accounting of this moment.
+/// Formats one line: bytes, nodes with memory, and the current accounting.
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = Bytes(self.frames().get() * self.page_bytes() as u64);
@@ -131,8 +131,8 @@ impl Pool {
 
     /// Returns the smallest order whose blocks hold `bytes`, or `None` if that exceeds the largest order.
     ///
-    /// A block has a power of two of frames, so 12 KiB need a block of 16 KiB. Memory of any other length can be
-    /// had as single frames ([`Pool::alloc_bulk_raw`]), which are not contiguous.
+    /// A block's number of frames is a power of two, so 12 KiB needs a block of 16 KiB. Memory of any other length
+    /// can be had as single frames ([`Pool::alloc_bulk_raw`]), which are not contiguous.
     ///
     /// ```
     /// # let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
@@ -148,8 +148,8 @@ impl Pool {
         order.filter(|order| *order <= self.core.allocator().max_order())
     }
 
-    /// Registers `reclaimer`, which is called for frames when they run short, until the returned registration is
-    /// dropped.
+    /// Registers `reclaimer`. The pool calls it to free frames when memory runs short, until the returned
+    /// registration is dropped.
     ///
     /// The registration keeps the reclaimer alive; the pool holds only a weak reference, so a cache may own the
     /// pool and its frames.
@@ -187,14 +187,14 @@ impl Pool {
     ///     let block = pool.alloc(&PoolRequest::page().kind(PageKind::Cache))?;
     ///     cache.0.lock().unwrap().push_back(block);
     /// }
-    /// drop(registration); // the pool calls the cache no longer
+    /// drop(registration); // the pool no longer calls the cache
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Locks
-    /// A thread that allocates while it holds a lock that the reclaimer takes waits for itself. The program then
-    /// hangs without a message, and only at the first shortage, so tests with enough memory do not find it. A
-    /// reclaimer may take a lock only if no thread holds it
+    /// A thread that makes a request that may wait while it holds a lock that the reclaimer takes can deadlock with
+    /// itself. The program then hangs without a message, and only at the first shortage, so tests with enough memory
+    /// do not find it. A reclaimer may take a lock only if no thread holds it
     ///
     /// - during a request that may wait, [`Pool::shrink_caches`] or [`Pool::offline_memory`],
     /// - during [`Pool::verify`], which waits for running reclaimers.
@@ -204,13 +204,12 @@ impl Pool {
     /// nothing if the lock is held. A reclaimer may use the pool, except for `verify`; its own requests are served
     /// from the reserve and never reclaim.
     ///
-    /// A panic in a reclaimer, in its destructor, or in the destructor of a panic payload counts as no frames freed,
-    /// and is counted in [`Pool::reclaimer_panics`].
+    /// A panic in a reclaimer, in its destructor, or in the destructor of a panic payload is treated as
+    /// freeing no frames; [`Pool::reclaimer_panics`] counts it.
     ///
     /// # The registration
-    /// The registration keeps the reclaimer alive; the pool holds only a weak reference, so a cache may own the
-    /// pool. Bind the result to a name: `let _ = ...` drops it at once, and so does a plain statement, for which
-    /// the compiler prints a warning:
+    /// Bind the result to a name. `let _ = ...` drops it at once. So does ignoring the result, but then the compiler
+    /// prints a warning:
     ///
     /// ```compile_fail
     /// #![deny(unused_must_use)]
@@ -228,8 +227,8 @@ impl Pool {
         self.core.platform().reclaimers.register(reclaimer)
     }
 
-    /// Allocates a block and returns it by number. It stays allocated until [`Pool::free_raw`] frees it or
-    /// [`Pool::from_raw`] takes ownership.
+    /// Allocates a block and returns its first frame number and its order. It stays allocated until
+    /// [`Pool::free_raw`] frees it or [`Pool::from_raw`] takes ownership.
     ///
     /// A signal handler may call this with a request that [does not wait](zonal::Request::no_wait), and may call
     /// [`Pool::free_raw`], [`Pool::alloc_bulk_raw`] and [`Pool::free_bulk_raw`]. It must not call any other
@@ -275,8 +274,8 @@ impl Pool {
         self.core.allocator().free(first, order)
     }
 
-    /// Allocates single frames by number into `frames` and returns how many were allocated. It allocates fewer than
-    /// `frames.len()` only when memory is short, or in a signal handler that would have to wait for more.
+    /// Writes the numbers of allocated single frames to `frames` and returns how many were allocated. That is less
+    /// than `frames.len()` only when memory is short, or in a signal handler, if getting more would mean waiting.
     ///
     /// ```
     /// use zonal_linux::{Pfn, Pool, PoolRequest};
@@ -296,7 +295,7 @@ impl Pool {
         self.core.allocator().alloc_bulk(request, frames)
     }
 
-    /// Frees raw single frames, in order.
+    /// Frees raw single frames, in slice order.
     ///
     /// # Safety
     /// As [`Pool::free_raw`], for each of them.
@@ -351,7 +350,7 @@ impl Pool {
     ///
     /// This does not wait for threads that are in a reclaimer, so the caller may hold the lock that the reclaimer
     /// takes; `then` receives the number of such threads. A child may continue to use the pool if that number is
-    /// zero, or if the caller holds a lock without which the reclaimer does not access the pool.
+    /// zero, or if the caller holds a lock that the reclaimer always takes before it accesses the pool.
     ///
     /// ```
     /// # use zonal_linux::{Pool, PoolRequest};

@@ -80,7 +80,7 @@ impl Platform for LinuxPlatform {
 
     #[inline]
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now.load(Ordering::Relaxed)) // // relaxed: a time orders nothing
+        Moment::from_ns(self.now.load(Ordering::Relaxed)) // relaxed: a time orders nothing
     }
 
     fn relax(&self, round: u32) {
@@ -147,6 +147,6 @@ impl LinuxPlatform {
     /// Sets the clock to the current time.
     pub(super) fn push_clock(&self) {
         let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.now.store(ns, Ordering::Relaxed); // // relaxed: one thread writes, and a time orders nothing
+        self.now.store(ns, Ordering::Relaxed); // relaxed: one thread writes, and a time orders nothing
     }
 }

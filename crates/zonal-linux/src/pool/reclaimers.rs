@@ -1,9 +1,9 @@
-//! The reclaimers of a pool: called in turn, held weakly, and prevented from harming the pool.
+//! The reclaimers of a pool: called in turn, referenced weakly, and with their panics contained.
 //!
-//! A cache usually owns frames of its pool, so the pool holds only a weak reference to it: each can refer to the
-//! other and still be dropped. A [`Registration`] keeps its reclaimer alive. A reclaimer that panics counts as
-//! having freed nothing. Neighbours: `pool/platform.rs` presents this registry to the allocator as its only
-//! reclaimer.
+//! A cache usually owns frames of its pool, so the pool holds only a weak reference to it, and the two can refer to
+//! each other without keeping each other alive. A [`Registration`] keeps its reclaimer alive. A reclaimer that panics
+//! counts as having freed nothing. Neighbours: `pool/platform.rs` presents this registry to the allocator as the
+//! allocator's only reclaimer.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::threads::sync::held;
 
 type Shrinker = dyn Reclaimer + Send;
 
-/// A reclaimer's registration with a pool, which ends when this is dropped; see
+/// A reclaimer's registration with a pool. Dropping it unregisters the reclaimer; see
 /// [`Pool::register_reclaimer`](crate::Pool::register_reclaimer).
 ///
 /// ```
@@ -41,8 +41,8 @@ type Shrinker = dyn Reclaimer + Send;
 /// }
 /// ```
 ///
-/// It keeps the reclaimer alive, but not the pool. A call already running may still finish after the drop. A
-/// reclaimer that owns its own registration is never dropped.
+/// It keeps the reclaimer alive, but not the pool. A call to the reclaimer that is running when the registration is
+/// dropped may finish later. A reclaimer that owns its own registration is never dropped.
 #[must_use = "a reclaimer is no longer called once its registration is dropped"]
 pub struct Registration {
     id: ReclaimerId,
@@ -97,7 +97,7 @@ impl Reclaimers {
         }
     }
 
-    /// Adds a reclaimer until its registration is dropped.
+    /// Registers a reclaimer, which stays registered until its registration is dropped.
     pub(super) fn register(self: &Arc<Self>, reclaimer: Arc<Shrinker>) -> Registration {
         // Relaxed: only uniqueness of the numbers matters.
         let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
@@ -110,8 +110,8 @@ impl Reclaimers {
         self.replace(|entries| entries.iter().filter(|entry| entry.id != id).cloned().collect());
     }
 
-    /// Replaces the list with the result of `change`. The heap is not used under the lock: a signal handler must
-    /// not interrupt a thread that is in both.
+    /// Replaces the list with the result of `change`. No heap call is made under the lock, because a signal
+    /// handler must not interrupt a thread that holds this lock and is inside the heap.
     fn replace(&self, change: impl Fn(&[Entry]) -> Arc<[Entry]>) {
         loop {
             let Some(before) = self.entries() else { return };
@@ -127,9 +127,9 @@ impl Reclaimers {
         }
     }
 
-    /// Returns the list, or `None` in a child made by `fork` if a thread that the child does not have holds the
-    /// lock. In that case the list cannot change; a reclaimer whose registration is dropped is no longer called
-    /// once its last reference is dropped.
+    /// Locks the list. Returns `None` in a child made by `fork` if a thread that does not exist in the child held the
+    /// lock at the fork. The list can then no longer change, and a reclaimer that is unregistered is called until its
+    /// last reference is dropped.
     fn lock(&self) -> Option<MutexGuard<'_, Arc<[Entry]>>> {
         if self.presence.is_here() {
             return Some(held(self.entries.lock()));
@@ -148,7 +148,7 @@ impl Reclaimers {
 
     /// Returns how often a reclaimer panicked.
     pub(super) fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed) // // a statistic
+        self.panics.load(Ordering::Relaxed) // a statistic
     }
 
     /// Calls a reclaimer if it still exists; one that panics counts as having freed nothing.
@@ -156,14 +156,14 @@ impl Reclaimers {
         let is_ours = belongs_to(self.key);
         let in_reclaimer = if is_ours { self.presence.enter_reclaimer() } else { None };
         if is_ours && in_reclaimer.is_none() {
-            return PageCount::ZERO; // // the pool is being dropped
+            return PageCount::ZERO; // the pool is being dropped
         }
         let Some(reclaimer) = entry.reclaimer.upgrade() else { return PageCount::ZERO };
         let called = contained(|| call(&*reclaimer));
         // This may be the last reference, and the reclaimer's destructor may panic too.
         let dropped = contained(|| drop(reclaimer));
         let panics = u64::from(called.is_err()) + u64::from(dropped.is_err());
-        self.panics.fetch_add(panics, Ordering::Relaxed); // // a statistic
+        self.panics.fetch_add(panics, Ordering::Relaxed); // a statistic
         called.unwrap_or(PageCount::ZERO)
     }
 }
@@ -194,7 +194,8 @@ impl Reclaimer for Reclaimers {
     }
 }
 
-/// Largest number of pools that a thread can reclaim for at once: a reclaimer of one may use another, and so on.
+/// Largest number of pools that a thread can reclaim for at once: a reclaimer of one pool may allocate from
+/// a second, whose reclaimer may use a third.
 const NESTED_MOST: usize = 8;
 
 // No destructors and no heap: signal handlers read these, and so do destructors of other thread locals.
@@ -321,7 +322,7 @@ mod tests {
         assert!(all.panics() >= 3);
     }
 
-    /// A panic payload that panics with another one when dropped, as often as its number says.
+    /// A panic payload whose drop panics with a new payload, nested as many times as its number.
     struct Payload(u32);
     impl Drop for Payload {
         fn drop(&mut self) {

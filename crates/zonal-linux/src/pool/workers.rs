@@ -57,14 +57,14 @@ struct Held(Arc<AtomicU32>);
 
 impl Held {
     fn count(held: &Arc<AtomicU32>) -> Self {
-        held.fetch_add(1, Ordering::Relaxed); // // read after the thread ended, or in a child (relaxed)
+        held.fetch_add(1, Ordering::Relaxed); // read after the thread ended, or in a child (relaxed)
         Self(Arc::clone(held))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed); // // relaxed: as above
+        self.0.fetch_sub(1, Ordering::Relaxed); // relaxed: as above
     }
 }
 

@@ -71,7 +71,7 @@ fn load_cpu_id(offset: isize) -> i32 {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn load_cpu_id(_offset: isize) -> i32 {
-    -1 // // the thread pointer of this architecture is not supported
+    -1 // the thread pointer of this architecture is not supported
 }
 
 /// Returns the offset of each thread's area from its thread pointer, where the C library registers areas that are

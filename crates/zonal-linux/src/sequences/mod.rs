@@ -229,7 +229,7 @@ fn move_to(cpu: CpuId) -> bool {
 fn move_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool {
     let came = go(there);
     if came && !go(usual) && !go(&CpuSet::all()) {
-        STRANDED.fetch_add(1, Relaxed); // // a statistic
+        STRANDED.fetch_add(1, Relaxed); // a statistic
     }
     came
 }

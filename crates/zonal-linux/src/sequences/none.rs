@@ -12,7 +12,7 @@ use zonal::platform::cpu_local::{LockWord, Push};
 /// `slots` must have at least one entry.
 pub(super) unsafe fn pop(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
     // SAFETY: the caller guarantees an entry.
-    let first = unsafe { &*slots }.load(Relaxed); // // relaxed: any entry is correct
+    let first = unsafe { &*slots }.load(Relaxed); // relaxed: any entry is correct
     (std::ptr::with_exposed_provenance(first as usize), u64::MAX)
 }
 

@@ -18,13 +18,13 @@ thread_local! {
 #[inline]
 pub(super) fn enter() {
     LOCKS.with(|locks| locks.store(locks.load(Relaxed) + 1, Relaxed));
-    compiler_fence(SeqCst); // // not after the lock
+    compiler_fence(SeqCst); // not after the lock
 }
 
 /// Records that the calling thread holds one lock less.
 #[inline]
 pub(super) fn leave() {
-    compiler_fence(SeqCst); // // not before the unlock
+    compiler_fence(SeqCst); // not before the unlock
     LOCKS.with(|locks| locks.store(locks.load(Relaxed).saturating_sub(1), Relaxed));
 }
 

@@ -110,7 +110,7 @@ fn mounted_at(mount: &str, group: &str, unified: bool) -> Option<(PathBuf, PathB
 /// Returns the bytes left in one group; `None` when it sets no limit.
 fn bytes_left(dir: &Path, files: &Files) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
-    let limit = number(files.limit)?; // // `max` is not a number, and no limit
+    let limit = number(files.limit)?; // `max` is not a number, and no limit
     let usage = number(files.usage)?;
     let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
     let inactive =

@@ -180,7 +180,7 @@ impl Topology {
         let ids = real.last().map_or(1, |last| last.index() + 1);
         let mapped = |id: usize| match real.iter().position(|cpu| cpu.index() == id) {
             Some(at) => own[at * own.len() / real.len()],
-            None => own[id % own.len()], // // in case it comes online later
+            None => own[id % own.len()], // in case it comes online later
         };
         (0..ids).map(mapped).collect()
     }

@@ -1,15 +1,16 @@
 //! The rules of zone and node counters (M4): how far a per-CPU difference may grow, and how it is folded.
 //!
-//! Pure arithmetic. With a threshold *t* each CPU may have a difference of up to *t*, so a total is off by at most
-//! *t* times the number of CPUs. If that exceeds the distance between two watermarks, a *drift mark* is the reading
-//! below which a check must count exactly. Each rule except the default is an earlier version of the published
-//! algorithm, for comparison. Neighbours: `zone/counters.rs` holds the differences, `rules/watermarks.rs` computes
-//! the watermarks. Source: Lameter 2006, Linux df9ecaba3f15.
+//! Pure arithmetic. With a threshold *t* each CPU may hold a difference of up to *t*: what it has counted and not yet
+//! added to the total. A total is therefore off by at most *t* times the number of CPUs. If that exceeds the distance
+//! between `min` and `low`, the zone has a *drift mark*: below this value a check must count exactly. Each rule
+//! except the default is an earlier version of the published algorithm, for comparison. Neighbours:
+//! `zone/counters.rs` holds the differences, `rules/watermarks.rs` computes the watermarks. Source: Lameter 2006,
+//! Linux df9ecaba3f15.
 
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageCount;
 
-/// Largest threshold: differences fit in an `i8`, with headroom for the overstep.
+/// Largest threshold: differences fit in an `i8`, with headroom for the overstep ([`FoldRule::Overstep`]).
 pub const MAX_STAT_THRESHOLD: u8 = 125;
 /// Largest threshold under [`ThresholdRule::FirstPosting`].
 pub const FIRST_POSTING_MAX: u8 = 120;
@@ -21,7 +22,7 @@ pub struct CounterRules {
     pub threshold: ThresholdRule,
     /// What remains of a difference that exceeded the threshold.
     pub fold: FoldRule,
-    /// Which totals differences are folded into.
+    /// The totals into which differences are folded.
     pub totals: TotalsRule,
     /// How thresholds change while background reclaim is awake.
     pub pressure: PressureRule,
@@ -35,19 +36,19 @@ pub enum ThresholdRule {
     #[default]
     Scaled,
     /// A value that scales with the online CPUs and the *present* frames of the zone
-    /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. For replays of
-    /// scaled thresholds as first posted. Source: Lameter 2006, first posting.
+    /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. Use it to
+    /// replay scaled thresholds as they were first posted. Source: Lameter 2006, first posting.
     FirstPosting,
-    /// A fixed value, 1..=125, in every zone and node with memory, also under pressure. It was 32 before
-    /// thresholds scaled.
+    /// A fixed value, 1..=125, in every zone and node with memory, also under pressure. Linux used 32 before
+    /// thresholds were scaled.
     Fixed(u8),
 }
 
 /// What remains of a difference that exceeds the threshold *t*.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FoldRule {
-    /// `t / 2` with the opposite sign, so that a run in one direction folds only once every one and a half
-    /// thresholds.
+    /// `t / 2` with the opposite sign, so that a counter that changes in one direction is folded only once
+    /// every one and a half thresholds.
     #[default]
     Overstep,
     /// Zero.
@@ -61,7 +62,7 @@ pub enum TotalsRule {
     #[default]
     PerNode,
     /// In addition, totals of the node counters over the whole machine, on one cache line that every fold of every
-    /// CPU writes. Linux: `vm_node_stat`, `vm_stat` before.
+    /// CPU writes. Linux: `vm_node_stat`, formerly `vm_stat`.
     AndMachine,
 }
 
@@ -135,8 +136,10 @@ const fn last_set(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
 
-/// Returns the threshold under pressure, while background reclaim of the node is awake: so small that the drift of
-/// all CPUs together is at most the distance between `min` and `low`.
+/// Returns the threshold to use while background reclaim of the node is awake.
+///
+/// It is the largest at which the drift of all CPUs together is at most the distance between `min` and `low`, but at
+/// least 1, so with a short distance the drift may exceed it; and at most 125.
 #[must_use]
 pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
     let distance = watermarks.low.saturating_minus(watermarks.min).get();
@@ -144,8 +147,8 @@ pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
     u8::try_from(threshold).unwrap_or(MAX_STAT_THRESHOLD).min(MAX_STAT_THRESHOLD)
 }
 
-/// Returns the reading of free frames below which a check must count exactly, or `None` if drift cannot hide that
-/// `min` was crossed.
+/// Returns the value of the free-frame counter below which a check must count exactly, or `None` if drift cannot hide
+/// that `min` was crossed.
 #[must_use]
 pub fn drift_mark(online_cpus: u32, threshold: u8, watermarks: &Watermarks) -> Option<PageCount> {
     let drift = PageCount::new(u64::from(online_cpus) * u64::from(threshold));

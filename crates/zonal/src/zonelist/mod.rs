@@ -1,10 +1,10 @@
 //! Zonelists: for each node, all zones with memory in fallback order.
 //!
 //! Two copies of each list exist. A rebuild fills the idle copies, then one store makes them current. A scan that has
-//! begun continues in the old copy, and notices when a second rebuild is about to overwrite it. The zones of a node are
-//! adjacent, so that a list can be read by *position* (index in the list) and by node. Neighbours:
-//! `rules/fallback_order.rs` orders nodes, `zonelist/full_cache.rs` records full positions, `zonelist/candidates.rs`
-//! walks a list.
+//! begun continues in the old copy, and notices when a second rebuild is about to overwrite it. The zones of a node
+//! are adjacent, so that a list can be read by *position* (index in the list) and by node. Neighbours:
+//! `rules/fallback_order.rs` orders nodes, `zonelist/full_cache.rs` records which positions hold full zones,
+//! `zonelist/candidates.rs` walks a list.
 
 pub(crate) mod allowed_nodes;
 pub(crate) mod candidates;
@@ -23,10 +23,10 @@ use crate::zonelist::full_cache::FullBits;
 /// A bitmap over the positions of any list.
 pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
 const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
-/// Number of zone limits that exclude kinds of zones.
+/// Number of zone limits that exclude at least one kind of zone.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 
-/// The two copies of one node's list, with their cache.
+/// The two copies of one node's list, and the cache of its full zones, which both copies share.
 pub(crate) struct Zonelist<'m, P: Platform> {
     pub(crate) copies: [ListCopy<'m, P>; 2],
     pub(crate) full: FullBits<'m, P>,
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// The positions of a node's zones: the first, and their number; 0 for a node that is not listed.
+/// The positions of a node's zones: the first position and the count; all bits are 0 for a node that is not listed.
 #[derive(Clone, Copy)]
 struct Stretch(u32);
 
@@ -94,7 +94,7 @@ pub(crate) struct Listed {
 copy_view!(Zonelist, ListCopy, Zonelists);
 
 impl<'m, P: Platform> Zonelist<'m, P> {
-    /// Adds the metadata of the lists over `zones` zones of nodes with ids below `node_ids`.
+    /// Adds the size of both copies of one node's list: `zones` zones, node ids below `node_ids`.
     pub(crate) fn measure(measure: &mut Measure, zones: usize, node_ids: usize) {
         for _ in 0..2 {
             measure.add::<P::U32>(zones + 1);
@@ -106,7 +106,7 @@ impl<'m, P: Platform> Zonelist<'m, P> {
         FullBits::<P>::measure(measure, zones);
     }
 
-    /// Allocates the lists over `zones` zones of nodes with ids below `node_ids` from the arena.
+    /// Allocates both copies of one node's list from the arena: `zones` zones, node ids below `node_ids`.
     pub(crate) fn build(arena: &mut Arena<'m>, zones: usize, node_ids: usize) -> Self {
         let mut copy = || ListCopy {
             entries: arena.u32s::<P>(zones + 1),
@@ -120,9 +120,9 @@ impl<'m, P: Platform> Zonelist<'m, P> {
 /// The zonelists of all nodes, by node index, and which copy of them is current.
 pub(crate) struct Zonelists<'m, P: Platform> {
     pub(crate) lists: &'m [Zonelist<'m, P>],
-    /// Completed rebuilds; the lowest bit names the current copy.
+    /// Completed rebuilds; the lowest bit selects the current copy.
     current: &'m P::U64,
-    /// Rebuilds begun: `current`, or one more while one runs.
+    /// Rebuilds begun: equals `current`, or `current + 1` during a rebuild.
     begun: &'m P::U64,
 }
 
@@ -144,7 +144,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
 
     /// Starts a rebuild and returns a writer of the idle copies.
     ///
-    /// The caller holds the lock of changes.
+    /// The caller holds the lock for run-time changes.
     pub(crate) fn begin(&self) -> ListWriter {
         let next = self.current.load(Relaxed) + 1; // relaxed: changes are serialised by their lock
         // Relaxed: each entry is written with release, which orders this store before it.
@@ -152,19 +152,19 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         ListWriter { version: next }
     }
 
-    /// Makes what `writer` wrote current.
+    /// Makes the copies written by `writer` current.
     pub(crate) fn publish(&self, writer: &ListWriter) {
         self.current.store(writer.version, Release); // pairs with the acquire in `read`
     }
 }
 
-/// Permission to write the idle copies, until published.
+/// Permission to write the idle copies until they are published.
 pub(crate) struct ListWriter {
     version: u64,
 }
 
 impl ListWriter {
-    /// Replaces the idle copy of `list` by `zones`.
+    /// Replaces the idle copy of `list` with `zones`.
     pub(crate) fn write<P: Platform>(&self, list: &Zonelist<'_, P>, zones: impl Iterator<Item = Listed>) {
         // Release on every store pairs with the acquire loads of a `ListReader`: a reader that sees one of them also
         // sees that the rebuild has begun.
@@ -195,7 +195,7 @@ pub(crate) struct ListReader<'a, 'm, P: Platform> {
     begun: &'a P::U64,
 }
 
-/// The error that the lists were rebuilt twice under a reader, so what it read may be a mixture.
+/// Two rebuilds began during a read, so the data read may be a mixture.
 #[derive(Debug)]
 pub(crate) struct ListChanged;
 
@@ -224,7 +224,8 @@ impl<P: Platform> ListReader<'_, '_, P> {
         self.entry(position).node()
     }
 
-    /// Returns which positions of a word of 64 have zones within `limit`, in a list of `len` zones.
+    /// Returns a mask of the 64 positions in word `word` whose zones are within `limit`. `len` is the length of the
+    /// list.
     #[inline]
     pub(crate) fn within(&self, limit: ZoneKind, word: usize, len: usize) -> Result<u64, ListChanged> {
         let Some(within) = self.list.within.get(limit.index()) else {
@@ -276,9 +277,10 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Entry(self.list.entries[position + 1].load(Acquire)) // pairs with `ListWriter::write`
     }
 
-    /// Fails if the rebuild after next may have written what was read so far.
+    /// Fails if a second rebuild has begun since this reader was made: it may have overwritten what was read.
     ///
-    /// The acquire loads pair with the releases of [`ListWriter::write`], so this check cannot be too early.
+    /// The acquire loads pair with the releases of [`ListWriter::write`], so a reader that has seen any new value
+    /// also sees the new `begun` here.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ListChanged> {
         if self.begun.load(Relaxed) > self.version + 1 { Err(ListChanged) } else { Ok(()) }
