@@ -39,7 +39,8 @@ pub use owned::OwnedMachine;
 pub use predict::{Prediction, ZonePrediction, predict};
 pub use presets::{PRESETS, Preset, preset};
 pub use report::{
-    Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain, readable_size,
+    Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain, ordinal,
+    readable_size,
 };
 pub use tree_writer::{check_tree, write_tree};
 

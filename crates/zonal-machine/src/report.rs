@@ -314,6 +314,25 @@ impl Check {
     }
 }
 
+/// Formats a position for reading: `1st`, `2nd`, `3rd`, `4th`, `11th`, `21st`.
+///
+/// ```
+/// # use zonal_machine::ordinal;
+/// assert_eq!([1, 2, 3, 4].map(ordinal), ["1st", "2nd", "3rd", "4th"]);
+/// assert_eq!([11, 12, 13, 21, 111, 122].map(ordinal), ["11th", "12th", "13th", "21st", "111th", "122nd"]);
+/// ```
+#[must_use]
+pub fn ordinal(nth: usize) -> String {
+    let ending = match (nth % 100, nth % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{nth}{ending}")
+}
+
 /// Formats a size for reading: `15.8 MiB`, `63 GiB`.
 #[must_use]
 pub fn readable_size(pages: PageCount, page_bytes: u32) -> String {

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use zonal::units::PageCount;
-use zonal_machine::{Check, Escaped, MachineModel, Measured, Report, Rules, Severity, readable_size};
+use zonal_machine::{
+    Check, Escaped, MachineModel, Measured, Report, Rules, Severity, ordinal, readable_size,
+};
 
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Content, Grid, Width};
@@ -173,15 +175,6 @@ fn zones(report: &Report, width: Width) -> String {
     };
     let title = "Zones (in frames; reserve: kept from requests that can use any higher zone)";
     width.labelled("", title) + &table(2, columns, report.zones.iter().map(row), width)
-}
-
-fn ordinal(nth: usize) -> String {
-    match nth {
-        1 => "1st".to_owned(),
-        2 => "2nd".to_owned(),
-        3 => "3rd".to_owned(),
-        _ => format!("{nth}th"),
-    }
 }
 
 fn balance(report: &Report, width: Width) -> String {

@@ -7,7 +7,7 @@ use super::{View, info, list_first, warn};
 use crate::kernel::Rules;
 use crate::model::{NodeModel, Presence};
 use crate::predict;
-use crate::report::{Advice, balance};
+use crate::report::{Advice, balance, ordinal};
 
 /// The largest distance at which `zone_reclaim_mode` reclaims a node before it falls back to a farther one.
 const RECLAIM_DISTANCE: u8 = 30;
@@ -41,15 +41,6 @@ pub(super) fn node_load_defect(view: &View<'_>) -> Option<Advice> {
         view.rules.version,
         ordinal(nth + 1)
     ))
-}
-
-fn ordinal(nth: usize) -> String {
-    match nth {
-        1 => "1st".to_owned(),
-        2 => "2nd".to_owned(),
-        3 => "3rd".to_owned(),
-        _ => format!("{nth}th"),
-    }
 }
 
 pub(super) fn shared_first_fallback(view: &View<'_>) -> Option<Advice> {
